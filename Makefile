@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## create .venv and install everything into it
+
+demo: $(STAMP)  ## the main job on built-in data: long-tailed digit pairs with missing labels
+	$(BIN)/steelyard demo
+
+test: $(STAMP)  ## all tests of the core
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## time of every loss as a multiple of torch's own BCE, in one run
+	$(BIN)/python bench/losses.py
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,30 @@
+"""Who counts how much: weightings, masks, samplers and pair penalties."""
+
+from steelyard.balance.label_pair import LabelPair
+from steelyard.balance.masking import PartialLabelMasking
+from steelyard.balance.pseudo_labels import PseudoLabels
+from steelyard.balance.samplers import ClassAware, Undersample
+from steelyard.balance.weighting import (
+    ClassBalanced,
+    Deferred,
+    ExpectedWeights,
+    InverseFrequency,
+    Rebalanced,
+    Weighting,
+    expected_weights,
+)
+
+__all__ = [
+    "ClassAware",
+    "ClassBalanced",
+    "Deferred",
+    "ExpectedWeights",
+    "InverseFrequency",
+    "LabelPair",
+    "PartialLabelMasking",
+    "PseudoLabels",
+    "Rebalanced",
+    "Undersample",
+    "Weighting",
+    "expected_weights",
+]

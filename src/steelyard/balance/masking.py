@@ -1,0 +1,209 @@
+"""Partial label masking (PLM)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.philox import uniform
+from steelyard.balance.processes import summed
+from steelyard.labels.targets import ArrayLike, check_known, known
+
+Initial = Literal["dataset", "mean", "min", "max"]
+
+
+class PartialLabelMasking(nn.Module):
+    """Hide labels at random until each class has the ratio r̄_c of positives to negatives, and adapt that ratio.
+
+    r_c = n_c/(k_c − n_c) is the ratio in the data. A positive is kept with probability min(1, r̄_c/r_c), a negative
+    with min(1, r_c/r̄_c). After every epoch r̄_c ← exp(λ D_c) r̄_c, D_c = D̃⁺_c − D̃⁻_c, where D⁺_c = KL(P̂⁺_c ‖ P⁺) compares
+    the histogram of the epoch's outputs σ(z) of positives with all its mass in the last of τ bins, D⁻_c that of
+    negatives with all mass in the first, and ~ standardises over classes (population deviation). A class of which no
+    positive (or no negative) was seen is left out and keeps its ratio, and so does one that has none in the data.
+
+    The printed KL is infinite: P needs a floor ε, P[true bin] = 1 − (τ−1)ε, ε elsewhere. As ε → 0 the standardised
+    scores tend to those of 1 − P̂[true bin]; `eps=0` takes that limit. Trained odds are the true odds times r̄_c/r_c:
+    subtract `log_odds_shift`.
+
+    Args:
+        counts: positives n_c of each class (L,); 0 is allowed: such a class is not masked.
+        n_known: known labels k_c, one number or (L,).
+        rate: λ (.01; CIFAR-10: 1); 0 keeps the ratio fixed.
+        bins: τ (10).
+        eps: ε (1e-12); 0 for the limit form.
+        clip: bounds (low, high) of r̄, e.g. (0, 1) on COCO.
+        initial: r̄ of the first epoch: that of the data, or its mean, min or max over classes, or given (L,).
+        seed: of the masks, which are a pure function of (seed, epoch, item, label).
+    """
+
+    data_ratio: Tensor
+    ratio: Tensor
+    histogram: Tensor
+
+    def __init__(
+        self,
+        counts: ArrayLike,
+        n_known: int | ArrayLike,
+        rate: float = 0.01,
+        bins: int = 10,
+        eps: float = 1e-12,
+        clip: tuple[float, float] | None = None,
+        initial: Initial | Tensor = "dataset",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        n = torch.as_tensor(counts).detach().to(torch.float64).cpu()
+        if n.ndim != 1 or len(n) == 0 or not torch.isfinite(n).all() or (n < 0).any():
+            raise ValueError(f"counts has shape {tuple(n.shape)}: give one finite number, at least 0, for each class")
+        k = check_known(n_known, len(n))
+        if (n > k).any():
+            c = int((n > k).nonzero()[0])
+            raise ValueError(
+                f"counts[{c}] is {n[c].item():g}, more than the {k[c].item():g} known labels of that class"
+            )
+        if not 0 <= rate < math.inf:
+            raise ValueError(f"rate is {rate}: it must be at least 0 and finite")
+        if bins < 2:
+            raise ValueError(f"bins is {bins}: it must be at least 2")
+        if not 0 <= eps < 1 / bins:
+            raise ValueError(f"eps is {eps}: it must be in [0, 1/bins)")
+        if clip is not None and not 0 <= clip[0] < clip[1]:
+            raise ValueError(f"clip is {clip}: give (low, high) with 0 <= low < high")
+        self.rate, self.bins, self.eps, self.clip, self.seed = float(rate), int(bins), float(eps), clip, int(seed)
+        self.n_labels = len(n)
+        self.maskable = (n > 0) & (n < k)
+        self.register_buffer("data_ratio", n / (k - n), persistent=False)
+        self.register_buffer("ratio", self._clipped(self._initial(initial)))
+        self.register_buffer("histogram", torch.zeros(2, self.n_labels, bins, dtype=torch.int64))
+        self.epoch, self.n_drawn = 0, 0
+
+    @property
+    def keep_probabilities(self) -> tuple[Tensor, Tensor]:
+        """The chances (L,) that a positive and a negative are kept, float32: min(1, r̄/r) and min(1, r/r̄)."""
+        gain = torch.exp(self.log_odds_shift).to(torch.float32)
+        return gain.clamp_max(1), (1 / gain).clamp_max(1)
+
+    @property
+    def log_odds_shift(self) -> Tensor:
+        """log(r̄_c/r_c), float64 (L,): what masking adds to the trained log-odds. 0 for a class that is not masked."""
+        maskable = self.maskable.to(self.ratio.device)
+        r, r_bar = (torch.where(maskable, x, 1) for x in (self.data_ratio, self.ratio))
+        return torch.log(r_bar / r)
+
+    def mask(self, targets: ArrayLike, index: ArrayLike | None = None) -> Tensor:
+        """Return which labels (B, L) to keep, bool; a label of .5 or more is a positive, an unknown one is kept.
+
+        `index` (B,) are the items' numbers in the data set: an item drawn twice in an epoch keeps its mask. Without it
+        a running counter, kept in the state, takes their place.
+        """
+        t = torch.as_tensor(targets)
+        self._check_shape("targets", t)
+        if index is None:
+            items = self.n_drawn + torch.arange(len(t), device=t.device)
+            self.n_drawn += len(t)
+        else:
+            items = torch.as_tensor(index)
+            if items.shape != t.shape[:1] or items.dtype.is_floating_point:
+                raise ValueError(
+                    f"index has shape {tuple(items.shape)}: give one whole number for each of {len(t)} items"
+                )
+        keep_positive, keep_negative = (k.to(t.device) for k in self.keep_probabilities)
+        u = uniform(self.seed, self.epoch, items.to(t.device), self.n_labels)
+        return (u < torch.where(t >= 0.5, keep_positive, keep_negative)) | ~known(t)
+
+    def observe(self, probabilities: Tensor, targets: ArrayLike) -> None:
+        """Count the raw training outputs σ(z) (B, L), masked labels included, of every known label."""
+        t, p = torch.as_tensor(targets), probabilities.detach()
+        self._check_shape("targets", t)
+        self._check_shape("probabilities", p)
+        is_known = known(t)
+        if p.device.type == "cpu":
+            bad = is_known & ~((p >= 0) & (p <= 1))
+            if bad.any():
+                i, c = bad.nonzero()[0].tolist()
+                raise ValueError(f"probabilities[{i}, {c}] is {p[i, c].item()}: give σ(z), between 0 and 1")
+        p = torch.where(is_known, p.to(torch.float64), 0)
+        spot = (p * self.bins).to(torch.int64).clamp(0, self.bins - 1)
+        row = torch.where(t >= 0.5, 0, self.n_labels) + torch.arange(self.n_labels, device=p.device)
+        flat = (row * self.bins + spot).flatten()
+        self.histogram.view(-1).scatter_add_(0, flat, is_known.flatten().to(torch.int64))
+
+    def merge(self, other: PartialLabelMasking) -> None:
+        """Add the outputs another process observed in the same epoch."""
+        if other.histogram.shape != self.histogram.shape or other.epoch != self.epoch:
+            raise ValueError(
+                "other counts other labels, bins or another epoch: merge the same epoch of the same labels"
+            )
+        self.histogram += other.histogram.to(self.histogram.device)
+
+    def divergence(self) -> Tensor:
+        """Return D_c (L,) of the outputs observed so far, 0 where a class is left out."""
+        seen = summed(self.histogram).to(torch.float64)
+        positive, negative = seen
+        included = (positive.sum(1) > 0) & (negative.sum(1) > 0) & self.maskable.to(seen.device)
+        return _standardised(self._kl(positive, self.bins - 1), included) - _standardised(
+            self._kl(negative, 0), included
+        )
+
+    def step(self) -> None:
+        """End the epoch: move the ratios by what was observed (in all processes), and start counting anew."""
+        if self.rate > 0:
+            moved = self._clipped(self.ratio * torch.exp(self.rate * self.divergence()))
+            self.ratio.copy_(torch.where(self.maskable.to(moved.device), moved, self.ratio))
+        self.histogram.zero_()
+        self.epoch += 1
+
+    def get_extra_state(self) -> Tensor:
+        """Return the epoch and the running counter, for the state_dict."""
+        return torch.tensor([self.epoch, self.n_drawn])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take back what `get_extra_state` gave."""
+        self.epoch, self.n_drawn = (int(v) for v in state)
+
+    def _initial(self, initial: Initial | Tensor) -> Tensor:
+        r = self.data_ratio
+        if isinstance(initial, str):
+            if initial not in get_args(Initial):
+                raise ValueError(f"initial is {initial!r}: choose one of {', '.join(get_args(Initial))}, or give (L,)")
+            usable = r[self.maskable]
+            if initial == "dataset" or len(usable) == 0:
+                return r.clone()
+            pick = {"mean": usable.mean(), "min": usable.min(), "max": usable.max()}[initial]
+            return torch.where(self.maskable, pick, r)
+        given = torch.as_tensor(initial).detach().to(torch.float64).cpu()
+        if given.shape != r.shape or not (torch.isfinite(given) & (given > 0)).all():
+            raise ValueError(
+                f"initial has shape {tuple(given.shape)}: give a positive ratio for each of {len(r)} classes"
+            )
+        return torch.where(self.maskable, given, r)
+
+    def _clipped(self, ratio: Tensor) -> Tensor:
+        if self.clip is None:
+            return ratio
+        low, high = self.clip
+        return torch.where(self.maskable.to(ratio.device), ratio.clamp(low, high), ratio)
+
+    def _kl(self, counts: Tensor, true_bin: int) -> Tensor:
+        """Return KL(P̂ ‖ P) of each class, or its limit form 1 − P̂[true bin]."""
+        p = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)
+        if self.eps == 0:
+            return 1 - p[:, true_bin]
+        target = torch.full((self.bins,), self.eps, dtype=p.dtype, device=p.device)
+        target[true_bin] = 1 - (self.bins - 1) * self.eps
+        return (torch.xlogy(p, p) - p * torch.log(target)).sum(dim=1)
+
+    def _check_shape(self, name: str, x: Tensor) -> None:
+        if x.ndim != 2 or x.shape[1] != self.n_labels:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: give (B, {self.n_labels})")
+
+
+def _standardised(values: Tensor, included: Tensor) -> Tensor:
+    """Return (x − mean)/std over the included classes, 0 elsewhere and where all are equal."""
+    n = included.sum().clamp_min(1)
+    centred = torch.where(included, values - torch.where(included, values, 0).sum() / n, 0)
+    deviation = (centred.square().sum() / n).sqrt()
+    return torch.where(deviation > 0, centred / torch.where(deviation > 0, deviation, 1), 0)

@@ -1,0 +1,156 @@
+"""Which items an epoch visits: samplers that balance classes, over any number of processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import final
+
+import numpy as np
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from steelyard.balance import draws
+from steelyard.labels import Labels
+
+_CHUNK = 1 << 16  # draws worked out at a time
+
+
+class PlannedSampler(Sampler[int], ABC):
+    """A sampler whose epoch is a plan of draws, each a pure function of (seed, epoch, position in the plan).
+
+    Process r of R takes the draws r, r + R, r + 2R, …; the last ≤ R − 1 are dropped, so that all processes make
+    equally many. `rank` and `num_replicas` are those of `torch.distributed` where it is initialised, else 0 and 1.
+    """
+
+    def __init__(self, labels: Labels, rank: int | None, num_replicas: int | None, seed: int) -> None:
+        super().__init__()
+        running = dist.is_available() and dist.is_initialized()
+        self.num_replicas = num_replicas if num_replicas is not None else dist.get_world_size() if running else 1
+        self.rank = rank if rank is not None else dist.get_rank() if running else 0
+        if not 0 <= self.rank < self.num_replicas:
+            raise ValueError(
+                f"rank is {self.rank} of {self.num_replicas} replicas: it must lie between 0 and that, less 1"
+            )
+        self.seed = draws.check_seed(seed)
+        self._classes = np.flatnonzero(labels.counts)
+        if len(self._classes) == 0:
+            raise ValueError("labels holds no positive label: there is no class to visit")
+        self._starts, self._items = labels.items_by_label()
+        self._counts, self._n_items = labels.counts, labels.n_items
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """Make the next iteration that of `epoch`, from draw `start` of its plan on.
+
+        `start` counts the draws that all processes together have used: steps × batch size × processes. An epoch that
+        was broken off goes on exactly, even with another number of processes.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch is {epoch}: give a whole number, at least 0")
+        size = self._plan(epoch)
+        if not 0 <= start <= size:
+            raise ValueError(f"start is {start}: epoch {epoch} has {size} draws")
+        self.epoch, self.start, self._size = epoch, start, size
+
+    def __len__(self) -> int:
+        return (self._size - self.start) // self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        first, n = self.start + self.rank, len(self)
+        step = max(1, _CHUNK // self.num_replicas)
+        for done in range(0, n, step):
+            positions = np.arange(done, min(done + step, n)) * self.num_replicas + first
+            yield from self._draw(positions).tolist()
+
+    @abstractmethod
+    def _plan(self, epoch: int) -> int:
+        """Prepare the plan of `epoch` and return how many draws it has."""
+
+    @abstractmethod
+    def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the items drawn at increasing `positions` of the prepared plan."""
+
+
+@final
+class ClassAware(PlannedSampler):
+    """Visit every class N_e times an epoch and draw each time an item that has it, with replacement.
+
+    A round visits each class once, in a random order; an epoch is N_e rounds. Label i then comes with the frequency of
+    `labels.resampled_prior()`, p̂_i = (1/C) Σ_j n_{i∩j}/n_j. Classes without positives are not visited, and items
+    without positives are never drawn.
+
+    Arguments: `labels`; `visits`, N_e, N_max/4 rounded up where not given (N_max positives of the largest class);
+    `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        visits: int | None = None,
+        rank: int | None = None,
+        num_replicas: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(labels, rank, num_replicas, seed)
+        self.visits = -(-int(labels.counts.max()) // 4) if visits is None else visits
+        if self.visits < 1:
+            raise ValueError(f"visits is {visits}: every class is visited at least once an epoch")
+        self.set_epoch(0)
+
+    def _plan(self, epoch: int) -> int:
+        self._order_stream = draws.key(self.seed, "class-aware order", epoch)
+        self._item_stream = draws.key(self.seed, "class-aware item", epoch)
+        return self.visits * len(self._classes)
+
+    def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        n = len(self._classes)
+        rounds, at = np.unique(positions // n, return_inverse=True)
+        order = np.argsort(draws.bits(self._order_stream, rounds[:, None] * n + np.arange(n)), axis=1)
+        visited = self._classes[order[at, positions % n]]
+        chosen = draws.below(self._item_stream, positions, self._counts[visited])
+        drawn: NDArray[np.int64] = self._items[self._starts[visited] + chosen]
+        return drawn
+
+
+@final
+class Undersample(PlannedSampler):
+    """Take S random items of every class each epoch, all items of a class that has fewer, and no item twice.
+
+    The epoch's plan is the union of the classes' draws in random order: an item drawn for two of its labels comes
+    once, so an epoch has at most S·C draws, and how many depends on the epoch. Classes and items without positives
+    are left out.
+
+    Arguments: `labels`; `per_class`, S; `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        per_class: int,
+        rank: int | None = None,
+        num_replicas: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(labels, rank, num_replicas, seed)
+        if per_class < 1:
+            raise ValueError(f"per_class is {per_class}: take at least one item of every class")
+        self.per_class = per_class
+        self.set_epoch(0)
+
+    def _plan(self, epoch: int) -> int:
+        chosen = [
+            self._items[
+                self._starts[c]
+                + draws.distinct(draws.key(self.seed, "undersample", epoch, c), min(self.per_class, n), n)
+            ]
+            for c, n in zip(self._classes.tolist(), self._counts[self._classes].tolist(), strict=True)
+        ]
+        taken = np.zeros(self._n_items, bool)
+        taken[np.concatenate(chosen)] = True
+        union = np.flatnonzero(taken)
+        self._order = union[draws.shuffled(draws.key(self.seed, "undersample order", epoch), len(union))]
+        return len(self._order)
+
+    def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._order[positions]

@@ -1,0 +1,222 @@
+"""How much a label counts: weightings, each a map from targets (B, L) to weights that broadcast to (B, L)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.processes import largest
+from steelyard.labels.targets import ArrayLike, check_counts
+
+Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
+
+
+class Weighting(nn.Module, ABC):
+    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to the degree it says."""
+
+    n_labels: int
+
+    @abstractmethod
+    def weights(self, present: Tensor) -> Tensor:
+        """Return weights that broadcast to (B, L), given `present` (B, L): the targets with unknown labels as 0."""
+
+    def forward(self, targets: ArrayLike) -> Tensor:
+        """Return the weights of `targets` (B, L), float32 (float64 for float64 targets)."""
+        t = torch.as_tensor(targets).detach()
+        if t.ndim != 2 or t.shape[1] != self.n_labels:
+            raise ValueError(f"targets has shape {tuple(t.shape)}: this weighting was made for (B, {self.n_labels})")
+        present = t.to(torch.float64 if t.dtype == torch.float64 else torch.float32).clamp_min(0)
+        return self.weights(present).expand(t.shape)
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Take note that an epoch begins; most weightings do not care."""
+
+
+class InverseFrequency(Weighting):
+    """w_c = n_c^(−power) over the largest such among the classes positive in the batch; both signs (RW).
+
+    In a batch without positives the largest over all classes is used. Over several processes the batch is the whole
+    one. The Distribution-Balanced paper's RW has power ½.
+    """
+
+    inverse: Tensor
+
+    def __init__(self, counts: ArrayLike, power: float = 0.5, *, floor: int | None = None) -> None:
+        super().__init__()
+        if not 0 <= power < math.inf:
+            raise ValueError(f"power is {power}: it must be at least 0 and finite")
+        n = check_counts(counts, floor=floor)
+        self.n_labels = len(n)
+        self.register_buffer("inverse", (n / n.min()).pow(-power), persistent=False)
+
+    def weights(self, present: Tensor) -> Tensor:
+        """Return n_c^(−power), normalised in the batch."""
+        inverse = self.inverse.to(present.dtype)
+        seen = (present > 0).any(dim=0).to(present.dtype) if len(present) else torch.zeros_like(inverse)
+        top = largest((seen * inverse).max())
+        return inverse / torch.where(top > 0, top, inverse.max())
+
+
+class ClassBalanced(Weighting):
+    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four readings.
+
+    Class weights 1/E(n_c) are normalised to mean 1. "class" gives each class its own. The others give an item one
+    weight, from its positive classes: "mean_effective" 1/mean E(n_c) (the Distribution-Balanced paper's text),
+    "mean_weight" the mean of 1/E(n_c), "mean_count" 1/E(mean n_c) (both in its released code), all by the same
+    normaliser. An item without positives gets 1.
+
+    Args:
+        counts: positives n_c of each class (L,).
+        beta: β ∈ [0, 1) (.9999; the Distribution-Balanced paper: .99 VOC-MLT, .9 COCO-MLT).
+        mode: the reading.
+        floor: stands in for a count of 0, which is refused otherwise.
+    """
+
+    counts: Tensor
+    effective: Tensor
+
+    def __init__(
+        self, counts: ArrayLike, beta: float = 0.9999, mode: Mode = "class", *, floor: int | None = None
+    ) -> None:
+        super().__init__()
+        if not 0 <= beta < 1:
+            raise ValueError(f"beta is {beta}: it must be in [0, 1)")
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode is {mode!r}: choose one of {', '.join(get_args(Mode))}")
+        n = check_counts(counts, floor=floor)
+        self.n_labels, self.beta, self.mode = len(n), float(beta), mode
+        self.register_buffer("counts", n, persistent=False)
+        self.register_buffer("effective", self._effective(n), persistent=False)
+        self.normaliser = float((1 / self.effective).mean())
+
+    def weights(self, present: Tensor) -> Tensor:
+        """Return the class weights (L,) or the item weights (B, 1)."""
+        if self.mode == "class":
+            return (1 / (self.effective * self.normaliser)).to(present.dtype)
+        share = present.to(torch.float64)
+        total = share.sum(dim=1, keepdim=True)
+        per_class = {
+            "mean_effective": self.effective,
+            "mean_weight": 1 / self.effective,
+            "mean_count": self.counts,
+        }[self.mode]
+        mean = (share @ per_class).unsqueeze(1) / torch.where(total > 0, total, 1)
+        mean = torch.where(total > 0, mean, 1)
+        if self.mode != "mean_weight":
+            mean = 1 / (mean if self.mode == "mean_effective" else self._effective(mean))
+        return torch.where(total > 0, mean / self.normaliser, 1).to(present.dtype)
+
+    def _effective(self, n: Tensor) -> Tensor:
+        return torch.ones_like(n) if self.beta == 0 else torch.expm1(n * math.log(self.beta)) / (self.beta - 1)
+
+
+class Rebalanced(Weighting):
+    """The Distribution-Balanced paper's r̂ = α + σ(β(r − μ)), r_i = (1/n_i) / Σ_{j positive} 1/n_j, both signs.
+
+    r is the chance that an item would be drawn for its class i alone over the chance that it is drawn at all by
+    class-aware sampling. An item without positives has r → ∞, so r̂ = 1 + α.
+
+    Args:
+        counts: positives n_c of each class (L,).
+        alpha: α, the least weight (.1).
+        beta: β, the steepness (10).
+        mu: μ, the centre (.2 COCO-MLT, .3 VOC-MLT).
+        floor: stands in for a count of 0, which is refused otherwise.
+    """
+
+    inverse: Tensor
+
+    def __init__(
+        self,
+        counts: ArrayLike,
+        alpha: float = 0.1,
+        beta: float = 10.0,
+        mu: float = 0.2,
+        *,
+        floor: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in dict(alpha=alpha, beta=beta, mu=mu).items():
+            if not math.isfinite(value):
+                raise ValueError(f"{name} is {value}: it must be finite")
+        if alpha < 0:
+            raise ValueError(f"alpha is {alpha}: a least weight is at least 0")
+        n = check_counts(counts, floor=floor)
+        self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
+        self.register_buffer("inverse", n.min() / n, persistent=False)
+
+    def weights(self, present: Tensor) -> Tensor:
+        """Return r̂ (B, L)."""
+        inverse = self.inverse.to(present.dtype)
+        drawn = (present @ inverse).unsqueeze(1)
+        r = inverse / torch.where(drawn > 0, drawn, 1)
+        r_hat = torch.sigmoid(self.beta * (r - self.mu)) + self.alpha
+        return torch.where(drawn > 0, r_hat, 1 + self.alpha)
+
+
+class Deferred(Weighting):
+    """Weights of 1 before epoch `start`, those of `weighting` from it on (deferred re-weighting, DRW)."""
+
+    def __init__(self, weighting: Weighting, start: int) -> None:
+        super().__init__()
+        if start < 1:
+            raise ValueError(f"start is {start}: epochs count from 1")
+        self.weighting, self.start, self.epoch = weighting, start, 1
+        self.n_labels = weighting.n_labels
+
+    def weights(self, present: Tensor) -> Tensor:
+        """Return 1, or the deferred weights."""
+        return self.weighting.weights(present) if self.epoch >= self.start else present.new_ones(())
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Take note of the epoch (from 1)."""
+        self.epoch = epoch
+        self.weighting.start_epoch(epoch, n_epochs)
+
+
+class ExpectedWeights(nn.Module):
+    """Running means of what positives and negatives of each class were weighted by: w₊ and w₋ (L,).
+
+    First-order class weights of a weighting that depends on the item: E[w | y_c = 1] and E[w | y_c = 0]. A class of
+    which none was seen has 1. The means are of the epoch under way, once it has begun.
+    """
+
+    sums: Tensor
+
+    def __init__(self, n_labels: int) -> None:
+        super().__init__()
+        self.fresh = False
+        self.register_buffer("sums", torch.zeros(4, n_labels, dtype=torch.float64))
+
+    def observe(self, weights: Tensor, positive: Tensor, negative: Tensor) -> None:
+        """Take in the weights of a batch, with the degree to which each cell is a known positive or negative."""
+        if self.fresh:
+            self.sums.zero_()
+            self.fresh = False
+        w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
+        self.sums += torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)])
+
+    def start_epoch(self) -> None:
+        """Forget the last epoch's means as soon as the new one gives others."""
+        self.fresh = True
+
+    def class_weights(self) -> tuple[Tensor, Tensor]:
+        """Return (w₊, w₋)."""
+        weighed_pos, pos, weighed_neg, neg = self.sums
+        return (
+            torch.where(weighed_pos > 0, weighed_pos / torch.where(pos > 0, pos, 1), 1),
+            torch.where(weighed_neg > 0, weighed_neg / torch.where(neg > 0, neg, 1), 1),
+        )
+
+
+def expected_weights(weighting: Weighting, targets: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Return the class weights (w₊, w₋) that `weighting` gives over a table of targets (N, L), unknowns left out."""
+    t = torch.as_tensor(targets)
+    means = ExpectedWeights(weighting.n_labels)
+    present = t.to(torch.float64).clamp_min(0)
+    means.observe(weighting(t), present, (t != -1).to(torch.float64) - present)
+    return means.class_weights()

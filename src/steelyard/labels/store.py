@@ -1,0 +1,111 @@
+"""A table of labels as a file: an .npz of plain arrays, no pickle."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from steelyard.labels.cells import Array, Cells, column_type, is_soft
+from steelyard.labels.ids import Ids
+from steelyard.labels.inputs import LEGEND, bad_values
+from steelyard.labels.targets import UNKNOWN
+
+_FORMAT = 1
+
+
+def write(path: Path, cells: Cells, names: Sequence[str], ids: Ids) -> None:
+    """Write a table to `path`, whole or not at all."""
+    arrays: dict[str, Array] = {
+        "format": np.array(_FORMAT),
+        "shape": np.array(cells.shape, np.int64),
+        "fill": np.array(cells.fill, np.int64),
+        "starts": cells.starts,
+        "columns": cells.columns,
+        "data": cells.data,
+        **_pack("names", Ids(names, "names")),
+        **_pack("ids", ids),
+    }
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read(path: Path) -> tuple[Cells, Ids, Ids]:
+    """Read what `write` wrote, and check all of it."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if arrays["format"] != _FORMAT:
+            raise ValueError(f"its format is {arrays['format']}, this version reads {_FORMAT}")
+        shape = (int(arrays["shape"][0]), int(arrays["shape"][1]))
+        cells = Cells(shape, int(arrays["fill"]), arrays["starts"], arrays["columns"], arrays["data"])
+        _check(cells)
+        return cells, _unpack("names", arrays, shape[1]), _unpack("ids", arrays, shape[0])
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        pa.ArrowException,
+    ) as error:
+        raise ValueError(f"{path} is not a whole table written by Labels.save: {error}") from error
+
+
+def _pack(what: str, texts: Ids) -> dict[str, Array]:
+    if isinstance(texts.numbers, range):
+        return {f"{what}.range": np.array(len(texts))}
+    if texts.numbers is not None:
+        return {f"{what}.numbers": texts.numbers}
+    _, offsets, characters = texts.arrow.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.arrow.offset :][: len(texts) + 1]
+    return {f"{what}.ends": ends - ends[0], f"{what}.utf8": np.frombuffer(characters, np.uint8)[ends[0] : ends[-1]]}
+
+
+def _unpack(what: str, arrays: dict[str, Array], n: int) -> Ids:
+    if f"{what}.numbers" in arrays:
+        numbers = arrays[f"{what}.numbers"].astype(np.int64)
+        ordered = np.sort(numbers)
+        if numbers.shape != (n,) or (ordered[1:] == ordered[:-1]).any():
+            raise ValueError(f"its {what} are not {n} distinct numbers")
+        return Ids.numbered(numbers)
+    if f"{what}.range" in arrays:
+        return Ids.numbered(n)
+    ends, characters = arrays[f"{what}.ends"].astype(np.int64), arrays[f"{what}.utf8"].astype(np.uint8)
+    if ends.shape != (n + 1,) or characters.ndim != 1:
+        raise ValueError(f"its {what} are not {n} texts")
+    texts: Any = pa.LargeStringArray.from_buffers(n, pa.py_buffer(ends), pa.py_buffer(characters))
+    texts.validate(full=True)
+    return Ids(texts, what)
+
+
+def _check(cells: Cells) -> None:
+    n_items, n_labels = cells.shape
+    starts, columns, data = cells.starts, cells.columns, cells.data
+    if min(n_items, n_labels - 1) < 0 or cells.fill not in (0, UNKNOWN):
+        raise ValueError(f"its shape is {cells.shape} and its fill value {cells.fill}")
+    if starts.dtype != np.int64 or columns.dtype != column_type(n_labels) or data.dtype not in (np.int8, np.float32):
+        raise ValueError(f"its arrays have dtypes {starts.dtype}, {columns.dtype}, {data.dtype}")
+    if starts.shape != (n_items + 1,) or not columns.shape == data.shape == (starts[-1],) or starts[0] != 0:
+        raise ValueError(f"its arrays have shapes {starts.shape}, {columns.shape}, {data.shape}")
+    if (starts[1:] < starts[:-1]).any() or (columns >= n_labels).any():
+        raise ValueError("its rows or columns are out of order")
+    increasing = columns[1:] > columns[:-1]
+    increasing[starts[1:-1][(starts[1:-1] > 0) & (starts[1:-1] < len(columns))] - 1] = True
+    if not increasing.all():
+        raise ValueError("a cell is listed twice in it")
+    if bad_values(data) is not None or (data == cells.fill).any() or (data.dtype == np.float32) != is_soft(data):
+        raise ValueError(f"it holds a value that does not belong: {LEGEND}")

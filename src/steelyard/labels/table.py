@@ -1,0 +1,328 @@
+"""Who has which label: the frozen table of all labels and its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias, TypeVar, final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.labels import store
+from steelyard.labels.cells import Array, Cells, Index, row_blocks, sorted_by_key
+from steelyard.labels.ids import Ids
+from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
+from steelyard.labels.targets import UNKNOWN
+
+Floats: TypeAlias = NDArray[np.float64]
+Names: TypeAlias = Sequence[str]
+Frozen = TypeVar("Frozen", bound=Array)
+
+_DENSE_LIMIT = 2 * 1024**3
+
+
+@final
+class Labels:
+    """All labels of N items: 1 present, 0 absent, between them soft, −1 unknown; frozen, sparse inside.
+
+    Only the cells that differ from one fill value (0 or −1) are kept: ten million items with five known labels each
+    take about 230 MB. A label counts as positive where its value is at least .5; an unknown one is never a negative.
+
+    Arguments: `values` (N, L), numpy array or tensor of real numbers; `names` of the L labels and `ids` of the N
+    items, distinct strings ("0", "1", … where not given).
+    """
+
+    names: tuple[str, ...]
+    ids: Ids
+    _cells: Cells
+
+    def __init__(self, values: ArrayLike | torch.Tensor, names: Names | None = None, ids: Names | None = None) -> None:
+        dense = as_values(values)
+        shape = as_shape(dense.shape)
+        texts = _as_texts(shape, names, ids)
+        for start, stop in row_blocks(*shape):
+            if (bad := bad_values(dense[start:stop])) is not None:
+                i, j = np.argwhere(bad)[0] + (start, 0)
+                raise ValueError(f"values[{i}, {j}] is {dense[i, j]}: {LEGEND}")
+        self._fill_in(Cells.from_dense(dense), *texts)
+
+    @classmethod
+    def from_cells(
+        cls,
+        items: ArrayLike,
+        labels: ArrayLike,
+        values: ArrayLike,
+        shape: tuple[int, int],
+        fill: int,
+        names: Names | None = None,
+        ids: Names | None = None,
+    ) -> Labels:
+        """Make a table from a list of cells.
+
+        Arguments: `items`, `labels`, `values` (n,), the row, the column and the value of each cell, in any order;
+        `shape` (N, L); `fill`, the value of cells not listed, 0 absent or −1 unknown. A cell listed twice must have
+        the same value each time.
+        """
+        if fill not in (0, UNKNOWN):
+            raise ValueError(f"fill is {fill}: cells not listed are 0 (absent) or -1 (unknown)")
+        shape = as_shape(shape)
+        label_names, item_ids = _as_texts(shape, names, ids)
+        row, column = as_index(items, shape[0], "items"), as_index(labels, shape[1], "labels")
+        data = as_values(values)
+        if not (row.shape == column.shape == data.shape and data.ndim == 1):
+            raise ValueError(
+                f"items, labels, values have shapes {row.shape}, {column.shape}, {data.shape}: give one of each a cell"
+            )
+        if (bad := bad_values(data)) is not None:
+            i = int(np.argmax(bad))
+            raise ValueError(f"values[{i}] is {data[i]}: {LEGEND}")
+        key = row * shape[1] + column
+        if not (key[1:] > key[:-1]).all():
+            key, data = sorted_by_key(key, data)
+            again = np.flatnonzero(key[1:] == key[:-1]) + 1
+            if len(differ := again[data[again] != data[again - 1]]):
+                i, j = divmod(int(key[differ[0]]), shape[1])
+                who = f"item {item_ids[i]!r}, label {label_names[j]!r}"
+                low, high = sorted(data[differ[0] - 1 : differ[0] + 1])
+                raise ValueError(f"the cell of {who} is listed twice, as {low} and as {high}: list it once")
+            key, data = np.delete(key, again), np.delete(data, again)
+            row, column = np.divmod(key, shape[1])
+        return cls._of(Cells.from_sorted(row, column, data, shape, fill), label_names, item_ids)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, fill: int = 0, names: Names | None = None, ids: Names | None = None) -> Labels:
+        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent."""
+        cells = matrix.tocoo()
+        return cls.from_cells(cells.row, cells.col, cells.data, cells.shape, fill, names, ids)
+
+    @classmethod
+    def _of(cls, cells: Cells, names: tuple[str, ...], ids: Ids) -> Labels:
+        self = object.__new__(cls)
+        self._fill_in(cells, names, ids)
+        return self
+
+    def _fill_in(self, cells: Cells, names: tuple[str, ...], ids: Ids) -> None:
+        vars(self).update(_cells=cells, names=names, ids=ids)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"Labels is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"Labels is frozen: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Callable[..., Labels], tuple[Any, ...]]:
+        return Labels._of, (self._cells, self.names, self.ids)
+
+    def __len__(self) -> int:
+        return self.n_items
+
+    def __repr__(self) -> str:
+        positives = int(self.counts.sum())
+        return (
+            f"Labels({self.n_items:,} items × {self.n_labels:,} labels, "
+            f"{positives:,} positives, {100 * self.unknown_rate:.3g} % unknown)"
+        )
+
+    # ---- the cells
+
+    @property
+    def n_items(self) -> int:
+        """N, the number of items."""
+        return self._cells.shape[0]
+
+    @property
+    def n_labels(self) -> int:
+        """L, the number of labels."""
+        return self._cells.shape[1]
+
+    @property
+    def fill(self) -> int:
+        """The value of the cells that `cells` does not list: 0 absent or −1 unknown."""
+        return self._cells.fill
+
+    @property
+    def values(self) -> Array:
+        """All labels as a new dense array (N, L), int8, or float32 where one is soft; refused over 2 GB."""
+        size = self.n_items * self.n_labels * self._cells.data.itemsize
+        if size > _DENSE_LIMIT:
+            raise ValueError(
+                f"values of {self.n_items:,} items × {self.n_labels:,} labels would take {size / 1e9:.1f} GB: "
+                "use .rows(index), which gives a dense batch"
+            )
+        return self._cells.dense(np.arange(self.n_items))
+
+    def rows(self, index: ArrayLike) -> Array:
+        """Return the labels of the items at `index` (k,) as a new dense array (k, L)."""
+        return self._cells.dense(as_index(index, self.n_items, "index"))
+
+    def take(self, index: ArrayLike) -> Labels:
+        """Return the table of the distinct items at `index`, in that order, with the same names."""
+        at = as_index(index, self.n_items, "index")
+        increasing = np.sort(at)
+        if len(twice := increasing[1:][increasing[1:] == increasing[:-1]]):
+            raise ValueError(f"index holds {twice[0]} twice: an item is taken once; .rows(index) may repeat")
+        return Labels._of(self._cells.take(at), self.names, self.ids.take(at))
+
+    def cells(self) -> tuple[Array, Array, Array]:
+        """Return items, labels and values of the cells that are not `fill`, by item, as `from_cells` takes them."""
+        return self._cells.items(), self._cells.columns, self._cells.data
+
+    def positives(self) -> tuple[Array, Array]:
+        """Return items and labels of the positive cells, by item, then label."""
+        kept = self._cells.data >= 0.5
+        return self._cells.items()[kept], self._cells.columns[kept]
+
+    def items_by_label(self) -> tuple[Index, Array]:
+        """Return (starts, items): the items that have label c are `items[starts[c] : starts[c + 1]]`, increasing."""
+        items, columns = self.positives()
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
+        return starts, items[np.argsort(columns, kind="stable")]
+
+    # ---- statistics by label
+
+    @cached_property
+    def counts(self) -> Index:
+        """n_c, the positives (values ≥ .5) of each label, (L,)."""
+        return self._count(_positive)
+
+    @cached_property
+    def n_known(self) -> Index:
+        """k_c, the known labels of each class, (L,)."""
+        if self.fill == UNKNOWN:
+            return self._count(lambda data: data != UNKNOWN)
+        return _frozen(self.n_items - self._count(lambda data: data == UNKNOWN))
+
+    @cached_property
+    def prior(self) -> Floats:
+        """π_c = n_c / k_c, positives over known labels, (L,); NaN where nothing is known."""
+        return _frozen(_ratio(self.counts, self.n_known))
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """r_c = n_c / (k_c − n_c), positives over negatives, (L,); inf without negatives, NaN where none is known."""
+        return _frozen(_ratio(self.counts, self.n_known - self.counts))
+
+    @property
+    def imbalance(self) -> float:
+        """ρ, the largest over the smallest count among labels that have a positive; NaN where none has."""
+        seen = self.counts[self.counts > 0]
+        return float(seen.max() / seen.min()) if len(seen) else float("nan")
+
+    @property
+    def unknown_rate(self) -> float:
+        """The share of all N·L cells that are unknown; NaN without items."""
+        return float(np.mean(self.unknown_rate_by_label))
+
+    @cached_property
+    def unknown_rate_by_label(self) -> Floats:
+        """The share of items for which each label is unknown, (L,); NaN without items."""
+        return _frozen(_ratio(self.n_items - self.n_known, np.full(self.n_labels, self.n_items)))
+
+    def groups(self, head: int = 100, tail: int = 20) -> dict[str, Index]:
+        """Return the labels with at least `head` positives, with fewer than `tail`, and those between ("medium")."""
+        if not 0 <= tail <= head:
+            raise ValueError(f"head is {head} and tail is {tail}: tail must lie between 0 and head")
+        is_head, is_tail = self.counts >= head, self.counts < tail
+        groups = {"head": is_head & ~is_tail, "medium": ~is_head & ~is_tail, "tail": is_tail}
+        return {name: np.flatnonzero(mask) for name, mask in groups.items()}
+
+    def rarest(self, k: int) -> Index:
+        """Return the `k` labels with the fewest positives, rarest first, equal counts by position."""
+        if not 1 <= k <= self.n_labels:
+            raise ValueError(f"k is {k}: there are {self.n_labels} labels, ask for 1 to {self.n_labels} of them")
+        return np.argsort(self.counts, kind="stable")[:k]
+
+    # ---- statistics by pair of labels
+
+    def cooccurrence(self) -> Index:
+        """Return n_{i∩j}, the items that have both labels, (L, L); its diagonal is `counts`."""
+        self._check_square()
+        return self._cells.together(_positive, _positive)
+
+    def conditional(self) -> Floats:
+        """Return p(i|j) as [i, j], (L, L): among items with label j for which i is known, the share that has i.
+
+        With nothing unknown this is n_{i∩j} / n_j. NaN where no item with label j has i known.
+        """
+        both = self.cooccurrence()
+        if self.fill == UNKNOWN:
+            known = self._cells.together(lambda data: data != UNKNOWN, _positive)
+        else:
+            known = self.counts - self._cells.together(lambda data: data == UNKNOWN, _positive)
+        return _ratio(both, known)
+
+    def resampled_prior(self) -> Floats:
+        """Return the prior of each label after class-aware sampling, (L,), eq. 1 of the distribution-balanced loss.
+
+            p̂_i = (1/C) Σ_j n_{i∩j} / n_j
+
+        over the C labels j that have a positive (the others are never visited, and get p̂ = 0). Where labels are
+        unknown it is positives over known labels among the draws, Σ_j (n_{i∩j}/n_j) / Σ_j (k_{i∩j}/n_j) with k_{i∩j}
+        the items with label j for which i is known; NaN where i is known for no item that can be drawn.
+        """
+        visited, drawable = np.count_nonzero(self.counts), 0
+        share = np.divide(1, self.counts, out=np.zeros(self.n_labels), where=self.counts > 0)
+        positive, listed, n_listed = np.zeros((3, self.n_labels))
+        for block in self._cells.blocks():
+            has = _positive(block.data)
+            weight = np.bincount(block.items[has], share[block.columns[has]], minlength=block.n_items)
+            drawable += int(np.count_nonzero(weight))
+            positive += np.bincount(block.columns[has], weight[block.items[has]], minlength=self.n_labels)
+            listed_here = (weight[block.items] > 0) & ((block.data == UNKNOWN) != (self.fill == UNKNOWN))
+            columns, items = block.columns[listed_here], block.items[listed_here]
+            listed += np.bincount(columns, weight[items], minlength=self.n_labels)
+            n_listed += np.bincount(columns, minlength=self.n_labels)
+        if self.fill == UNKNOWN:
+            return _ratio(positive, listed)
+        return _ratio(positive, np.where(n_listed < drawable, visited - listed, 0))
+
+    # ---- files
+
+    def save(self, path: str | Path) -> None:
+        """Write the table to `path` as an .npz of plain arrays; the file appears whole or not at all."""
+        store.write(Path(path), self._cells, self.names, self.ids)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Labels:
+        """Read a table that `save` wrote."""
+        cells, names, ids = store.read(Path(path))
+        return cls._of(cells, tuple(names), ids)
+
+    def _count(self, mark: Callable[[Array], Array]) -> Index:
+        total = np.zeros(self.n_labels, np.int64)
+        for block in self._cells.blocks():
+            total += np.bincount(block.columns[mark(block.data)], minlength=self.n_labels)
+        return _frozen(total)
+
+    def _check_square(self) -> None:
+        if 8 * self.n_labels**2 > _DENSE_LIMIT:
+            raise ValueError(
+                f"a table of {self.n_labels:,} × {self.n_labels:,} labels would take "
+                f"{8 * self.n_labels**2 / 1e9:.1f} GB: choose fewer labels"
+            )
+
+
+def _as_texts(shape: tuple[int, int], names: Names | None, ids: Names | None) -> tuple[tuple[str, ...], Ids]:
+    labels = Ids.numbered(shape[1]) if names is None else Ids(names, "names")
+    items = Ids.numbered(shape[0]) if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
+    for what, given, wanted in (("names", labels, shape[1]), ("ids", items, shape[0])):
+        if len(given) != wanted:
+            raise ValueError(f"{what} has {len(given)} entries, but the table has shape {shape}: give {wanted}")
+    return tuple(labels), items
+
+
+def _positive(data: Array) -> Array:
+    return np.greater_equal(data, 0.5)
+
+
+def _ratio(above: Array, below: Array) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.true_divide(above, below)
+
+
+def _frozen(array: Frozen) -> Frozen:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,110 @@
+"""What a target is, everywhere: 1 present, 0 absent, between them soft, −1 unknown."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+UNKNOWN = -1
+"""The value of a label that was never annotated."""
+
+ArrayLike: TypeAlias = Tensor | np.ndarray
+
+
+class Targets(NamedTuple):
+    """Checked targets, and what is certain about them."""
+
+    values: Tensor
+    all_known: bool
+    """No label is unknown; False where that was not looked at."""
+    hard: bool
+    """Every known label is 0 or 1; False where that was not looked at."""
+
+
+def as_targets(targets: ArrayLike, like: Tensor, validate: bool = False) -> Targets:
+    """Return `targets` as a checked tensor of the shape and on the device of `like`.
+
+    Shape, dtype and device are always checked. Values are checked in eager mode on the CPU, elsewhere only with
+    `validate=True`, since that waits for the device.
+    """
+    t = torch.as_tensor(targets).detach()
+    if t.dtype.is_complex:
+        raise ValueError(f"targets has dtype {t.dtype}: give real numbers, 1 present, 0 absent, -1 unknown")
+    if t.shape != like.shape:
+        raise ValueError(f"targets has shape {tuple(t.shape)}, but logits has {tuple(like.shape)}: they must be equal")
+    if t.device != like.device:
+        raise ValueError(f"targets is on {t.device}, but logits is on {like.device}: move one of them")
+    whole = not t.dtype.is_floating_point
+    unsigned = t.dtype in (torch.bool, torch.uint8)
+    if t.dtype == torch.bool or t.numel() == 0 or torch.compiler.is_compiling():
+        return Targets(t, unsigned, whole)
+    if not (validate or t.device.type == "cpu"):
+        return Targets(t, unsigned, whole)
+    low, high = (v.item() for v in torch.aminmax(t))
+    inside = low >= UNKNOWN and high <= 1
+    hard = inside and (whole or torch.addcmul(t.abs(), t, t, value=-1).max().item() == 0)  # |t| − t² is 0 at −1, 0, 1
+    if not (hard or (low >= 0 and high <= 1)):
+        _check_values(t)
+    return Targets(t, low >= 0, hard)
+
+
+def _check_values(t: Tensor) -> None:
+    """Raise on the first value outside {−1} ∪ [0, 1]."""
+    bad = ~((t >= 0) & (t <= 1) | (t == UNKNOWN))
+    if bad.any():
+        where = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"targets[{', '.join(map(str, where))}] is {t[where].item()}: "
+            "a label is 1 present, 0 absent, between them soft, or -1 unknown"
+        )
+
+
+def known(targets: Tensor) -> Tensor:
+    """Boolean mask of the labels that were annotated."""
+    return targets != UNKNOWN
+
+
+def check_counts(counts: ArrayLike, n_known: int | ArrayLike | None = None, floor: int | None = None) -> Tensor:
+    """Return class counts n_c as float64 (L,), checked against the k_c known labels of each class.
+
+    A count of 0 is refused unless `floor` is given, which then takes its place (1 is the usual choice).
+    """
+    n = _vector("counts", counts)
+    if n_known is not None:
+        k = check_known(n_known, len(n))
+        if (n > k).any():
+            c = int((n > k).nonzero()[0])
+            raise ValueError(
+                f"counts[{c}] is {n[c].item():g}, more than the {k[c].item():g} known labels of that class"
+            )
+    if floor is not None:
+        if not floor > 0:
+            raise ValueError(f"floor is {floor}: it stands in for a count of 0 and must be positive")
+        return n.clamp_min(floor)
+    if (n == 0).any():
+        c = int((n == 0).nonzero()[0])
+        raise ValueError(f"counts[{c}] is 0: a class without positives has no weight; leave it out or give floor=1")
+    return n
+
+
+def check_known(n_known: int | ArrayLike, n_labels: int) -> Tensor:
+    """Return the known labels of each class, k_c, as float64 (L,), from one number or one a class."""
+    k = _vector("n_known", torch.atleast_1d(torch.as_tensor(n_known)))
+    if len(k) not in (1, n_labels):
+        raise ValueError(f"n_known has {len(k)} values: give one number, or one for each of {n_labels} classes")
+    return k.expand(n_labels).clone()
+
+
+def _vector(name: str, values: ArrayLike) -> Tensor:
+    """Return `values` as float64 (L,) on the CPU, refusing what cannot be a count."""
+    v = torch.as_tensor(values).detach().to(torch.float64).cpu()
+    if v.ndim != 1 or len(v) == 0:
+        raise ValueError(f"{name} has shape {tuple(v.shape)}: give one number for each class, (L,)")
+    bad = ~torch.isfinite(v) | (v < 0)
+    if bad.any():
+        c = int(bad.nonzero()[0])
+        raise ValueError(f"{name}[{c}] is {v[c].item()}: a count is a finite number, at least 0")
+    return v

@@ -1,0 +1,135 @@
+"""Asymmetric loss (ASL)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steelyard.losses.focused import LOG_ZERO, focused, focused_log_slope, log1mexp, power
+from steelyard.losses.loss import Reduction
+from steelyard.losses.pair import AnalyticLoss
+
+SAFE_MARGIN = 0.01
+"""From this margin on, 1 − s ≥ m keeps its digits in float32 when computed from s."""
+
+
+class Asymmetric(AnalyticLoss):
+    """Asymmetric loss: ℓ₊ = −(1−p)^γ₊ log p, ℓ₋ = −s^γ₋ log(1−s), p = σ(z), s = (p−m)₊ (Ben-Baruch et al. 2021).
+
+    Its link depends on whether training differentiates the focusing weights. With them detached, as the authors train,
+    η/(1−η) = [s^γ₋/(1−s)] / [(1−p)^γ₊/p]; otherwise it is the φ of the calibration paper's eq. 14-15. The one that
+    matches `detach_focus` is used. Below the margin (p ≤ m) ℓ₋ is flat: η = 0, stated as log-odds −100. With m > 0 and
+    γ₊ = 0 the link has a ceiling below 1 (.942 for the defaults, .964 with gradients through the focus), with m > 0 and
+    γ₋ = 0 a step above 0; `eta_range` holds both ends.
+
+    Args:
+        gamma_pos: γ₊ (0 in the authors' training script, 1 in their class).
+        gamma_neg: γ₋ (4).
+        margin: m ∈ [0, 1), the probability shift of negatives (.05).
+        detach_focus: treat the focusing weights as constants in the gradient.
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(
+        self,
+        gamma_pos: float = 0.0,
+        gamma_neg: float = 4.0,
+        margin: float = 0.05,
+        detach_focus: bool = True,
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        super().__init__(reduction=reduction, validate=validate)
+        for name, value in dict(gamma_pos=gamma_pos, gamma_neg=gamma_neg).items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is {value}: it must be at least 0 and finite")
+        if not 0 <= margin < 1:
+            raise ValueError(f"margin is {margin}: it must be in [0, 1)")
+        self.gamma_pos, self.gamma_neg = float(gamma_pos), float(gamma_neg)
+        self.margin, self.detach_focus = float(margin), bool(detach_focus)
+        self.z_margin = math.log(margin / (1 - margin)) if margin > 0 else -math.inf
+        if margin > 0:
+            self.eta_range = self._range()
+
+    def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return ℓ₊, ℓ₊' where side is 1 and ℓ₋, ℓ₋' where it is 0."""
+        if isinstance(side, float):
+            return self._present(z) if side else self._absent(z)
+        if self.margin >= SAFE_MARGIN and self.gamma_neg >= 1:
+            return self._each_its_own(z, side)
+        (up, rise), (down, fall) = self._present(z), self._absent(z)
+        return torch.addcmul(side * up, 1 - side, down), torch.addcmul(side * rise, 1 - side, fall)
+
+    def link(self, z: Tensor) -> Tensor:
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z)), at least −100 where there is a margin."""
+        down = focused_log_slope(-z, self.gamma_pos, self.detach_focus)
+        if self.margin == 0:
+            return focused_log_slope(z, self.gamma_neg, self.detach_focus) - down
+        above = z > self.z_margin
+        log_p, log_q = F.logsigmoid(z), F.logsigmoid(-z)
+        log_s = math.log1p(-self.margin) + log_p + log1mexp(z - self.z_margin)
+        s = torch.where(above, torch.exp(log_s), 0.5)
+        cost = self._cost(s, torch.exp(log_q))
+        up = log_p + log_q + self.gamma_neg * log_s + cost
+        if self.gamma_neg > 0 and not self.detach_focus:
+            up = up + torch.log1p(self.gamma_neg * (1 - s) * cost / s)
+        return torch.where(above, (up - down).clamp_min(LOG_ZERO), LOG_ZERO)
+
+    def _present(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = focused(-z, self.gamma_pos, self.detach_focus)
+        return value, -slope
+
+    def _absent(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ℓ₋ and ℓ₋'; s = p − m = (1−m) p (1 − e^(z_m − z)) is the form that does not cancel."""
+        if self.margin == 0:
+            return focused(z, self.gamma_neg, self.detach_focus)
+        p, q, gamma = torch.sigmoid(z), torch.sigmoid(-z), self.gamma_neg
+        s = (self.margin - 1) * p * torch.expm1(self.z_margin - z.clamp_min(self.z_margin))
+        cost = self._cost(s, q)
+        ds = p * q  # ds/dz beyond the margin; below it s = 0, and so is every power of it
+        if gamma == 0:
+            return cost, torch.where(s > 0, ds / (1 - s), 0)
+        focus = power(s, gamma)
+        if self.detach_focus:
+            return focus.detach() * cost, focus * ds / (1 - s)
+        if gamma >= 1:
+            return focus * cost, ds * (focus / (1 - s) + gamma * power(s, gamma - 1) * cost)
+        return focus * cost, ds * focus * (1 / (1 - s) + gamma * torch.where(s > 0, cost / s, 1))
+
+    def _each_its_own(self, z: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `_present` and `_absent` give, each cell evaluated once: one logarithm serves both sides.
+
+        It uses −log p = −log1p(−min(p, 1−p)) + (−z)₊, whose parts are not differentiable at 0; its value is.
+        """
+        p, q, other, gamma = torch.sigmoid(z), torch.sigmoid(-z), 1 - side, self.gamma_neg
+        s = (self.margin - 1) * p * torch.expm1(self.z_margin - z.clamp_min(self.z_margin))
+        cost = -torch.log1p(-torch.addcmul(side * torch.minimum(p, q), other, s))
+        cost = torch.addcmul(cost, side, (-z).clamp_min(0))
+        near = power(s, gamma - 1)
+        far = near * s
+        focus, slope = torch.addcmul(side, other, far), far / (1 - s)
+        if not self.detach_focus:
+            slope = torch.addcmul(slope, near, cost, value=gamma)
+        slope = torch.addcmul(-side, other * p, slope) * q
+        if self.gamma_pos > 0:
+            gain = torch.addcmul(other, side, power(q, self.gamma_pos))
+            if not self.detach_focus:
+                slope = torch.addcmul(slope, side * p, cost, value=-self.gamma_pos)
+            focus, slope = focus * gain, slope * gain
+        return focus * cost, slope
+
+    def _cost(self, s: Tensor, q: Tensor) -> Tensor:
+        """Return −log(1−s); where a small margin lets s come close to 1, from 1−s = q + m."""
+        cost = -torch.log1p(-s)
+        return cost if self.margin >= SAFE_MARGIN else torch.where(s < 0.5, cost, -torch.log(q + self.margin))
+
+    def _range(self) -> tuple[float, float]:
+        """Return the limits of η just above the margin and as z → ∞."""
+        z = torch.tensor([self.z_margin + 1e-9, 500.0], dtype=torch.float64)
+        low, high = torch.sigmoid(self.link(z)).tolist()
+        return (low if self.gamma_neg == 0 else 0.0, 1.0 if self.gamma_pos > 0 else high)

@@ -1,0 +1,45 @@
+"""Binary cross-entropy with label smoothing."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from steelyard.losses.focused import LOG_ZERO, focused, log1mexp
+from steelyard.losses.loss import Reduction
+from steelyard.losses.pair import AnalyticLoss
+
+
+class BCE(AnalyticLoss):
+    """Binary cross-entropy: ℓ₊ = softplus(−z), ℓ₋ = softplus(z); its link is σ.
+
+    Args:
+        smoothing: s ∈ [0, 1); a label y is trained as y(1−s) + s/2. Then σ(z) tends to η(1−s) + s/2, and the link is
+            η = (σ(z) − s/2)/(1−s), at log-odds ±100 where that leaves (0, 1).
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(self, smoothing: float = 0.0, *, reduction: Reduction = "mean", validate: bool = False) -> None:
+        super().__init__(reduction=reduction, validate=validate)
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"smoothing is {smoothing}: it must be in [0, 1)")
+        self.smoothing = float(smoothing)
+
+    def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return softplus(x) − (s/2) x and its derivative, x = −z where side is 1 and z where it is 0."""
+        sign = 1 - 2 * side
+        x = z * sign
+        cost, slope = focused(x, 0.0)
+        if self.smoothing:
+            cost, slope = cost - self.smoothing / 2 * x, slope - self.smoothing / 2
+        return cost, slope * sign
+
+    def link(self, z: Tensor) -> Tensor:
+        """Return log (σ(z) − s/2) − log (1 − s/2 − σ(z)) in the form that does not cancel."""
+        if self.smoothing == 0.0:
+            return z
+        h = self.smoothing / 2
+        edge = math.log(1 / h - 1)
+        return (z + log1mexp(edge + z) - log1mexp(edge - z)).clamp(LOG_ZERO, -LOG_ZERO)

@@ -1,0 +1,101 @@
+"""The Distribution-Balanced loss: re-balanced weights times negative-tolerant terms."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.weighting import Rebalanced, Weighting
+from steelyard.labels.targets import ArrayLike, as_targets
+from steelyard.losses.loss import Reduction, check_weight, compute_dtype, known_cells
+from steelyard.losses.negative_tolerant import NegativeTolerant
+from steelyard.losses.pair import PairLoss
+
+
+class WeightedLoss(nn.Module):
+    """A loss whose labels are weighed by a weighting of their targets: w(targets) × the terms of `loss`.
+
+    `positive`, `negative` and the link are those of the loss without the weights, which depend on the item: give their
+    class means (`steelyard.balance.expected_weights`) as w₊ and w₋, or let an `Objective` keep them.
+    """
+
+    def __init__(self, loss: PairLoss, weighting: Weighting) -> None:
+        super().__init__()
+        self.loss: PairLoss = loss
+        self.weighting: Weighting = weighting
+        self.eta_range = loss.eta_range
+
+    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
+        self.loss.check_logits(logits)
+        checked = as_targets(targets, logits, self.loss.validate)
+        w = self.weighting(checked.values)
+        cells = known_cells(checked, compute_dtype(logits)).times(w)
+        return self.loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits)))
+
+    def positive(self, z: Tensor) -> Tensor:
+        """Return ℓ₊(z) without its weight."""
+        return self.loss.positive(z)
+
+    def negative(self, z: Tensor) -> Tensor:
+        """Return ℓ₋(z) without its weight."""
+        return self.loss.negative(z)
+
+    def log_odds(
+        self, z: Tensor, pos_weight: ArrayLike | float | None = None, neg_weight: ArrayLike | float | None = None
+    ) -> Tensor:
+        """Return log η/(1−η), given the mean weights of positives and negatives."""
+        return self.loss.log_odds(z, pos_weight, neg_weight)
+
+    def probability(
+        self, z: Tensor, pos_weight: ArrayLike | float | None = None, neg_weight: ArrayLike | float | None = None
+    ) -> Tensor:
+        """Return η at logits z: σ of `log_odds`."""
+        return torch.sigmoid(self.log_odds(z, pos_weight, neg_weight))
+
+
+def DistributionBalanced(
+    counts: ArrayLike,
+    n_known: int | ArrayLike,
+    alpha: float = 0.1,
+    beta: float = 10.0,
+    mu: float = 0.2,
+    lam: float = 2.0,
+    kappa: float = 0.05,
+    gamma: float = 0.0,
+    focal_scale: float = 2.0,
+    as_released: bool = False,
+    *,
+    floor: int | None = None,
+    reduction: Reduction = "mean",
+    validate: bool = False,
+) -> WeightedLoss:
+    """Distribution-Balanced loss (Wu et al. 2020): `Rebalanced` weights r̂ × `NegativeTolerant` terms.
+
+    R-BCE is `lam=1, kappa=0`; DB-Focal is `gamma=2`; NT-BCE is `NegativeTolerant` alone.
+
+    Args:
+        counts: positives n_c of each class (L,).
+        n_known: known labels k_c, one number or (L,).
+        alpha, beta, mu: of r̂ (paper: .1, 10, .3 VOC-MLT; .1, 10, .2 COCO-MLT).
+        lam, kappa: λ and κ of NTR (paper: 5, .05 VOC-MLT; 2, .05 COCO-MLT).
+        gamma: γ of the focal factor, 0 for none (paper: 2).
+        focal_scale: the constant of the focal factor, applied only with γ > 0 (paper's code: 2).
+        as_released: divide ν by λ once more, as the authors' code does; their published numbers used it.
+        floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+    terms = NegativeTolerant(
+        counts,
+        n_known,
+        lam,
+        kappa,
+        gamma,
+        focal_scale,
+        as_released,
+        floor=floor,
+        reduction=reduction,
+        validate=validate,
+    )
+    return WeightedLoss(terms, Rebalanced(counts, alpha, beta, mu, floor=floor))

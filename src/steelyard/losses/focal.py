@@ -1,0 +1,25 @@
+"""Focal loss."""
+
+from __future__ import annotations
+
+from steelyard.losses.loss import Reduction
+from steelyard.losses.softplus_pair import SoftplusPair
+
+
+class Focal(SoftplusPair):
+    """Focal loss: ℓ₊ = −c (1−p)^γ log p, ℓ₋ = −c p^γ log(1−p), p = σ(z) (Lin et al. 2017).
+
+    Its link is (γ+1) z + log(1 + γ R(z)) − log(1 + γ R(−z)), R(x) = e^(−x) softplus(x): the φ of the calibration
+    paper's eq. 14. Read through σ instead, focal outputs are under-confident.
+
+    Args:
+        gamma: the focusing exponent γ ≥ 0; gradients flow through the focusing weight.
+        scale: the constant c (the Distribution-Balanced paper trains with 2).
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(
+        self, gamma: float = 2.0, scale: float = 1.0, *, reduction: Reduction = "mean", validate: bool = False
+    ) -> None:
+        super().__init__(gamma=gamma, scale=(scale, scale), reduction=reduction, validate=validate)

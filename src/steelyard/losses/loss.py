@@ -1,0 +1,143 @@
+"""What every loss over labels shares: its inputs, its cells and its reductions."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from steelyard.labels.targets import ArrayLike, Targets, as_targets
+
+Reduction = Literal["mean", "item", "sum", "none"]
+
+
+class Cells(NamedTuple):
+    """The coefficients of a batch: a cell costs a·ℓ₊(z) + b·ℓ₋(z).
+
+    (a, b) is (1, 0) where a label is present, (0, 1) absent, (t, 1−t) soft and (0, 0) unknown, times whatever weighs
+    or masks it. `counted` (bool; None: every cell) says which cells the mean divides by; a cell that is not counted
+    is inert, whatever its logit. `side` is given when no cell has both coefficients: 1 where a may be positive, 0
+    where b may be.
+    """
+
+    a: Tensor
+    b: Tensor
+    counted: Tensor | None = None
+    side: Tensor | None = None
+
+    def times(self, weight: Tensor) -> Cells:
+        """Return the cells with both coefficients multiplied by `weight`, which is not read where nothing counts."""
+        if self.counted is not None:
+            weight = torch.where(self.counted, weight, 0)
+        return self._replace(a=self.a * weight, b=self.b * weight)
+
+    def inert(self, z: Tensor) -> Tensor:
+        """Return z with 0 in the cells that do not count, where it may be anything, even NaN."""
+        if self.counted is None:
+            return z
+        if z.device.type == "cpu" and not torch.compiler.is_compiling():
+            product = z * self.counted.view(torch.int8).to(z.dtype)  # many times faster than a selection on a CPU,
+            if math.isfinite(product.detach().sum().item()):  # and the same unless something is not finite
+                return product
+        return torch.where(self.counted, z, 0)
+
+    def rows(self, rows: slice) -> Cells:
+        """Return the cells of some items."""
+        counted, side = (None if part is None else part[rows] for part in (self.counted, self.side))
+        return Cells(self.a[rows], self.b[rows], counted, side)
+
+    def n_counted(self) -> Tensor | float:
+        """Return how many cells count."""
+        return float(self.a.numel()) if self.counted is None else self.counted.sum()
+
+
+class NoLink(ValueError):
+    """Raised where a loss is asked for probabilities it does not have."""
+
+
+def compute_dtype(z: Tensor) -> torch.dtype:
+    """Return the dtype of the arithmetic: float64 for float64 logits, float32 for all others."""
+    return torch.float64 if z.dtype == torch.float64 else torch.float32
+
+
+def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
+    """Return the cells of `targets` with unknown labels ignored."""
+    t = targets.values.to(dtype)
+    if targets.all_known:
+        return Cells(t, 1 - t, None, t if targets.hard else None)
+    a = t.clamp_min(0)
+    is_known = (t + 1).clamp_max(1)  # −1 gives 0, all of [0, 1] gives 1
+    counted = is_known.to(torch.int8).view(torch.bool)  # many times faster than a comparison on a CPU
+    return Cells(a, is_known - a, counted, a if targets.hard else None)
+
+
+class Loss(nn.Module, ABC):
+    """A loss of logits (B, L) and targets (B, L).
+
+    `reduction` is "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over all items of the
+    batch), "sum" or "none" (B, L). Shapes and dtypes are always checked; target values in eager mode on the CPU, and
+    elsewhere only with `validate=True`, since that waits for the device. `n_labels` is L where the loss has class-wise
+    constants, else None.
+    """
+
+    def __init__(self, n_labels: int | None, reduction: Reduction, validate: bool) -> None:
+        super().__init__()
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction is {reduction!r}: choose one of {', '.join(get_args(Reduction))}")
+        self.n_labels = n_labels
+        self.reduction: Reduction = reduction
+        self.validate = validate
+
+    @abstractmethod
+    def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
+
+    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        self.check_logits(logits)
+        cells = known_cells(as_targets(targets, logits, self.validate), compute_dtype(logits))
+        if weight is not None:
+            cells = cells.times(check_weight(weight, logits))
+        return self.evaluate(logits, cells)
+
+    def check_logits(self, logits: Tensor) -> None:
+        """Raise unless `logits` is a real floating (B, L) tensor with this loss's L."""
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+            raise ValueError(f"logits is {kind}: give a floating-point tensor (B, L)")
+        if logits.ndim != 2:
+            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row an item")
+        if self.n_labels is not None and logits.shape[1] != self.n_labels:
+            raise ValueError(f"logits has {logits.shape[1]} labels, but this loss was made for {self.n_labels}")
+
+    def amount(self, shape: torch.Size, cells: Cells) -> Tensor | float:
+        """Return how much this loss's reduction divides by: counted cells ("mean"), items ("item"), else 1."""
+        if self.reduction == "mean":
+            return cells.n_counted()
+        return float(shape[0]) if self.reduction == "item" else 1.0
+
+    def divisor(self, shape: torch.Size, cells: Cells) -> Tensor | float:
+        """Return `amount`, or 1 where there is nothing."""
+        n = self.amount(shape, cells)
+        return n.clamp_min(1) if isinstance(n, Tensor) else max(n, 1.0)
+
+
+def check_weight(weight: ArrayLike | float, logits: Tensor) -> Tensor:
+    """Return `weight` as a tensor that broadcasts to the shape of `logits`; values are checked on the CPU."""
+    w = torch.as_tensor(weight, device=logits.device if np.ndim(weight) == 0 else None).detach()
+    w = w.to(compute_dtype(logits))
+    try:
+        fits = torch.broadcast_shapes(w.shape, logits.shape) == logits.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"weight has shape {tuple(w.shape)}, which does not broadcast to {tuple(logits.shape)}")
+    if w.device != logits.device:
+        raise ValueError(f"weight is on {w.device}, but logits is on {logits.device}: move one of them")
+    if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel() and (low := w.min().item()) < 0:
+        raise ValueError(f"weight has the value {low:g}: a weight is at least 0")
+    return w

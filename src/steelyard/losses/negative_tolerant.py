@@ -1,0 +1,65 @@
+"""Negative-tolerant regularisation of the Distribution-Balanced loss."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from steelyard.labels.targets import ArrayLike, check_counts, check_known
+from steelyard.losses.loss import Reduction
+from steelyard.losses.softplus_pair import SoftplusPair
+
+
+class NegativeTolerant(SoftplusPair):
+    """Negative-tolerant BCE: ℓ₊ = softplus(−(z−ν)), ℓ₋ = softplus(λ(z−ν))/λ, ν_c = κ log(1/π_c − 1).
+
+    With γ > 0 both terms are multiplied by c (1−p_t)^γ, p_t taken from the shifted and scaled logit (NT-focal; the
+    gradient flows through the factor).
+
+    Args:
+        counts: positives n_c of each class (L,).
+        n_known: known labels k_c, one number or (L,); π_c = n_c/k_c.
+        lam: λ, the scale of the negative side (paper: 5 VOC-MLT, 2 COCO-MLT).
+        kappa: κ, the strength of the class-wise shift (paper: .05).
+        gamma: γ, 0 for no focal factor (paper: 2).
+        focal_scale: the constant c, applied only with γ > 0 (paper's code: 2).
+        as_released: divide ν by λ once more, as the authors' code does; their published numbers used it.
+        floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(
+        self,
+        counts: ArrayLike,
+        n_known: int | ArrayLike,
+        lam: float = 2.0,
+        kappa: float = 0.05,
+        gamma: float = 0.0,
+        focal_scale: float = 2.0,
+        as_released: bool = False,
+        *,
+        floor: int | None = None,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        if not 0 < lam < math.inf:
+            raise ValueError(f"lam is {lam}: it must be positive and finite")
+        if not math.isfinite(kappa):
+            raise ValueError(f"kappa is {kappa}: it must be finite")
+        if not 0 < focal_scale < math.inf:
+            raise ValueError(f"focal_scale is {focal_scale}: it must be positive and finite")
+        n = check_counts(counts, n_known, floor)
+        absent = check_known(n_known, len(n)) - n
+        if floor is not None:
+            absent = absent.clamp_min(floor)
+        elif (absent <= 0).any():
+            i = int((absent <= 0).nonzero()[0])
+            raise ValueError(f"counts[{i}] equals n_known, {n[i].item():g}: a class without negatives needs floor=1")
+        nu = kappa * torch.log(absent / n)  # 1/π − 1 = (k − n)/n
+        nu = nu / lam if as_released else nu
+        c = focal_scale if gamma > 0 else 1.0
+        super().__init__(
+            slope=(1.0, lam), shift=(nu, nu), scale=(c, c / lam), gamma=gamma, reduction=reduction, validate=validate
+        )

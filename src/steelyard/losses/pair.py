@@ -1,0 +1,218 @@
+"""A loss is a pair of partial losses of the logit, ℓ₊(z) and ℓ₋(z); its probability follows from the pair."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, compute_dtype
+
+
+class PairLoss(Loss):
+    """A loss whose cells cost a·ℓ₊(z) + b·ℓ₋(z).
+
+    Its probability is the derived link, the η at which the conditional risk w₊ η ℓ₊ + w₋ (1−η) ℓ₋ is stationary:
+
+        log η/(1−η) = log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊)
+
+    `eta_range` is the open interval of η that the link reaches with equal weights.
+    """
+
+    eta_range: tuple[float, float] = (0.0, 1.0)
+
+    def __init__(self, n_labels: int | None = None, *, reduction: Reduction = "mean", validate: bool = False) -> None:
+        super().__init__(n_labels, reduction, validate)
+        self._link_checked = False
+
+    @abstractmethod
+    def positive(self, z: Tensor) -> Tensor:
+        """Return ℓ₊(z), what a present label costs."""
+
+    @abstractmethod
+    def negative(self, z: Tensor) -> Tensor:
+        """Return ℓ₋(z), what an absent label costs."""
+
+    @abstractmethod
+    def link(self, z: Tensor) -> Tensor:
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z)), finite for finite z (float32 or float64) and differentiable."""
+
+    def log_odds(
+        self,
+        z: Tensor,
+        pos_weight: ArrayLike | float | None = None,
+        neg_weight: ArrayLike | float | None = None,
+    ) -> Tensor:
+        """Return log η/(1−η) at logits z, given the mean weights w₊, w₋ (scalars or (L,)) that training applied."""
+        self.check_link()
+        out = self.link(_as_float(z))
+        if neg_weight is not None:
+            out = out + _log_weight("neg_weight", neg_weight, out)
+        if pos_weight is not None:
+            out = out - _log_weight("pos_weight", pos_weight, out)
+        return out
+
+    def probability(
+        self,
+        z: Tensor,
+        pos_weight: ArrayLike | float | None = None,
+        neg_weight: ArrayLike | float | None = None,
+    ) -> Tensor:
+        """Return η at logits z: σ of `log_odds`."""
+        return torch.sigmoid(self.log_odds(z, pos_weight, neg_weight))
+
+    def check_link(self) -> None:
+        """Raise NoLink, once and for all logits, if the link is not monotone: then a logit does not tell η."""
+        if self._link_checked or torch.compiler.is_compiling():
+            return
+        grid = torch.linspace(-30.0, 30.0, 601, dtype=torch.float64, device=self._device())
+        labels = self.n_labels or 1
+        rows = max(2, 1_000_000 // labels)  # a block at a time: a million labels must fit
+        for start in range(0, len(grid) - 1, rows - 1):
+            z = grid[start : start + rows]
+            with torch.no_grad():
+                falls = self.link(z[:, None].expand(-1, labels)).diff(dim=0) < -1e-9
+            if falls.any():
+                at = z[int(falls.any(dim=1).nonzero()[0])].item()
+                raise NoLink(
+                    f"{type(self).__name__} has no probability: its stationary log-odds fall as z grows beyond "
+                    f"{at:.1f}, so several η share a logit; fit a calibrator instead"
+                )
+        self._link_checked = True
+
+    def _device(self) -> torch.device:
+        return next((t.device for t in (*self.parameters(), *self.buffers())), torch.device("cpu"))
+
+    def _plain(self, logits: Tensor, cells: Cells, divisor: Tensor | float) -> Tensor:
+        """Return the reduced loss by automatic differentiation through ℓ₊ and ℓ₋."""
+        z = cells.inert(logits.to(compute_dtype(logits)))
+        cost = cells.a * self.positive(z) + cells.b * self.negative(z)
+        return cost if self.reduction == "none" else cost.sum() / divisor
+
+
+class AnalyticLoss(PairLoss):
+    """A pair that knows its derivatives: value and gradient come from one pass, one (B, L) tensor is kept."""
+
+    @abstractmethod
+    def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return the partial loss at z and its derivative as training sees it: ℓ₊, ℓ₊' where side is 1, else ℓ₋, ℓ₋'.
+
+        z is float32 or float64, `side` 0 or 1 (a number, or a tensor like z). The value is differentiable too.
+        """
+
+    def positive(self, z: Tensor) -> Tensor:
+        """Return ℓ₊(z), what a present label costs."""
+        return self.sided(_as_float(z), 1.0)[0]
+
+    def negative(self, z: Tensor) -> Tensor:
+        """Return ℓ₋(z), what an absent label costs."""
+        return self.sided(_as_float(z), 0.0)[0]
+
+    def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
+        divisor = self.divisor(logits.shape, cells) if divisor is None else divisor
+        if torch.compiler.is_compiling():  # the compiler fuses the plain form by itself
+            return self._plain(logits, cells, divisor)
+        out: Tensor = _OnePass.apply(logits, self, cells, divisor)  # type: ignore[no-untyped-call]
+        return out
+
+    def cost_and_slope(self, z: Tensor, cells: Cells, out: Tensor | None) -> Tensor:
+        """Return a ℓ₊ + b ℓ₋ and write a ℓ₊' + b ℓ₋' to `out`, evaluating one side a cell where that is enough."""
+        z = cells.inert(z)
+        if cells.side is not None:
+            value, slope = self.sided(z, cells.side)
+            weight = cells.a + cells.b
+            if out is not None:
+                torch.mul(weight, slope, out=out)
+            return weight * value
+        (up, rise), (down, fall) = self.sided(z, 1.0), self.sided(z, 0.0)
+        if out is not None:
+            torch.addcmul(cells.a * rise, cells.b, fall, out=out)
+        return torch.addcmul(cells.a * up, cells.b, down)
+
+
+class FormulaLoss(PairLoss):
+    """A pair given by two formulas alone: subclass it, write `positive` and `negative` with torch, and that is all.
+
+    Gradients and the link come from automatic differentiation (the link in float64, its log-slopes floored at the
+    smallest normal number), and a pair whose link is not monotone is refused when probabilities are asked for.
+    """
+
+    def link(self, z: Tensor) -> Tensor:
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z)) from the gradients of the two formulas."""
+        with torch.enable_grad():
+            wide = z.to(torch.float64)
+            x = wide if wide.requires_grad else wide.detach().requires_grad_()
+            (up,) = torch.autograd.grad(self.negative(x).sum(), x, create_graph=True)
+            (down,) = torch.autograd.grad(self.positive(x).sum(), x, create_graph=True)
+            tiny = torch.finfo(torch.float64).tiny
+            out = torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))
+        return out.to(z.dtype) if torch.is_grad_enabled() else out.detach().to(z.dtype)
+
+    def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
+        return self._plain(logits, cells, self.divisor(logits.shape, cells) if divisor is None else divisor)
+
+
+class _OnePass(torch.autograd.Function):
+    """Σ (a ℓ₊ + b ℓ₋) / divisor, or the cells themselves, with its gradient computed on the way.
+
+    On a CPU it goes through the batch in blocks of rows whose temporaries stay in the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, loss: AnalyticLoss, cells: Cells, divisor: Tensor | float) -> Tensor:
+        each, slope, parts = loss.reduction == "none", None, []
+        dtype = compute_dtype(logits)
+        cost = torch.empty(logits.shape if each else (), dtype=dtype, device=logits.device)
+        if ctx.needs_input_grad[0]:
+            slope = torch.empty(logits.shape, dtype=dtype, device=logits.device)
+        for rows in _blocks(logits):
+            out = None if slope is None else slope[rows]
+            part = loss.cost_and_slope(logits[rows].to(dtype), cells.rows(rows), out)
+            if each:
+                cost[rows] = part
+            else:
+                parts.append(part.sum())
+        ctx.save_for_backward(slope)
+        ctx.dtype, ctx.divisor = logits.dtype, divisor
+        return cost if each else torch.stack(parts).sum() / divisor if parts else cost.zero_()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return (slope * (upstream / ctx.divisor)).to(ctx.dtype), None, None, None
+
+
+def _blocks(logits: Tensor) -> list[slice]:
+    """Return the blocks of rows to go through: all at once on a device, some 64,000 cells a thread on a CPU."""
+    n_rows, n_labels = logits.shape
+    if logits.device.type != "cpu":
+        return [slice(0, n_rows)]
+    step = max(1, 65536 * torch.get_num_threads() // max(n_labels, 1))
+    return [slice(start, start + step) for start in range(0, n_rows, step)]
+
+
+def _as_float(z: Tensor) -> Tensor:
+    if not isinstance(z, Tensor) or not z.is_floating_point():
+        raise ValueError(f"z is {z.dtype if isinstance(z, Tensor) else type(z).__name__}: give a floating-point tensor")
+    return z.to(compute_dtype(z))
+
+
+def _log_weight(name: str, weight: ArrayLike | float, like: Tensor) -> Tensor | float:
+    if isinstance(weight, int | float):
+        if not 0 < weight < math.inf:
+            raise ValueError(f"{name} is {weight}: a class weight is positive and finite")
+        return math.log(weight)
+    w = torch.as_tensor(weight).detach().to(like.device, torch.float64)
+    if w.ndim > 1 or (w.ndim == 1 and w.shape[0] != like.shape[-1]):
+        raise ValueError(f"{name} has shape {tuple(w.shape)}: give a number or one for each of {like.shape[-1]} labels")
+    if w.device.type == "cpu" and not torch.compiler.is_compiling() and not ((w > 0) & (w < math.inf)).all():
+        raise ValueError(f"{name} has the value {w.min().item():g}: a class weight is positive and finite")
+    return torch.log(w).to(like.dtype)

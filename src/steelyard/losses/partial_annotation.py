@@ -1,0 +1,204 @@
+"""The dynamic loss of the partial-annotation paper, as a rule for unknown labels and as a loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from steelyard.balance.philox import uniform
+from steelyard.balance.processes import n_processes, summed
+from steelyard.balance.pseudo_labels import PseudoLabels
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
+from steelyard.losses.bce import BCE
+from steelyard.losses.loss import Cells, compute_dtype
+from steelyard.losses.unknown import Resolver, need_index, write_back
+
+Schedule = Literal["exp", "linear"]
+PICK_STREAM = 0x5041  # keeps the draws of picked labels apart from those of masks under one seed
+
+
+class Annotation(Resolver):
+    """Paper 3's whole rule. An item costs, over BCE and with reduction "item",
+
+        p · { α [ mean_known −y log ŷ + d · mean_picked −ỹ log ŷ ]
+            + β [ mean_known −(1−y) log(1−ŷ) + d · mean_picked −(1−ỹ) log(1−ŷ) ] }
+
+    β = max(P/T, γ), α = 1 − β: P positives among T label slots (B·L, unknown ones included) of the batch.
+    d = exp((e+m)/E − 1), or (e+m)/E: how far pseudo-labels are trusted in epoch e of E; not capped.
+    p = 2 for an item all of whose predictions are below .1, else 1.
+    Each unknown label takes part ("is picked") with probability q, drawn anew every epoch.
+
+    Args:
+        store: the pseudo-labels ỹ, or None where the caller passes them (`cells`).
+        gamma: γ, the least β (.05).
+        m: the head start of d (3 epochs).
+        q: a number, or (first, last) to rise linearly over the epochs (.3: the paper gives none).
+        schedule: of d, "exp" or "linear".
+        use_alpha_beta, use_d, use_p: False leaves the factor out (its ablation): then it is 1.
+        seed: of the picked labels.
+    """
+
+    reduction = "item"
+
+    def __init__(
+        self,
+        store: PseudoLabels | None = None,
+        gamma: float = 0.05,
+        m: float = 3.0,
+        q: float | tuple[float, float] = 0.3,
+        schedule: Schedule = "exp",
+        use_alpha_beta: bool = True,
+        use_d: bool = True,
+        use_p: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not 0 < gamma < 1:
+            raise ValueError(f"gamma is {gamma}: it must be between 0 and 1")
+        if not math.isfinite(m):
+            raise ValueError(f"m is {m}: it must be finite")
+        first, last = (q, q) if isinstance(q, int | float) else q
+        if not (0 <= first <= 1 and 0 <= last <= 1):
+            raise ValueError(f"q is {q}: it must be in [0, 1]")
+        if schedule not in get_args(Schedule):
+            raise ValueError(f"schedule is {schedule!r}: choose one of {', '.join(get_args(Schedule))}")
+        self.store, self.gamma, self.m, self.seed = store, float(gamma), float(m), int(seed)
+        self.q_first, self.q_last, self.schedule = float(first), float(last), schedule
+        self.use_alpha_beta, self.use_d, self.use_p = use_alpha_beta, use_d, use_p
+        self.epoch, self.n_epochs = 1, 1
+        self.register_buffer("weight_sums", torch.zeros(3, dtype=torch.float64))  # Σα, Σβ, batches
+        self.weight_sums: Tensor
+
+    @property
+    def q(self) -> float:
+        """The chance that an unknown label takes part in this epoch."""
+        done = (self.epoch - 1) / max(self.n_epochs - 1, 1)
+        return self.q_first + (self.q_last - self.q_first) * done
+
+    @property
+    def d(self) -> float:
+        """How far pseudo-labels are trusted in this epoch."""
+        if not self.use_d:
+            return 1.0
+        progress = (self.epoch + self.m) / self.n_epochs
+        return math.exp(progress - 1) if self.schedule == "exp" else progress
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Set d and q, and read what the epoch before wrote."""
+        if not epoch >= 1 or n_epochs < 1:
+            raise ValueError(f"epoch is {epoch} of {n_epochs}: epochs count from 1")
+        self.epoch, self.n_epochs = epoch, n_epochs
+        if self.store is not None:
+            self.store.start_epoch(epoch)
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch, with pseudo-labels from the store and picks drawn by (seed, epoch, item)."""
+        if self.store is None:
+            raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
+        items = need_index(index)
+        picked = uniform(self.seed ^ (PICK_STREAM << 32), self.epoch, items, logits.shape[1]) < self.q
+        return self.cells(targets, logits, self.store.read(items), picked)
+
+    def cells(self, targets: Targets, logits: Tensor, pseudo: Tensor, picked: Tensor) -> Cells:
+        """Return the cells of a batch given pseudo-labels ỹ and which unknown labels take part, both (B, L)."""
+        dtype = compute_dtype(logits)
+        is_known = known(targets.values)
+        picked = picked & ~is_known
+        alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(targets.values))
+        y = torch.where(is_known, targets.values.to(dtype), pseudo.to(dtype))
+        share = is_known.to(dtype) / _at_least_one(is_known) + self.d * picked.to(dtype) / _at_least_one(picked)
+        if self.use_p:
+            low = (torch.sigmoid(logits) < 0.1).all(dim=1, keepdim=True)
+            share = share * torch.where(low, 2.0, 1.0)
+        return Cells(share * alpha * y, share * beta * (1 - y), is_known | picked)
+
+    def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link."""
+        if self.use_alpha_beta:
+            slots = max(targets.numel() * n_processes(), 1)
+            beta = (summed(targets.to(torch.float64).clamp_min(0).sum()) / slots).clamp_min(self.gamma)
+            alpha = 1 - beta
+        else:
+            alpha = beta = torch.ones((), dtype=torch.float64, device=targets.device)
+        if self.training:
+            self.weight_sums += torch.stack([alpha, beta, torch.ones_like(beta)]).to(self.weight_sums.device)
+        return alpha, beta
+
+    def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
+        """Write the predictions to the store."""
+        if self.store is not None:
+            write_back(self.store, need_index(index), logits, probability)
+
+    def class_weights(self) -> tuple[float, float]:
+        """Return the running means of α and β; (1, 1) before the first batch."""
+        alpha, beta, n = self.weight_sums.tolist()
+        return (alpha / n, beta / n) if n else (1.0, 1.0)
+
+
+class PartialAnnotation(BCE):
+    """Paper 3's loss in full, for a caller who keeps the pseudo-labels: see `Annotation` for the formula.
+
+    Its stationary odds are α/β times the true odds, so its link has the running means of α and β as w₊ and w₋.
+
+    Args:
+        gamma, m, q, schedule, use_alpha_beta, use_d, use_p: as in `Annotation`.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 0.05,
+        m: float = 3.0,
+        q: float | tuple[float, float] = 0.3,
+        schedule: Schedule = "exp",
+        use_alpha_beta: bool = True,
+        use_d: bool = True,
+        use_p: bool = True,
+        *,
+        validate: bool = False,
+    ) -> None:
+        super().__init__(reduction="item", validate=validate)
+        self.rule = Annotation(None, gamma, m, q, schedule, use_alpha_beta, use_d, use_p)
+
+    def forward(  # type: ignore[override]
+        self,
+        logits: Tensor,
+        targets: ArrayLike,
+        pseudo: ArrayLike,
+        epoch: int,
+        n_epochs: int,
+        pick: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the mean over items in epoch `epoch` (from 1) of `n_epochs`.
+
+        `pseudo` (B, L) are the pseudo-labels ỹ, read at unknown labels only; `pick` (bool (B, L)) says which of those
+        take part, else each is drawn with probability q.
+        """
+        self.check_logits(logits)
+        checked = as_targets(targets, logits, self.validate)
+        soft = torch.as_tensor(pseudo).detach()
+        for name, x in (("pseudo", soft), ("pick", pick)):
+            if x is not None and x.shape != logits.shape:
+                raise ValueError(f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}")
+        self.rule.start_epoch(epoch, n_epochs)
+        if pick is None:
+            pick = torch.rand(logits.shape, generator=generator, device=logits.device) < self.rule.q
+        return self.evaluate(logits, self.rule.cells(checked, logits.detach(), soft, pick.to(torch.bool)))
+
+    def log_odds(
+        self,
+        z: Tensor,
+        pos_weight: ArrayLike | float | None = None,
+        neg_weight: ArrayLike | float | None = None,
+    ) -> Tensor:
+        """Return log η/(1−η): that of BCE with the running means of α and β, times any weights given, undone."""
+        alpha, beta = self.rule.class_weights()
+        return super().log_odds(z, pos_weight, neg_weight) + math.log(beta / alpha)
+
+
+def _at_least_one(mask: Tensor) -> Tensor:
+    return mask.sum(dim=1, keepdim=True).clamp_min(1)

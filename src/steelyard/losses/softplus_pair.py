@@ -1,0 +1,84 @@
+"""The family of pairs made of two shifted, scaled and focused softplus curves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steelyard.losses.focused import focused, focused_log_slope
+from steelyard.losses.loss import Reduction
+from steelyard.losses.pair import AnalyticLoss
+
+
+class SoftplusPair(AnalyticLoss):
+    """ℓ₊(z) = c₊ f(−k₊(z − b₊)), ℓ₋(z) = c₋ f(k₋(z − b₋)) with f(x) = σ(x)^γ softplus(x).
+
+    Its link, log c₋k₋ + log f'(k₋(z − b₋)) − log c₊k₊ − log f'(−k₊(z − b₊)), is closed and stable.
+    Focal, NTR, SPA and LDAM are members: each supplies its constants. Shifts may be class-wise (L,).
+    """
+
+    shift_positive: Tensor
+    shift_negative: Tensor
+
+    def __init__(
+        self,
+        *,
+        slope: tuple[float, float] = (1.0, 1.0),
+        shift: tuple[Tensor | float, Tensor | float] = (0.0, 0.0),
+        scale: tuple[float, float] = (1.0, 1.0),
+        gamma: float = 0.0,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        b_pos = torch.as_tensor(shift[0], dtype=torch.float64)
+        b_neg = b_pos if shift[1] is shift[0] else torch.as_tensor(shift[1], dtype=torch.float64)
+        n_labels = next((len(b) for b in (b_pos, b_neg) if b.ndim), None)
+        super().__init__(n_labels, reduction=reduction, validate=validate)
+        for name, value in (("slope", slope), ("scale", scale)):
+            if not all(0 < v < math.inf for v in value):
+                raise ValueError(f"{name} is {value}: both must be positive and finite")
+        if not 0 <= gamma < math.inf:
+            raise ValueError(f"gamma is {gamma}: it must be at least 0 and finite")
+        self.k_pos, self.k_neg = map(float, slope)
+        self.c_pos, self.c_neg = map(float, scale)
+        self.gamma = float(gamma)
+        self._shifted = bool(b_pos.any() or b_neg.any())
+        self.register_buffer("shift_positive", b_pos, persistent=False)
+        self.register_buffer("shift_negative", b_neg, persistent=False)
+        self._link_checked = gamma == 0  # both log-slopes are monotone then
+
+    def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return c f(x) and c k f'(x) at x = k(z − b), with the constants of each cell's side (k is −k₊ or k₋)."""
+        k = _pick(side, -self.k_pos, self.k_neg)
+        c = _pick(side, self.c_pos, self.c_neg)
+        value, slope = focused(_times(z - self._shift(side, z.dtype) if self._shifted else z, k), self.gamma)
+        return _times(value, c), _times(slope, _times(c, k))
+
+    def link(self, z: Tensor) -> Tensor:
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z))."""
+        u = (z - self._shift(1.0, z.dtype)) * self.k_pos
+        v = (z - self._shift(0.0, z.dtype)) * self.k_neg
+        constant = math.log(self.c_neg * self.k_neg) - math.log(self.c_pos * self.k_pos)
+        return focused_log_slope(v, self.gamma) - focused_log_slope(-u, self.gamma) + constant
+
+    def _shift(self, side: Tensor | float, dtype: torch.dtype) -> Tensor:
+        b_pos, b_neg = self.shift_positive, self.shift_negative
+        if isinstance(side, float):
+            return (b_pos if side else b_neg).to(dtype)
+        return b_neg.to(dtype) if b_pos is b_neg else torch.addcmul(b_neg.to(dtype), side, (b_pos - b_neg).to(dtype))
+
+
+def _pick(side: Tensor | float, positive: float, negative: float) -> Tensor | float:
+    """Return `positive` where side is 1 and `negative` where it is 0."""
+    if positive == negative:
+        return positive
+    if isinstance(side, float):
+        return positive if side else negative
+    return side * (positive - negative) + negative
+
+
+def _times(x: Any, factor: Any) -> Any:
+    return x if isinstance(factor, float) and factor == 1.0 else x * factor

@@ -1,0 +1,48 @@
+"""Strictly proper asymmetric loss."""
+
+from __future__ import annotations
+
+import math
+
+from steelyard.losses.loss import Reduction
+from steelyard.losses.softplus_pair import SoftplusPair
+
+
+class SPA(SoftplusPair):
+    """Strictly proper asymmetric loss: ℓ₊ = softplus(−k₊(z−b₊))/ζ₊, ℓ₋ = softplus(k₋(z−b₋))/ζ₋.
+
+    Its link is η = A/(A+B), A = (k₋/ζ₋)σ(k₋(z−b₋)), B = (k₊/ζ₊)σ(−k₊(z−b₊)). (The paper's eq. 17 prints both signs
+    inverted; that form falls as z grows.)
+
+    Args:
+        zeta_pos, k_pos, b_pos: ζ₊, k₊, b₊ of a present label (paper: 1, 1, 0).
+        zeta_neg, k_neg, b_neg: ζ₋, k₋, b₋ of an absent label (paper: 5, 3, 1).
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(
+        self,
+        zeta_pos: float = 1.0,
+        k_pos: float = 1.0,
+        b_pos: float = 0.0,
+        zeta_neg: float = 5.0,
+        k_neg: float = 3.0,
+        b_neg: float = 1.0,
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        for name, value in dict(zeta_pos=zeta_pos, k_pos=k_pos, zeta_neg=zeta_neg, k_neg=k_neg).items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value}: it must be positive and finite")
+        for name, value in dict(b_pos=b_pos, b_neg=b_neg).items():
+            if not math.isfinite(value):
+                raise ValueError(f"{name} is {value}: it must be finite")
+        super().__init__(
+            slope=(k_pos, k_neg),
+            shift=(b_pos, b_neg),
+            scale=(1 / zeta_pos, 1 / zeta_neg),
+            reduction=reduction,
+            validate=validate,
+        )

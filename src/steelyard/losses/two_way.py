@@ -1,0 +1,84 @@
+"""Two-way multi-label loss."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from steelyard.losses.focused import softplus
+from steelyard.losses.loss import Cells, Loss, NoLink, compute_dtype
+
+
+class TwoWay(Loss):
+    """Two-way loss (Kobayashi 2023): positives must outscore negatives, along labels and along items.
+
+    For one axis, softplus(T₋ lse₋(z/T₋) + T₊ lse₊(−z/T₊)), lse the log-sum-exp over the negatives (positives) of that
+    axis, weighted by their coefficients. The loss is its mean over items that have a positive (lse along labels) plus
+    its mean over classes that have a positive in the batch (lse along items). Unknown labels are left out of both.
+    It compares labels with each other, so it has no probability: calibrate with a temperature.
+
+    Args:
+        t_pos: T₊, the temperature of positives (4).
+        t_neg: T₋, the temperature of negatives (1).
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(self, t_pos: float = 4.0, t_neg: float = 1.0, *, validate: bool = False) -> None:
+        super().__init__(None, "mean", validate)
+        for name, value in dict(t_pos=t_pos, t_neg=t_neg).items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value}: it must be positive and finite")
+        self.t_pos, self.t_neg = float(t_pos), float(t_neg)
+
+    def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the loss of `cells`; its two means have their own divisors."""
+        z = cells.inert(logits.to(compute_dtype(logits)))
+        negative, positive = z / self.t_neg, z / -self.t_pos
+        has_positive = cells.a > 0
+        total = z.new_zeros(())
+        for axis in (1, 0):
+            if z.shape[axis] == 0:
+                continue
+            margin = self.t_neg * _lse(negative, cells.b, axis) + self.t_pos * _lse(positive, cells.a, axis)
+            some = has_positive.any(dim=axis)
+            total = total + torch.where(some, softplus(margin), 0).sum() / some.sum().clamp_min(1)
+        return total
+
+    def log_odds(self, z: Tensor, pos_weight: object = None, neg_weight: object = None) -> Tensor:
+        """Raise: a loss that compares labels with each other gives none of them a probability."""
+        raise NoLink("TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead")
+
+    probability = log_odds
+
+
+def _lse(x: Tensor, weight: Tensor, axis: int) -> Tensor:
+    out: Tensor = _LogSumExp.apply(x, weight, axis)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _LogSumExp(torch.autograd.Function):
+    """log Σ w eˣ along an axis. A weight of 0 leaves its cell out; where all are left out, −1e30 with no gradient.
+
+    A term e^−80 below the largest is as good as 0: cutting there spares a CPU the slow arithmetic of denormal numbers.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, axis: int) -> Tensor:
+        shut = (weight.sign() - 1) * 1e30
+        top = (x + shut).amax(axis, keepdim=True)
+        share = (x + shut - top).clamp_min_(-80.0).exp_() * weight
+        total = share.sum(axis, keepdim=True)
+        total = torch.where(total > 0, total, 1)
+        ctx.save_for_backward(share, total)
+        ctx.axis = axis
+        return (top + torch.log(total)).squeeze(axis)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        share, total = ctx.saved_tensors
+        return share * (upstream.unsqueeze(ctx.axis) / total), None, None

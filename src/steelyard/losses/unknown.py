@@ -1,0 +1,137 @@
+"""What to do with labels nobody annotated: resolvers, each a map from targets to the cells of a loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.pseudo_labels import PseudoLabels
+from steelyard.labels.targets import Targets, known
+from steelyard.losses.loss import Cells, compute_dtype, known_cells
+
+
+class Resolver(nn.Module, ABC):
+    """A rule for unknown labels: (targets, logits.detach(), index) → cells.
+
+    It may add terms of its own to the objective (`extra`), remember what the model said (`remember`), and it knows the
+    class weights w₊, w₋ that its rule puts on known labels (`class_weights`), so that they can be undone.
+    """
+
+    reduction: str | None = None
+    """The reduction this rule needs of its loss; None: any."""
+
+    @abstractmethod
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Take note that an epoch (from 1) begins."""
+
+    def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
+        """Return the rule's own terms of the objective by name; logits carry gradient here."""
+        return {}
+
+    def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
+        """Take note of the model's outputs on a training batch; `probability` reads them as the objective does."""
+
+    def class_weights(self) -> tuple[float, float]:
+        """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
+        return 1.0, 1.0
+
+
+class Ignore(Resolver):
+    """Unknown labels cost nothing and are not counted."""
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        return known_cells(targets, compute_dtype(logits))
+
+
+class Negative(Resolver):
+    """Unknown labels are negatives (AN, "assume negative")."""
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        return _unknown_as_negative(targets, logits)
+
+
+class WeakNegative(Resolver):
+    """Unknown labels are negatives of weight 1/(L−1)."""
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        cells = known_cells(targets, compute_dtype(logits))
+        unknown = (~known(targets.values)).to(cells.b.dtype)
+        return cells._replace(b=cells.b + unknown / _others(logits), counted=None)
+
+
+class WeakAssumedNegative(Resolver):
+    """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = 1.0
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        self.weight = 1 / _others(logits)
+        cells = _unknown_as_negative(targets, logits)
+        return cells._replace(b=cells.b * self.weight)
+
+    def class_weights(self) -> tuple[float, float]:
+        """Return (1, 1/(L−1)); (1, 1) before the first batch."""
+        return 1.0, self.weight
+
+
+class Pseudo(Resolver):
+    """Unknown labels take the pseudo-labels of a store as soft targets, with a weight of their own.
+
+    Args:
+        store: the pseudo-labels; predictions go back into it after every batch.
+        weight: what an unknown label counts beside a known one.
+    """
+
+    def __init__(self, store: PseudoLabels, weight: float = 1.0) -> None:
+        super().__init__()
+        if not weight >= 0:
+            raise ValueError(f"weight is {weight}: it must be at least 0")
+        self.store, self.weight = store, float(weight)
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        cells = known_cells(targets, compute_dtype(logits))
+        unknown = (~known(targets.values)).to(cells.a.dtype) * self.weight
+        soft = self.store.read(need_index(index)).to(cells.a.dtype)
+        return Cells(cells.a + unknown * soft, cells.b + unknown * (1 - soft))
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Read what the epoch before wrote."""
+        self.store.start_epoch(epoch)
+
+    def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
+        """Write the predictions to the store."""
+        write_back(self.store, need_index(index), logits, probability)
+
+
+def write_back(store: PseudoLabels, index: Tensor, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
+    """Store σ(z) or the corrected η, as the store's `feedback` says."""
+    store.write(index, torch.sigmoid(logits) if store.feedback == "raw" else probability(logits))
+
+
+def need_index(index: Tensor | None) -> Tensor:
+    """Return the items' numbers, which a rule that keeps something for every item cannot do without."""
+    if index is None:
+        raise ValueError("index is missing: pseudo-labels belong to items, so give each item's number in the data set")
+    return index
+
+
+def _unknown_as_negative(targets: Targets, logits: Tensor) -> Cells:
+    values = targets.values if targets.all_known else targets.values.clamp_min(0)
+    return known_cells(Targets(values, True, targets.hard), compute_dtype(logits))
+
+
+def _others(logits: Tensor) -> int:
+    return max(logits.shape[1] - 1, 1)

@@ -1,0 +1,200 @@
+"""What is minimised: unknown labels resolved → masked → weighted → loss → reduction, plus regularisers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.label_pair import LabelPair
+from steelyard.balance.masking import PartialLabelMasking
+from steelyard.balance.processes import n_processes, summed
+from steelyard.balance.weighting import ExpectedWeights, Weighting
+from steelyard.labels.targets import ArrayLike, as_targets, known
+from steelyard.losses.distribution_balanced import WeightedLoss
+from steelyard.losses.loss import Cells, Loss, NoLink
+from steelyard.losses.pair import PairLoss
+from steelyard.losses.unknown import Ignore, Negative, Resolver, WeakAssumedNegative, WeakNegative
+
+Rule = Literal["ignore", "negative", "weak_negative", "wan"]
+RULES: dict[str, type[Resolver]] = {
+    "ignore": Ignore,
+    "negative": Negative,
+    "weak_negative": WeakNegative,
+    "wan": WeakAssumedNegative,
+}
+
+
+class Value(NamedTuple):
+    """What an objective is worth: the total to minimise, and its parts by name, which add up to it."""
+
+    total: Tensor
+    parts: dict[str, Tensor]
+
+
+class Objective(nn.Module):
+    """A loss with everything that decides which labels enter it and how, and with the probability that follows.
+
+    The order is written here and nowhere else: the rule for unknown labels gives the cells (a, b), PLM masks them,
+    weights multiply them, the loss sums and divides; regularisers are added. `log_odds` and `probability` undo what
+    masks, weights and the rule do on average to positives and negatives of each class (w₊, w₋).
+
+    In a process group, denominators and batch-wide weights are those of the whole batch; gradients are to be averaged
+    over processes, as DistributedDataParallel does.
+
+    Args:
+        loss: any of `steelyard.losses`; a `WeightedLoss` (DB) is taken apart, so that its weights can be undone.
+        unknown: "ignore", "negative", "weak_negative" (unknown labels weigh 1/(L−1)), "wan" (all labels that are not
+            positive do), or a `Resolver` (`Pseudo`, `Annotation`, `Role`).
+        masking: `PartialLabelMasking`, or None.
+        weighting: a `Weighting`, or None.
+        regularizers: `LabelPair`s; each sees the log-odds of the loss's link, without PLM or prior correction.
+    """
+
+    def __init__(
+        self,
+        loss: Loss | WeightedLoss,
+        unknown: Rule | Resolver = "ignore",
+        masking: PartialLabelMasking | None = None,
+        weighting: Weighting | None = None,
+        regularizers: Sequence[LabelPair] = (),
+    ) -> None:
+        super().__init__()
+        weightings: list[Weighting] = [] if weighting is None else [weighting]
+        if isinstance(loss, WeightedLoss):
+            weightings = [loss.weighting, *weightings]
+            loss = loss.loss
+        if not isinstance(loss, Loss):
+            raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses")
+        if isinstance(unknown, str) and unknown not in RULES:
+            raise ValueError(f"unknown is {unknown!r}: choose one of {', '.join(get_args(Rule))}, or give a Resolver")
+        if loss.reduction == "none":
+            raise ValueError("loss has reduction 'none': an objective is one number; choose mean, item or sum")
+        self.loss = loss
+        self.resolver = RULES[unknown]() if isinstance(unknown, str) else unknown
+        if self.resolver.reduction not in (None, loss.reduction):
+            rule = type(self.resolver).__name__
+            raise ValueError(
+                f"loss has reduction {loss.reduction!r}: {rule} needs reduction={self.resolver.reduction!r}"
+            )
+        self.masking = masking
+        self.weightings = nn.ModuleList(weightings)
+        self.regularizers = nn.ModuleList(regularizers)
+        if any(r.link for r in self._regularizers()) and not isinstance(loss, PairLoss):
+            raise NoLink(f"{type(loss).__name__} has no log-odds for LabelPair: use LabelPair(link=False)")
+        self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
+        self.epoch = 0
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Begin epoch `epoch` (from 1) of `n_epochs`: moves PLM's ratios, deferred weights, d and q.
+
+        Beginning the epoch under way again, as after a restart, changes nothing.
+        """
+        if not 1 <= epoch <= n_epochs:
+            raise ValueError(f"epoch is {epoch} of {n_epochs}: epochs count from 1")
+        if self.epoch and epoch == self.epoch + 1:
+            if self.masking is not None:
+                self.masking.step()
+            if self.expected is not None:
+                self.expected.start_epoch()
+        elif self.epoch and epoch != self.epoch:
+            raise ValueError(f"epoch is {epoch}, but epoch {self.epoch} is under way: they come one after the other")
+        self.epoch = epoch
+        self.resolver.start_epoch(epoch, n_epochs)
+        for weighting in self._weightings():
+            weighting.start_epoch(epoch, n_epochs)
+
+    def forward(self, logits: Tensor, targets: ArrayLike, index: Tensor | None = None) -> Value:
+        """Return the value of a batch; `index` (B,) are the items' numbers in the data set.
+
+        In training mode it also takes note of what PLM, pseudo-labels and the class weights need.
+        """
+        self.loss.check_logits(logits)
+        checked = as_targets(targets, logits, self.loss.validate)
+        seen = logits.detach()
+        cells = self.resolver(checked, seen, index)
+        if self.masking is not None:
+            cells = cells.times(self.masking.mask(checked.values, index).to(cells.a.dtype))
+            if self.training:
+                self.masking.observe(torch.sigmoid(seen.float()), checked.values)
+        for weight in self._weights(checked.values):
+            cells = cells.times(weight)
+        parts = {"loss": self.loss.evaluate(logits, cells, self._divisor(logits, cells))}
+        parts |= self.resolver.extra(checked, logits, index)
+        parts |= self._penalties(logits, checked.values)
+        if self.training:
+            self.resolver.remember(index, seen, self.probability)
+        return Value(torch.stack([part.to(parts["loss"].dtype) for part in parts.values()]).sum(), parts)
+
+    def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
+        """Return (w₊, w₋): the mean weights with which positives and negatives of each class enter training."""
+        w_pos: Tensor | float
+        w_neg: Tensor | float
+        w_pos, w_neg = self.resolver.class_weights()
+        if self.expected is not None:
+            pos, neg = self.expected.class_weights()
+            w_pos, w_neg = w_pos * pos, w_neg * neg
+        if self.masking is not None:
+            keep_pos, keep_neg = self.masking.keep_probabilities
+            w_pos, w_neg = w_pos * keep_pos.double(), w_neg * keep_neg.double()
+        return w_pos, w_neg
+
+    def log_odds(self, logits: Tensor) -> Tensor:
+        """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone."""
+        if not isinstance(self.loss, PairLoss):
+            raise NoLink(f"{type(self.loss).__name__} has no probability a label: fit a calibrator instead")
+        w_pos, w_neg = self.class_weights()
+        return self.loss.log_odds(logits, w_pos, w_neg)
+
+    def probability(self, logits: Tensor) -> Tensor:
+        """Return η of logits (B, L): σ of `log_odds`."""
+        return torch.sigmoid(self.log_odds(logits))
+
+    def get_extra_state(self) -> Tensor:
+        """Return the epoch under way and whether its class weights are still to come, for the state_dict."""
+        return torch.tensor([self.epoch, self.expected is not None and self.expected.fresh])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take back what `get_extra_state` gave."""
+        self.epoch = int(state[0])
+        if self.expected is not None:
+            self.expected.fresh = bool(state[1])
+
+    def _weights(self, targets: Tensor) -> list[Tensor]:
+        """Return the batch's weights, and take note of their class means while training."""
+        if self.expected is None:
+            return []
+        weights = torch.stack([weighting(targets) for weighting in self._weightings()]).prod(dim=0)
+        if self.training:
+            present = targets.to(weights.dtype).clamp_min(0)
+            self.expected.observe(weights, present, known(targets).to(weights.dtype) - present)
+        return [weights]
+
+    def _divisor(self, logits: Tensor, cells: Cells) -> Tensor | float:
+        """Return what the sum over cells is divided by, over the whole batch of all processes."""
+        processes = n_processes()
+        if processes == 1:
+            return self.loss.divisor(logits.shape, cells)
+        if self.loss.reduction == "sum":
+            return 1 / processes  # DDP takes the mean of what should be a sum
+        amount = torch.as_tensor(self.loss.amount(logits.shape, cells), dtype=torch.float64, device=logits.device)
+        return summed(amount).clamp_min(1) / processes
+
+    def _penalties(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return the regularisers' values by name; an unknown label's logit is not read."""
+        parts: dict[str, Tensor] = {}
+        if len(self.regularizers) == 0:
+            return parts
+        z = torch.where(known(targets), logits, 0)
+        for i, regularizer in enumerate(self._regularizers()):
+            scores = self.loss.log_odds(z) if regularizer.link and isinstance(self.loss, PairLoss) else z
+            parts["label_pair" if i == 0 else f"label_pair_{i + 1}"] = regularizer(scores, targets)
+        return parts
+
+    def _regularizers(self) -> list[LabelPair]:
+        return [r for r in self.regularizers if isinstance(r, LabelPair)]
+
+    def _weightings(self) -> list[Weighting]:
+        return [w for w in self.weightings if isinstance(w, Weighting)]
