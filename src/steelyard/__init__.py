@@ -1,8 +1,27 @@
 """Steelyard: multi-label learning on real data, with probabilities that mean what they say."""
 
-from steelyard import balance, labels, losses, objective
-from steelyard.labels import UNKNOWN, Labels
-from steelyard.objective import Objective
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steelyard import balance, data, labels, losses, metrics, objective
+    from steelyard.labels import UNKNOWN, Labels
+    from steelyard.objective import Objective
 
 __version__ = "0.1.0"
-__all__ = ["UNKNOWN", "Labels", "Objective", "balance", "labels", "losses", "objective"]
+__all__ = ["UNKNOWN", "Labels", "Objective", "balance", "data", "labels", "losses", "metrics", "objective"]
+
+_HOMES = {"UNKNOWN": "labels", "Labels": "labels", "Objective": "objective"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a room, or a name from its room, when it is first asked for: `steelyard --help` needs none."""
+    if name in _HOMES:
+        return getattr(import_module(f"steelyard.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"steelyard.{name}")
+    raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

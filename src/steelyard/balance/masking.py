@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
-from steelyard.labels.targets import ArrayLike, check_known, known
+from steelyard.labels.targets import ArrayLike, as_tensor, check_known, known
 
 Initial = Literal["dataset", "mean", "min", "max"]
 
@@ -55,7 +55,7 @@ class PartialLabelMasking(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        n = torch.as_tensor(counts).detach().to(torch.float64).cpu()
+        n = as_tensor(counts).to(torch.float64).cpu()
         if n.ndim != 1 or len(n) == 0 or not torch.isfinite(n).all() or (n < 0).any():
             raise ValueError(f"counts has shape {tuple(n.shape)}: give one finite number, at least 0, for each class")
         k = check_known(n_known, len(n))
@@ -99,13 +99,13 @@ class PartialLabelMasking(nn.Module):
         `index` (B,) are the items' numbers in the data set: an item drawn twice in an epoch keeps its mask. Without it
         a running counter, kept in the state, takes their place.
         """
-        t = torch.as_tensor(targets)
+        t = as_tensor(targets)
         self._check_shape("targets", t)
         if index is None:
             items = self.n_drawn + torch.arange(len(t), device=t.device)
             self.n_drawn += len(t)
         else:
-            items = torch.as_tensor(index)
+            items = as_tensor(index)
             if items.shape != t.shape[:1] or items.dtype.is_floating_point:
                 raise ValueError(
                     f"index has shape {tuple(items.shape)}: give one whole number for each of {len(t)} items"
@@ -116,7 +116,7 @@ class PartialLabelMasking(nn.Module):
 
     def observe(self, probabilities: Tensor, targets: ArrayLike) -> None:
         """Count the raw training outputs σ(z) (B, L), masked labels included, of every known label."""
-        t, p = torch.as_tensor(targets), probabilities.detach()
+        t, p = as_tensor(targets), probabilities.detach()
         self._check_shape("targets", t)
         self._check_shape("probabilities", p)
         is_known = known(t)
@@ -174,7 +174,7 @@ class PartialLabelMasking(nn.Module):
                 return r.clone()
             pick = {"mean": usable.mean(), "min": usable.min(), "max": usable.max()}[initial]
             return torch.where(self.maskable, pick, r)
-        given = torch.as_tensor(initial).detach().to(torch.float64).cpu()
+        given = as_tensor(initial).to(torch.float64).cpu()
         if given.shape != r.shape or not (torch.isfinite(given) & (given > 0)).all():
             raise ValueError(
                 f"initial has shape {tuple(given.shape)}: give a positive ratio for each of {len(r)} classes"

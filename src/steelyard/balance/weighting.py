@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.processes import largest
-from steelyard.labels.targets import ArrayLike, check_counts
+from steelyard.labels.targets import ArrayLike, as_tensor, check_counts
 
 Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
 
@@ -26,7 +26,7 @@ class Weighting(nn.Module, ABC):
 
     def forward(self, targets: ArrayLike) -> Tensor:
         """Return the weights of `targets` (B, L), float32 (float64 for float64 targets)."""
-        t = torch.as_tensor(targets).detach()
+        t = as_tensor(targets)
         if t.ndim != 2 or t.shape[1] != self.n_labels:
             raise ValueError(f"targets has shape {tuple(t.shape)}: this weighting was made for (B, {self.n_labels})")
         present = t.to(torch.float64 if t.dtype == torch.float64 else torch.float32).clamp_min(0)
@@ -215,7 +215,7 @@ class ExpectedWeights(nn.Module):
 
 def expected_weights(weighting: Weighting, targets: ArrayLike) -> tuple[Tensor, Tensor]:
     """Return the class weights (w₊, w₋) that `weighting` gives over a table of targets (N, L), unknowns left out."""
-    t = torch.as_tensor(targets)
+    t = as_tensor(targets)
     means = ExpectedWeights(weighting.n_labels)
     present = t.to(torch.float64).clamp_min(0)
     means.observe(weighting(t), present, (t != -1).to(torch.float64) - present)

@@ -222,7 +222,7 @@ class Labels:
         return _frozen(_ratio(self.n_items - self.n_known, np.full(self.n_labels, self.n_items)))
 
     def groups(self, head: int = 100, tail: int = 20) -> dict[str, Index]:
-        """Return the labels with at least `head` positives, with fewer than `tail`, and those between ("medium")."""
+        """Return the labels with at least `head` positives, with fewer than `tail` (also with none), and between."""
         if not 0 <= tail <= head:
             raise ValueError(f"head is {head} and tail is {tail}: tail must lie between 0 and head")
         is_head, is_tail = self.counts >= head, self.counts < tail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +13,13 @@ UNKNOWN = -1
 """The value of a label that was never annotated."""
 
 ArrayLike: TypeAlias = Tensor | np.ndarray
+
+
+def as_tensor(values: ArrayLike | Sequence[float] | float) -> Tensor:
+    """Return `values` as a detached tensor; a read-only array, which a tensor cannot share, is copied."""
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values).detach()
 
 
 class Targets(NamedTuple):
@@ -30,7 +38,7 @@ def as_targets(targets: ArrayLike, like: Tensor, validate: bool = False) -> Targ
     Shape, dtype and device are always checked. Values are checked in eager mode on the CPU, elsewhere only with
     `validate=True`, since that waits for the device.
     """
-    t = torch.as_tensor(targets).detach()
+    t = as_tensor(targets)
     if t.dtype.is_complex:
         raise ValueError(f"targets has dtype {t.dtype}: give real numbers, 1 present, 0 absent, -1 unknown")
     if t.shape != like.shape:
@@ -92,7 +100,7 @@ def check_counts(counts: ArrayLike, n_known: int | ArrayLike | None = None, floo
 
 def check_known(n_known: int | ArrayLike, n_labels: int) -> Tensor:
     """Return the known labels of each class, k_c, as float64 (L,), from one number or one a class."""
-    k = _vector("n_known", torch.atleast_1d(torch.as_tensor(n_known)))
+    k = _vector("n_known", torch.atleast_1d(as_tensor(n_known)))
     if len(k) not in (1, n_labels):
         raise ValueError(f"n_known has {len(k)} values: give one number, or one for each of {n_labels} classes")
     return k.expand(n_labels).clone()
@@ -100,7 +108,7 @@ def check_known(n_known: int | ArrayLike, n_labels: int) -> Tensor:
 
 def _vector(name: str, values: ArrayLike) -> Tensor:
     """Return `values` as float64 (L,) on the CPU, refusing what cannot be a count."""
-    v = torch.as_tensor(values).detach().to(torch.float64).cpu()
+    v = as_tensor(values).to(torch.float64).cpu()
     if v.ndim != 1 or len(v) == 0:
         raise ValueError(f"{name} has shape {tuple(v.shape)}: give one number for each class, (L,)")
     bad = ~torch.isfinite(v) | (v < 0)

@@ -6,11 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steelyard.labels.targets import ArrayLike, Targets, as_targets
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor
 
 Reduction = Literal["mean", "item", "sum", "none"]
 
@@ -128,8 +127,8 @@ class Loss(nn.Module, ABC):
 
 def check_weight(weight: ArrayLike | float, logits: Tensor) -> Tensor:
     """Return `weight` as a tensor that broadcasts to the shape of `logits`; values are checked on the CPU."""
-    w = torch.as_tensor(weight, device=logits.device if np.ndim(weight) == 0 else None).detach()
-    w = w.to(compute_dtype(logits))
+    w = as_tensor(weight).to(compute_dtype(logits))
+    w = w.to(logits.device) if w.ndim == 0 else w
     try:
         fits = torch.broadcast_shapes(w.shape, logits.shape) == logits.shape
     except RuntimeError:

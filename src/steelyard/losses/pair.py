@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, compute_dtype
 
 
@@ -210,7 +210,7 @@ def _log_weight(name: str, weight: ArrayLike | float, like: Tensor) -> Tensor | 
         if not 0 < weight < math.inf:
             raise ValueError(f"{name} is {weight}: a class weight is positive and finite")
         return math.log(weight)
-    w = torch.as_tensor(weight).detach().to(like.device, torch.float64)
+    w = as_tensor(weight).to(like.device, torch.float64)
     if w.ndim > 1 or (w.ndim == 1 and w.shape[0] != like.shape[-1]):
         raise ValueError(f"{name} has shape {tuple(w.shape)}: give a number or one for each of {like.shape[-1]} labels")
     if w.device.type == "cpu" and not torch.compiler.is_compiling() and not ((w > 0) & (w < math.inf)).all():

@@ -12,7 +12,7 @@ from torch import Tensor
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
-from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.unknown import Resolver, need_index, write_back
@@ -180,7 +180,7 @@ class PartialAnnotation(BCE):
         """
         self.check_logits(logits)
         checked = as_targets(targets, logits, self.validate)
-        soft = torch.as_tensor(pseudo).detach()
+        soft = as_tensor(pseudo)
         for name, x in (("pseudo", soft), ("pick", pick)):
             if x is not None and x.shape != logits.shape:
                 raise ValueError(f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.philox import uniform
-from steelyard.labels.targets import ArrayLike, Targets, known
+from steelyard.labels.targets import ArrayLike, Targets, as_tensor, known
 from steelyard.losses.focused import softplus
 from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.unknown import Resolver, need_index
@@ -34,7 +34,7 @@ class Role(Resolver):
 
     def __init__(self, targets: ArrayLike, expected_positives: float, seed: int = 0) -> None:
         super().__init__()
-        t = torch.as_tensor(targets)
+        t = as_tensor(targets)
         if t.ndim != 2:
             raise ValueError(f"targets has shape {tuple(t.shape)}: give the training labels (N, L)")
         if not 0 < expected_positives <= t.shape[1]:

@@ -1,0 +1,65 @@
+"""Data sets: readers of published layouts, the user's own manifest, and what is built from them."""
+
+from steelyard.data.arff import arff
+from steelyard.data.builders import (
+    exponential_counts,
+    exponential_long_tail,
+    keep_labels,
+    keep_positives,
+    keep_single_positive,
+    pareto_counts,
+    pareto_long_tail,
+)
+from steelyard.data.cifar import cifar10, cifar100
+from steelyard.data.coco import coco
+from steelyard.data.cub import cub
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.files import DataError
+from steelyard.data.images import BadImage
+from steelyard.data.mlt import coco_mlt, mlt_labels, voc_mlt
+from steelyard.data.mnist import mnist
+from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist
+from steelyard.data.npz import npz
+from steelyard.data.nus_wide import nus_wide
+from steelyard.data.open_images import open_images
+from steelyard.data.split import stratified_split
+from steelyard.data.table import table
+from steelyard.data.vispr import vispr
+from steelyard.data.voc import voc
+from steelyard.data.vqa import vqa
+from steelyard.data.wider_attribute import wider_attribute
+
+__all__ = [
+    "ArrayDataset",
+    "BadImage",
+    "DataError",
+    "ImageDataset",
+    "arff",
+    "balanced_pairs",
+    "cifar10",
+    "cifar100",
+    "coco",
+    "coco_mlt",
+    "cub",
+    "exponential_counts",
+    "exponential_long_tail",
+    "imbalanced_pairs",
+    "keep_labels",
+    "keep_positives",
+    "keep_single_positive",
+    "mlt_labels",
+    "mnist",
+    "multi_mnist",
+    "npz",
+    "nus_wide",
+    "open_images",
+    "pareto_counts",
+    "pareto_long_tail",
+    "stratified_split",
+    "table",
+    "vispr",
+    "voc",
+    "voc_mlt",
+    "vqa",
+    "wider_attribute",
+]

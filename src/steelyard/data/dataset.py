@@ -1,0 +1,184 @@
+"""Items with their labels: arrays in memory, and image files decoded when asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from steelyard.data.cache import ImageCache, stamp_of
+from steelyard.data.images import BadImage, decode
+from steelyard.labels import Labels
+from steelyard.labels.targets import UNKNOWN
+
+Sample: TypeAlias = tuple[Tensor, Tensor, int]
+"""(input, target (L,), index): images are uint8 (C, H, W), features float32."""
+
+
+class ArrayDataset(Dataset[Sample]):
+    """Inputs held in one array: features (N, …) of any numeric dtype, or images, uint8 (N, C, H, W) or (N, H, W).
+
+    inputs: row i belongs to row i of `labels`; features are given out as float32, images as uint8 (C, H, W).
+    labels: the `Labels`.
+    note: how the data came about, for people to read.
+    """
+
+    def __init__(self, inputs: NDArray[Any], labels: Labels, note: str = "") -> None:
+        inputs = np.asanyarray(inputs)
+        if inputs.ndim < 2 or inputs.dtype.kind not in "biuf":
+            raise ValueError(
+                f"inputs has shape {inputs.shape} of {inputs.dtype}: give numbers, one row an item, (N, …)"
+            )
+        if len(inputs) != len(labels):
+            raise ValueError(f"inputs has {len(inputs)} rows, but labels has {len(labels)} items: they must be equal")
+        self.inputs, self.labels, self.note = inputs, labels, note
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Return many items at once, as a torch `DataLoader` asks for them."""
+        index = _checked(indices, len(self))
+        inputs = self.inputs[index]
+        if inputs.dtype != np.uint8 or inputs.ndim < 3:
+            inputs = inputs.astype(np.float32)
+        elif inputs.ndim == 3:
+            inputs = inputs[:, None]
+        return _samples(torch.from_numpy(np.ascontiguousarray(inputs)).unbind(), self.labels, index)
+
+
+class ImageDataset(Dataset[Sample]):
+    """Image files, decoded when asked for to RGB uint8 (3, H, W) by the rules of `steelyard.data.images.decode`.
+
+    Any torch `DataLoader` takes it, with forked and with spawned workers; a whole batch is fetched at a time.
+
+    paths: one image file an item.
+    labels: the `Labels`; row i belongs to path i.
+    size: the side of a square, or (height, width), to which every image is squeezed, nothing cut off; None keeps each
+        image's own size (then batches need a collate function of your own).
+    on_bad_image: what to do about an image that is missing or cannot be decoded: "error" raises `BadImage`; "skip"
+        gives a black image whose labels are all unknown, so that it teaches nothing and counts nowhere, and lists its
+        index in `.skipped`.
+    cache: a folder in which decoded images are kept, needs `size`; see `steelyard.data.cache.ImageCache`.
+    boxes: (N, 4) parts of the images, (left, top, right, bottom) in pixels of the upright image, or None.
+    note: how the data came about, for people to read.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        labels: Labels,
+        size: int | tuple[int, int] | None = None,
+        on_bad_image: Literal["error", "skip"] = "error",
+        cache: str | os.PathLike[str] | None = None,
+        boxes: NDArray[Any] | None = None,
+        note: str = "",
+    ) -> None:
+        if len(paths) != len(labels):
+            raise ValueError(f"paths has {len(paths)} entries, but labels has {len(labels)} items: they must be equal")
+        if on_bad_image not in ("error", "skip"):
+            raise ValueError(f"on_bad_image is {on_bad_image!r}: give 'error' or 'skip'")
+        if cache is not None and size is None:
+            raise ValueError("cache is given without size: it keeps images of one size, so give size, e.g. 224")
+        self.labels, self.note, self.on_bad_image = labels, note, on_bad_image
+        self.size = None if size is None else _checked_size(size)
+        self.boxes = None if boxes is None else _checked_boxes(boxes, len(labels))
+        # One Arrow array instead of a million strings: forked workers then share it instead of copying it page by page.
+        self._paths = pa.array([os.fspath(path) for path in paths], pa.large_string())
+        self._cache = None
+        if cache is not None and self.size is not None:
+            self._cache = ImageCache(cache, self.paths, self.size, self.boxes)
+        # One byte an item, shared by all worker processes.
+        self._skipped = torch.zeros(len(labels), dtype=torch.uint8)
+        if on_bad_image == "skip":
+            self._skipped.share_memory_()
+
+    @property
+    def paths(self) -> list[str]:
+        """The image file of each item."""
+        return list(self._paths.to_pylist())
+
+    @property
+    def skipped(self) -> NDArray[np.int64]:
+        """Indices of the bad images met so far, in this process or in a worker; `labels` still holds their rows."""
+        return np.flatnonzero(self._skipped.numpy())
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Return many items at once, as a torch `DataLoader` asks for them."""
+        index = _checked(indices, len(self))
+        images, bad = [], []
+        for i in index.tolist():
+            image = self._image(i)
+            bad.append(image is None)
+            images.append(np.zeros((3, *(self.size or (1, 1))), np.uint8) if image is None else image)
+        samples = _samples([torch.from_numpy(image) for image in images], self.labels, index)
+        for (_, target, i), is_bad in zip(samples, bad, strict=True):
+            if is_bad:
+                target.fill_(UNKNOWN)
+                self._skipped[i] = 1
+        return samples
+
+    def _image(self, i: int) -> NDArray[np.uint8] | None:
+        """Image `i` from the cache or its file; None where it is bad and may be."""
+        path = str(self._paths[i])
+        if self._cache is not None and (kept := self._cache.read(i, path)) is not None:
+            return kept
+        stamp = stamp_of(path)  # before the file is read: should it change meanwhile, it will be decoded again
+        skip = self.on_bad_image == "skip"
+        if skip and self._cache is not None and self._cache.is_bad(i, stamp):
+            return None
+        image = None
+        try:
+            image = decode(path, self.size, None if self.boxes is None else tuple(self.boxes[i].tolist()))
+        except BadImage:
+            if not skip:
+                raise
+        if self._cache is not None:
+            self._cache.write(i, stamp, image)
+        return image
+
+
+def _samples(inputs: Sequence[Tensor], labels: Labels, index: NDArray[np.int64]) -> list[Sample]:
+    targets = torch.from_numpy(labels.rows(index)).unbind()
+    return list(zip(inputs, targets, index.tolist(), strict=True))
+
+
+def _checked(indices: Sequence[int], n: int) -> NDArray[np.int64]:
+    index = np.asarray(indices, np.int64)
+    if ((index < -n) | (index >= n)).any():
+        raise IndexError(f"index {index[(index < -n) | (index >= n)][0]} is out of range for {n} items")
+    return np.where(index < 0, index + n, index)
+
+
+def _checked_size(size: int | tuple[int, int]) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise ValueError(f"size is {size!r}: give a side in pixels or (height, width), at least 1")
+    return int(height), int(width)
+
+
+def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
+    b = np.asarray(boxes, np.float64)
+    if b.shape != (n, 4):
+        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) of each of {n} items")
+    bad = ~(np.isfinite(b).all(1) & (b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3]))
+    if bad.any():
+        i = int(np.flatnonzero(bad)[0])
+        raise ValueError(f"boxes[{i}] is {b[i].tolist()}: give left < right and top < bottom, in pixels")
+    return b

@@ -1,0 +1,140 @@
+"""Files of a data set, read so that a damaged one is named in one sentence: which file, which line, what to do."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+PathLike: TypeAlias = str | Path
+Values: TypeAlias = NDArray[np.int8]
+
+
+class DataError(ValueError):
+    """A file of a data set is missing, damaged, or not laid out as its owners publish it."""
+
+
+def folder(root: PathLike, name: str) -> Path:
+    """Return the folder `root/name`, or say that it is missing."""
+    path = Path(root) / name
+    if not path.is_dir():
+        raise DataError(f"{path} is not a folder: give the root that holds {name}")
+    return path
+
+
+def first_file(candidates: Iterable[Path], what: str) -> Path:
+    """Return the first of `candidates` that is a file, or name them all as places where `what` was looked for."""
+    tried = list(candidates)
+    for path in tried:
+        if path.is_file():
+            return path
+    rest = [path.name if path.parent == tried[0].parent else str(path) for path in tried[1:]]
+    places = " nor ".join([str(tried[0]), *rest])
+    raise DataError(f"{what} is missing: there is no {places}; fetch it from the owners or give another root")
+
+
+def require(path: PathLike) -> Path:
+    """Return `path`, a file that is there, can be opened and is not empty."""
+    try:
+        with Path(path).open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+    if empty:
+        raise DataError(f"{path} is empty: fetch it again")
+    return Path(path)
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """Return the content of a file that must be there and must not be empty."""
+    return require(path).read_bytes()
+
+
+def decode(content: bytes | mmap.mmap, path: PathLike) -> str:
+    """Return UTF-8 `content` as text without a byte-order mark, with lines that end as Unix ends them."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{path} is UTF-16, not UTF-8: save it as UTF-8")
+    try:
+        text = str(content, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(
+            f"{path}: line {line} is not UTF-8 (byte 0x{content[error.start]:02x}): save it as UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def read_text(path: PathLike) -> str:
+    """Return the text of a UTF-8 file; a byte-order mark is taken away, and lines end as Unix ends them."""
+    return decode(read_bytes(path), path)
+
+
+def read_lines(path: PathLike) -> list[str]:
+    """Return the lines of a UTF-8 file without white space around them; blank lines at the end are left out."""
+    lines = [line.strip() for line in read_text(path).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise DataError(f"{path} holds nothing but white space: fetch it again")
+    return lines
+
+
+def read_json(path: PathLike, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Return the content of a JSON file; `hook` maps every object as soon as it is read, so that parts can be let go.
+
+    Beside what `hook` keeps, a file of half a gigabyte needs its text once in memory and no more.
+    """
+    with require(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        text = decode(content, path)
+    try:
+        return json.loads(text, object_hook=hook)
+    except json.JSONDecodeError as error:
+        where = f"{path}: line {error.lineno}, column {error.colno}"
+        raise DataError(f"{where}: not JSON ({error.msg}): the file is cut off or damaged, fetch it again") from None
+    except (RecursionError, ValueError):  # a number of thousands of digits
+        raise DataError(f"{path} holds JSON nested too deeply or too long a number: fetch it again") from None
+
+
+def field(record: Any, key: str, kind: type, path: PathLike, where: str) -> Any:
+    """Return `record[key]`, an instance of `kind`; `where` says which record of which file it is."""
+    value = record.get(key) if isinstance(record, dict) else None
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    found = f"is {value!r:.60}" if isinstance(record, dict) and key in record else "is missing"
+    raise DataError(f"{path}: {where}: {key!r} {found}: the owners' file has a {kind.__name__} there")
+
+
+_UNSAFE = re.compile(r"[\x00-\x1f\\:]")
+
+
+def relative(name: str, path: PathLike, where: str) -> str:
+    """Return `name`, a path that stays inside its folder; anything else, such as `../x`, is refused."""
+    pure = PurePosixPath(name)
+    if not name or pure.is_absolute() or ".." in pure.parts or _UNSAFE.search(name):
+        raise DataError(
+            f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct it or remove that line"
+        )
+    return name
+
+
+def check_distinct(names: Sequence[Any], path: PathLike, what: str) -> None:
+    """Refuse a name that occurs twice in a list read from the lines of `path`."""
+    if len(set(names)) == len(names):
+        return
+    seen: dict[Any, int] = {}
+    for line, name in enumerate(names, 1):
+        if name in seen:
+            raise DataError(f"{path}: {what} {name!r:.80} is at {seen[name]} and again at {line}: remove one of them")
+        seen[name] = line
+
+
+def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:
+    """Refuse a `value` of the argument `name` that is not among `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}")

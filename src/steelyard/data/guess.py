@@ -1,0 +1,282 @@
+"""What a manifest means: its form, and the part of each column, guessed where it is not said."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from steelyard.data.columns import (
+    IDS,
+    LABELS,
+    PATHS,
+    VALUES,
+    family,
+    is_numeric,
+    kind_of,
+    looks_like_files,
+    mostly_values,
+    plain,
+    repeats,
+)
+from steelyard.data.files import DataError, check_choice
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.manifest import Manifest, encode
+
+_SEPARATORS = (";", "|", ",")
+_BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+
+Form = Literal["wide", "list", "long"]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """How a manifest is read; what is None in `said` is filled in by `guess(source, said)`.
+
+    form: "wide", a column for each label; "list", all labels of an item in one cell; "long", a row for each label of
+        an item.
+    id: the column that names the items, None for their numbers.
+    path: the column with the image file of an item within `images`.
+    labels: the label columns (wide), or the column that holds label names (list, long).
+    value: in long form, the column with the value of the label; without one every row is a present label.
+    features: columns of numbers that are the input; by default, without images, all that have no other part.
+    separator: in list form, what stands between two labels in a cell; None if a cell is one label.
+    absent: what a label is that is not mentioned (wide: a blank cell), "negative" or "unknown"; by default negative in
+        list form and in long form without values, else unknown.
+    minus_one: what −1 stands for in a label column, "unknown" or "negative".
+    names: in list and long form, the labels in their order; None takes those that occur, sorted.
+    images: the folder of the images.
+    unused: columns that play no part.
+    """
+
+    form: Form | None = None
+    id: str | None = None
+    path: str | None = None
+    labels: str | tuple[str, ...] | None = None
+    value: str | None = None
+    features: tuple[str, ...] | None = None
+    separator: str | None = None
+    absent: Literal["negative", "unknown"] | None = None
+    minus_one: Literal["unknown", "negative"] = "unknown"
+    names: tuple[str, ...] | None = None
+    images: Path | None = None
+    unused: tuple[str, ...] = ()
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns that `labels` names."""
+        return () if self.labels is None else (self.labels,) if isinstance(self.labels, str) else self.labels
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every column that plays a part, each once."""
+        named = [self.id, self.path, self.value, *self.label_columns, *(self.features or ())]
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def describe(self, source: Manifest) -> str:
+        """Say in one paragraph how the manifest is read and which argument changes what."""
+        between = _BETWEEN.get(source.delimiter or "", repr(source.delimiter))
+        kind = "Parquet" if source.is_parquet else f"{between}-separated text"
+        says = [f"{source.path} is read as {kind} in {self.form} form"]
+        if self.form == "wide":
+            blank, minus = (("absent" if x == "negative" else "unknown") for x in (self.absent, self.minus_one))
+            says.append(f"{_listed(self.label_columns, 'label column')}, where 1 is present, 0 absent")
+            says.append(f"blank is {blank} and -1 {minus}")
+        else:
+            between = f" separated by {self.separator!r}" if self.separator else ""
+            each = "one label a row" if self.form == "long" else f"the labels of an item{between}"
+            says.append(f"column {self.labels!r} holds {each}")
+            if self.form == "long":
+                says.append("each row a present label" if self.value is None else f"its value is in {self.value!r}")
+            says.append(f"a label not mentioned is {'absent' if self.absent == 'negative' else 'unknown'}")
+        says.append("items are numbered" if self.id is None else f"items are named by column {self.id!r}")
+        if self.images is not None:
+            says.append(f"the images are the files of column {self.path!r} in {self.images}")
+        elif self.features:
+            says.append(f"the input is {_listed(self.features, 'feature column')}")
+        else:
+            says.append("there is no input, only labels")
+        if self.unused:
+            says.append(f"not used: {_listed(self.unused, 'column')}")
+        options = "form, id, path, labels, value, features, separator, absent, minus_one, names, images"
+        return "; ".join(says) + f". Set any of it by {options}."
+
+
+def guess(source: Manifest, said: Guess) -> Guess:
+    """Complete what was `said` about a manifest from the names of its columns and its first megabytes."""
+    _check(source, said)
+    columns = source.sample()
+    for name, column in columns.items():
+        if name.lower().endswith(EXTENSIONS) and kind_of(column) == "text" and looks_like_files(column):
+            raise DataError(
+                f"{source.path}: the first row holds {name!r}, so it is no header: add one, e.g. image,label"
+            )
+    kinds = {name: kind_of(column) for name, column in columns.items()}
+    for part in (said.id, said.path, said.value):
+        if part is not None and pa.types.is_nested(kind := columns[part].type):
+            raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
+    taken = set(said.used)
+    numbered = {family(name) for name, kind in kinds.items() if kind == "number"} - {""}
+    if said.labels is None:  # then a column of label values with a few others among them is one with mistakes in it
+        for name, kind in kinds.items():
+            ours = kind in ("text", "number") and plain(name) not in LABELS | IDS
+            if ours and family(name) not in numbered and mostly_values(columns[name]):
+                kinds[name] = "label"
+
+    def free(*wanted: str) -> list[str]:
+        """The columns of these kinds that have no part yet."""
+        return [c for c in columns if kinds[c] in wanted and c not in taken and c not in source.unnamed]
+
+    def take(*names: str | None) -> None:
+        taken.update(name for name in names if name is not None)
+
+    path = said.path or _path_column(columns, free("text"))
+    take(path)
+    id = said.id or _id_column(source, kinds, free("text", "number"), taken, path)
+    take(id)
+    item = path or id
+
+    column = said.labels if isinstance(said.labels, str) and said.form != "wide" else None
+    if said.labels is None and said.form != "wide":
+        column = _names_column(free, said)
+    take(column)
+    value = said.value
+    if value is None and column is not None and said.form != "list":
+        value = _value_column(free, said)
+    form = said.form or _form(column, value, kinds, columns.get(id or path or ""))
+    value = value if form == "long" else None
+    take(value)
+
+    labels: str | tuple[str, ...] | None = column
+    if form == "wide":
+        labels = said.label_columns or tuple(c for c in free("label", "blank") if family(c) not in numbered)
+        if not said.labels and all(kinds[name] == "blank" for name in labels):
+            labels = None
+        take(*(labels or ()))
+    if not labels:
+        shown = ", ".join(map(repr, source.columns[:8]))
+        raise DataError(f"{source.path}: no label is found in its columns ({shown}): name them by labels=, see form=")
+
+    images = said.images
+    if images is None and not said.features and item is not None and _beside(source, str(columns[item][0])):
+        images = source.path.parent
+    if item is None and (images is not None or form == "long"):
+        raise DataError(f"{source.path}: no column that names the items is found: give it by id= or path=")
+    features = said.features
+    if features is None:
+        inputs = {*free("number", "vector"), *(c for c in free("label") if is_numeric(columns[c]))}
+        features = tuple(c for c in columns if c in inputs and images is None and form != "long")
+    guessed = dataclasses.replace(
+        said,
+        form=form,
+        id=id or path,
+        path=None if images is None else item,
+        labels=labels,
+        value=value,
+        features=features,
+        separator=_separator(source, column, columns[column], said) if form == "list" and column else None,
+        absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
+        images=images,
+    )
+    used = set(guessed.used)
+    return dataclasses.replace(guessed, unused=tuple(c for c in columns if c not in used))
+
+
+def _check(source: Manifest, said: Guess) -> None:
+    """Refuse arguments that contradict the file or each other."""
+    for argument in ("id", "path", "value"):
+        if (name := getattr(said, argument)) is not None:
+            source.check_column(name, argument)
+    for argument, names in (("labels", said.label_columns), ("features", said.features or ())):
+        for name in names:
+            source.check_column(name, argument)
+        if len(set(names)) < len(names):
+            raise ValueError(f"{argument} names column {Counter(names).most_common(1)[0][0]!r} twice: name it once")
+    if both := set(said.label_columns) & {*(said.features or ()), said.id, said.path, said.value}:
+        raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
+    check_choice(said.form, ("wide", "list", "long", None), "form")
+    check_choice(said.absent, ("negative", "unknown", None), "absent")
+    check_choice(said.minus_one, ("unknown", "negative"), "minus_one")
+    wide = said.form == "wide" or isinstance(said.labels, tuple)
+    if wide and (said.form or "wide") != "wide":
+        raise ValueError(f"labels names {len(said.label_columns)} columns, but {said.form} form has one: give its name")
+    for argument, fits in (("value", "long"), ("separator", "list"), ("names", "")):
+        if getattr(said, argument) and (wide or (fits and said.form not in (fits, None))):
+            raise ValueError(f"{argument} is given, but {'wide' if wide else said.form} form has none: leave it out")
+
+
+def _path_column(columns: dict[str, Any], texts: list[str]) -> str | None:
+    """The column whose cells end as image files do, else one whose name says so."""
+    by_name = (name for name in texts if plain(name) in PATHS)
+    return next((name for name in texts if looks_like_files(columns[name])), next(by_name, None))
+
+
+def _id_column(
+    source: Manifest, kinds: dict[str, str], texts: list[str], taken: set[str], path: str | None
+) -> str | None:
+    """The column that is named as ids are; failing that, the first one, if it can only be that."""
+    first = source.columns[0]
+    if first not in taken and plain(first) in IDS:
+        return first
+    if named := [name for name in texts if plain(name) in IDS]:
+        return named[0]
+    if path is not None or first in taken or plain(first) in LABELS:
+        return None
+    may_be = ("text", "number", "label") if first in source.unnamed else ("text",)
+    others = any(kind in ("text", "list", "label") for name, kind in kinds.items() if name != first)
+    return first if others and kinds[first] in may_be else None
+
+
+def _names_column(free: Callable[..., list[str]], said: Guess) -> str | None:
+    """The column that holds the names of labels, if there is one."""
+    if named := [name for name in free("text", "list", "number") if plain(name) in LABELS] or free("list"):
+        return named[0]
+    texts, flags = free("text"), [name for name in free("label", "blank") if plain(name) not in VALUES]
+    return texts[0] if len(texts) == 1 and (said.form or said.value or not flags) else None
+
+
+def _value_column(free: Callable[..., list[str]], said: Guess) -> str | None:
+    """The column that holds the values of labels in long form, if there is one."""
+    if named := [name for name in free("label", "number") if plain(name) in VALUES]:
+        return named[0]
+    flags = free("label") if said.form == "long" else []
+    return flags[0] if len(flags) == 1 else None
+
+
+def _form(column: str | None, value: str | None, kinds: dict[str, str], items: Any) -> Form:
+    if column is None:
+        return "wide"
+    if kinds[column] == "list":
+        return "list"
+    return "long" if value is not None or (items is not None and repeats(items)) else "list"
+
+
+def _separator(source: Manifest, name: str, column: Any, said: Guess) -> str | None:
+    """What most cells have between their labels."""
+    if said.separator is not None or pa.types.is_nested(column.type):
+        return said.separator
+    cells = encode(column)[1].to_pylist()
+    if any(cell.startswith("[") and cell.endswith("]") for cell in cells):
+        raise DataError(
+            f"{source.path}: column {name!r} holds lists in brackets: write cat;dog, use a Parquet list column, or, if "
+            "the brackets belong to a label, give separator="
+        )
+    found = {mark: sum(mark in cell for cell in cells) for mark in _SEPARATORS}
+    best = max(_SEPARATORS, key=lambda mark: found[mark])
+    return best if found[best] else None
+
+
+def _beside(source: Manifest, cell: str) -> bool:
+    """Is there an image of this name beside the manifest?"""
+    name = cell.strip()
+    return name.lower().endswith(EXTENSIONS) and "\0" not in name and (source.path.parent / name).is_file()
+
+
+def _listed(names: Sequence[str], what: str) -> str:
+    shown = ", ".join(map(repr, names[:6])) + (", …" if len(names) > 6 else "")
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({shown})"

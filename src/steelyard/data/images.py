@@ -1,0 +1,159 @@
+"""From an image file to RGB uint8: decoded by stated rules, upright, cropped, resized."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from steelyard.data.files import DataError
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
+"""How the names of image files end, in the order in which a missing ending is tried."""
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+_UNREADABLE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
+_TURNED = {  # EXIF orientation: are the file's axes swapped, and which of them, x and y, run backwards?
+    2: (False, True, False),
+    3: (False, True, True),
+    4: (False, False, True),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
+_AS_IT_LIES = (False, False, False)
+
+Box: TypeAlias = tuple[float, float, float, float]
+
+
+class BadImage(DataError):
+    """An image is missing or cannot be decoded: the message names its path and the reason."""
+
+
+def decode(
+    path: str | os.PathLike[str],
+    size: tuple[int, int] | None = None,
+    box: Box | None = None,
+) -> NDArray[np.uint8]:
+    """Return an image file as RGB uint8 (3, H, W), upright.
+
+    Grey and palette images are expanded, transparency is laid over white, CMYK and the like are converted by Pillow,
+    16-bit values v become round(v · 255 / 65535), floating point ones (0..1) round(255 · v), and of an animation or
+    a multi-page file the first frame is taken. The EXIF orientation is applied first.
+
+    size: (height, width) of the result; the image, or its box, is squeezed to it (antialiased bilinear) and nothing
+        is cut off, for what lies at the border may be the label. JPEG files are decoded at the smallest scale that is
+        still at least twice `size`. Without it the image keeps its own size.
+    box: (left, top, right, bottom) in pixels of the upright image; what lies outside the image is clipped.
+
+    A file that is missing, no image, broken, or of more pixels than `PIL.Image.MAX_IMAGE_PIXELS` raises `BadImage`.
+    """
+    try:
+        with Path(path).open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file, formats=_formats()) as image:
+                return _pixels(image, size, box)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        reason = (
+            f"has more than {Image.MAX_IMAGE_PIXELS} pixels, the guard against decompression bombs: shrink it, or "
+            "raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
+        )
+    except UnidentifiedImageError:
+        reason = f"is not an image of a kind that is read ({', '.join(_formats())})"
+    except OSError as error:
+        if error.errno is not None and error.errno not in _UNREADABLE:
+            raise
+        reason = "is no image that can be read: " + (error.strerror or str(error)).rstrip(".")
+    except Exception as error:
+        # Pillow's decoders meet damaged files with nearly every kind of exception; each of them means: a bad image.
+        reason = f"is no image that can be read: {str(error).rstrip('.') or type(error).__name__}"
+    raise BadImage(f"{os.fspath(path)} {reason}")
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """The formats read, of those this Pillow knows; among what is left out is EPS, which would start a program."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _pixels(image: Image.Image, size: tuple[int, int] | None, box: Box | None) -> NDArray[np.uint8]:
+    """Decode an opened image; the work is done in the axes of the file, only the result is turned upright."""
+    full = image.size
+    reduced = None
+    if size is not None and image.format in (
+        "JPEG",
+        "MPO",
+    ):  # what cannot be drafted is not to be asked before it loads
+        # How large the whole image must stay for the part that is wanted of it to be twice `size`, in the file's axes.
+        swapped = _turned(image)[0]
+        wide, tall = 2 * size[1], 2 * size[0]
+        if box is not None:
+            width, height = full[::-1] if swapped else full
+            left, top, right, bottom = _within(box, width, height)
+            wide, tall = math.ceil(wide * width / (right - left)), math.ceil(tall * height / (bottom - top))
+        reduced = image.draft(None, (tall, wide) if swapped else (wide, tall))
+    image.load()
+    swapped, x_back, y_back = _turned(image)  # asked again: Pillow has turned a TIFF upright by now
+    width, height = full if reduced else image.size
+    left, top, right, bottom = _within(box, height, width) if swapped else _within(box, width, height)
+    if swapped:
+        left, top, right, bottom = top, left, bottom, right
+    if x_back:
+        left, right = width - right, width - left
+    if y_back:
+        top, bottom = height - bottom, height - top
+    rgb = _rgb(image)
+    if size is not None:
+        scale = reduced[1][2] / width if reduced else 1.0
+        part = (left * scale, top * scale, min(right * scale, rgb.width), min(bottom * scale, rgb.height))
+        rgb = rgb.resize(size if swapped else size[::-1], Image.Resampling.BILINEAR, box=part)
+    elif box is not None:
+        rgb = rgb.crop((math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)))
+    pixels = np.asarray(rgb)[:: -1 if y_back else 1, :: -1 if x_back else 1]
+    return np.ascontiguousarray(pixels.transpose((2, 1, 0) if swapped else (2, 0, 1)))
+
+
+def _turned(image: Image.Image) -> tuple[bool, bool, bool]:
+    """How the pixels of the file lie; an EXIF block that cannot be read is taken as none."""
+    try:
+        return _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1), _AS_IT_LIES)
+    except Exception:
+        return _AS_IT_LIES
+
+
+def _within(box: Box | None, width: int, height: int) -> Box:
+    """`box` clipped to an image, or all of it."""
+    if box is None:
+        return 0, 0, width, height
+    left, top = max(0.0, box[0]), max(0.0, box[1])
+    right, bottom = min(float(width), box[2]), min(float(height), box[3])
+    if not (left < right and top < bottom):
+        raise ValueError(f"its box {tuple(map(float, box))} lies outside the {width} × {height} pixels")
+    return left, top, right, bottom
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """An image of any mode as RGB."""
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image
+    if image.mode[0] == "I" or image.mode == "F":
+        white = 1.0 if image.mode == "F" else 65535.0
+        values = np.asarray(image, np.float64)
+        if not (values.min() >= 0 and values.max() <= white):
+            raise ValueError(f"pixels of mode {image.mode} go beyond 0..{white:g}; save it with 8 bits a channel")
+        return Image.fromarray(np.rint(values * (255 / white)).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        over = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert("RGB")
+    return image.convert("RGB")

@@ -1,0 +1,255 @@
+"""A table of the user's own on disk, CSV or Parquet: its columns as Arrow arrays, its mistakes in one line."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import difflib
+import io
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from steelyard.data.files import DataError
+
+BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
+"""Cells that say nothing."""
+
+_DELIMITERS = (",", "\t", ";", "|")
+_OTHER_FILES = {b"PK\x03\x04": "an Excel or zip file", b"\x1f\x8b": "a gzip file"}
+_BLOCK = 1 << 23  # bytes of CSV parsed at a time, and what is looked at to guess
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
+_NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to double: invalid value '(.*)'", re.S)
+
+
+class Manifest:
+    """A CSV file with a header, or a Parquet file; which of them it is is seen from its first bytes.
+
+    White space around a cell and empty lines are ignored. Rows are numbered as a spreadsheet does: the header of a
+    CSV file is row 1. A column without a name is called "column 3" after its place.
+
+    path: the file.
+    delimiter: what separates the cells of a CSV file; by default that of `,` tab `;` `|` that divides the first rows
+        into the most columns, equally many in each.
+    encoding: of a CSV file, as Python names it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], delimiter: str | None = None, encoding: str = "utf-8") -> None:
+        self.path = Path(path)
+        self.encoding = encoding
+        try:
+            with self.path.open("rb") as file:
+                start = file.read(1 << 16)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror}): give a CSV or Parquet file") from None
+        if not start.strip(b"\xef\xbb\xbf \t\r\n"):
+            raise DataError(f"{path} is empty: a manifest is a table with a header and a row for each item")
+        for magic, what in _OTHER_FILES.items():
+            if start.startswith(magic):
+                raise DataError(f"{path} is {what}: save the table as CSV or Parquet")
+        self.is_parquet = start.startswith(b"PAR1")
+        self.delimiter: str | None = None
+        if self.is_parquet:
+            self._guarded(lambda: str(self._parquet().schema_arrow))  # all of it can be read
+            names = keys = list(self._parquet().schema_arrow.names)
+        else:
+            if encoding == "utf-8" and start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                raise DataError(f"{path} is UTF-16: save it as UTF-8, or give encoding='utf-16'")
+            names = self._header(start, delimiter)
+            keys = [str(i) for i in range(len(names))]
+        self.unnamed = {f"column {i + 1}" for i, name in enumerate(names) if not name.strip()}
+        names = [name.strip() or f"column {i + 1}" for i, name in enumerate(names)]
+        name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+        if times == 0:
+            raise DataError(f"{path} has no columns: a manifest is a table with a row for each item")
+        if times > 1:
+            at = " and ".join(str(i + 1) for i, other in enumerate(names) if other == name)
+            raise DataError(f"{path}: columns {at} have the same name {name!r}: give each its own name")
+        self._keys = dict(zip(names, keys, strict=True))
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._keys)
+
+    def check_column(self, name: str, argument: str) -> None:
+        """Refuse the name of a column that is not there."""
+        if name not in self._keys:
+            near = difflib.get_close_matches(name, self.columns, 1) or self.columns[:8]
+            hint = f"do you mean {near[0]!r}?" if len(near) == 1 else f"there are {', '.join(map(repr, near))}"
+            raise DataError(f"{self.path}: there is no column {name!r}, given as {argument}: {hint}")
+
+    def row(self, i: int) -> str:
+        """Say which row of the file item `i` of a column stands in."""
+        return f"row {i + 1 if self.is_parquet else i + 2}"
+
+    def sample(self) -> dict[str, Any]:
+        """Return the beginning of every column, as strings where the file is CSV."""
+        if self.is_parquet:
+            batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 16))
+            batch = self._guarded(lambda: next(batches, None))
+        else:
+            batch = self._read_csv(dict.fromkeys(self._keys.values(), pa.string()), only_start=True)
+        if batch is None or batch.num_rows == 0:
+            raise DataError(f"{self.path} has a header but no rows: add one for each item")
+        return {name: batch.column(key) for name, key in self._keys.items()}
+
+    def read(self, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> dict[str, Any]:
+        """Return whole columns: `texts` dictionary-encoded where they are strings, `numbers` as float64 where CSV."""
+        texts, numbers = list(texts), list(numbers)
+        keys = [self._keys[name] for name in (*texts, *numbers)]
+        if self.is_parquet:
+            schema = self._parquet().schema_arrow
+            strings = [self._keys[name] for name in texts if pa.types.is_string(schema.field(self._keys[name]).type)]
+            table = self._guarded(lambda: self._parquet(strings).read(columns=keys))
+        else:
+            kinds = [_TEXT] * len(texts) + [pa.float64()] * len(numbers)
+            table = self._read_csv(dict(zip(keys, kinds, strict=True)))
+        return {name: table.column(self._keys[name]) for name in (*texts, *numbers)}
+
+    def _parquet(self, strings: Sequence[str] = ()) -> Any:
+        return self._guarded(lambda: pq.ParquetFile(self.path, read_dictionary=list(strings)))
+
+    def _guarded(self, read: Any) -> Any:
+        """Call `read` on a Parquet file that may be damaged."""
+        try:
+            return read()
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{self.path} is no readable Parquet file ({_first_line(error)}): write it again") from None
+
+    def _header(self, start: bytes, delimiter: str | None) -> list[str]:
+        """Read the names of the columns; on the way, settle the delimiter and how many lines come before the rows."""
+        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(start)  # its end may be within a character
+            self.delimiter = delimiter or _guess_delimiter(text, self.path)
+            with self.path.open(encoding=encoding, newline="") as file:
+                for n, names in enumerate(csv.reader(file, delimiter=self.delimiter), 1):
+                    if names:
+                        self._skip = n
+                        return names
+        except UnicodeDecodeError:
+            raise self._encoding_error() from None
+        except (LookupError, TypeError, csv.Error) as error:
+            raise DataError(f"{self.path}: the header cannot be read ({error}): see delimiter, encoding") from None
+        raise DataError(f"{self.path} is empty: a manifest is a table with a header and a row for each item")
+
+    def _read_csv(self, kinds: dict[str, Any], only_start: bool = False) -> Any:
+        """Read the columns with these types; a mistake is looked for again in one thread, where rows are counted."""
+        block, threads = _BLOCK, not only_start
+        while True:
+            options = (
+                pcsv.ReadOptions(
+                    use_threads=threads,
+                    block_size=block,
+                    column_names=[str(i) for i in range(len(self._keys))],
+                    skip_rows_after_names=self._skip,
+                    encoding="utf8" if self.encoding == "utf-8" else self.encoding,
+                ),
+                pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
+            )
+            try:
+                if only_start:
+                    with pcsv.open_csv(self.path, *options) as reader:
+                        return next(iter(reader), None)
+                return pcsv.read_csv(self.path, *options)
+            except UnicodeDecodeError:
+                raise self._encoding_error() from None
+            except pa.ArrowInvalid as error:
+                message = str(error)
+                if "straddl" in message:
+                    if block > self.path.stat().st_size:
+                        return None  # a header without even the end of its line
+                    block *= 8
+                elif threads:
+                    threads = False
+                else:
+                    raise self._csv_error(message) from None
+
+    def _csv_error(self, message: str) -> DataError:
+        """One line for what Arrow found wrong with the file."""
+        if "UTF8" in message:
+            return self._encoding_error()
+        if found := _RAGGED.search(message):
+            row, wanted, got = found.groups()
+            return DataError(
+                f"{self.path}: row {row} has {got} cells, but the header has {wanted}: "
+                "add or remove some, and put quotes around a cell that holds the delimiter"
+            )
+        if found := _NO_NUMBER.search(message):
+            column, row, cell = found.groups()
+            return DataError(
+                f"{self.path}: row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}, which is no number: "
+                "correct it, or name the columns to use by features="
+            )
+        return DataError(f"{self.path} is no readable CSV file ({message.splitlines()[0]:.120}): save it as CSV again")
+
+    def _encoding_error(self) -> DataError:
+        remedy = "save it as UTF-8, or give its encoding, e.g. encoding='latin-1'"
+        try:
+            content = self.path.read_bytes()
+            content.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            line = 1 + content.count(b"\n", 0, error.start)
+            byte = content[error.start]
+            return DataError(f"{self.path}: line {line} is not {self.encoding} (byte 0x{byte:02x}): {remedy}")
+        return DataError(f"{self.path} is not {self.encoding}: {remedy}")
+
+
+def _guess_delimiter(text: str, path: Path) -> str:
+    if path.suffix.lower() in (".tsv", ".tab"):
+        return "\t"
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        """Are the first rows equally wide, not counting the last, which may be cut off? And how wide?"""
+        rows = [
+            row for row in itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 50) if row
+        ]
+        widths = [len(row) for row in (rows[:-1] or rows)]
+        return len(set(widths)) == 1 and widths[0] > 1, widths[0] if widths else 0
+
+    return max(_DELIMITERS, key=columns)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
+
+
+def encode(column: Any) -> tuple[NDArray[np.int64], Any]:
+    """Return a column of texts as (codes, distinct texts in the order met); blank cells have the code −1.
+
+    White space around a text is ignored.
+    """
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column.cast(pa.large_string()))
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries()
+        indices = pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type)
+        texts = column.chunk(0).dictionary if column.num_chunks else pa.array([], pa.string())
+    else:
+        indices, texts = column.indices, column.dictionary
+    codes = indices.fill_null(-1).to_numpy().astype(np.int64)
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if trimmed.equals(texts):
+        place = None
+    else:
+        merged = trimmed.dictionary_encode()
+        texts, place = merged.dictionary, merged.indices.to_numpy().astype(np.int64)
+    if (blank := pc.index(texts, "").as_py()) >= 0:
+        place = np.arange(len(texts)) if place is None else place
+        place = np.where(place == blank, -1, place - (place > blank))
+        texts = pa.concat_arrays([texts[:blank], texts[blank + 1 :]])
+    return codes if place is None else np.append(place, -1)[codes], texts.cast(pa.large_string())

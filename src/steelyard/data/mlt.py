@@ -1,0 +1,95 @@
+"""VOC-MLT and COCO-MLT, the published long-tailed splits: which images, and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.coco import COCO_LABELS
+from steelyard.data.dataset import ImageDataset
+from steelyard.data.files import DataError, PathLike, check_distinct, first_file, read_lines, relative
+from steelyard.data.npz import read_arrays, to_labels
+from steelyard.data.pickles import read_pickle
+from steelyard.data.voc import VOC_LABELS
+from steelyard.labels import Labels
+
+
+def voc_mlt(
+    split: PathLike,
+    root: PathLike,
+    *,
+    size: int | tuple[int, int] | None = None,
+    on_bad_image: Literal["error", "skip"] = "error",
+    cache: PathLike | None = None,
+) -> ImageDataset:
+    """Return VOC-MLT: 1,142 images of VOC 2012 with class counts from 4 to 775; what is difficult counts as present.
+
+    Arguments: `split`, the release's folder `appendix/VOCdevkit/longtail2012` (`img_id.txt` and `class_freq.pkl`), or
+    an `.npz` file with `ids`, `Y` and `class_freq`; `root`, the folder that holds `VOCdevkit/`. `size`,
+    `on_bad_image`, `cache`: see `ImageDataset`.
+    """
+    labels = mlt_labels(split, VOC_LABELS)
+    images = Path(root) / "VOCdevkit" / "VOC2012" / "JPEGImages"
+    return ImageDataset([images / f"{name}.jpg" for name in labels.ids], labels, size, on_bad_image, cache)
+
+
+def coco_mlt(
+    split: PathLike,
+    root: PathLike,
+    *,
+    size: int | tuple[int, int] | None = None,
+    on_bad_image: Literal["error", "skip"] = "error",
+    cache: PathLike | None = None,
+) -> ImageDataset:
+    """Return COCO-MLT: 1,909 images of COCO 2017's training set with class counts from 6 to 1,128.
+
+    Arguments: `split`, the release's folder `appendix/coco/longtail2017` (`img_id.pkl`, a text file in spite of its
+    name, and `class_freq.pkl`), or an `.npz` file with `ids`, `Y` and `class_freq`; `root`, the folder that holds
+    `train2017/`. `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    """
+    labels = mlt_labels(split, COCO_LABELS)
+    for i, name in enumerate(labels.ids):
+        if not (name.isascii() and name.isdigit()):
+            raise DataError(
+                f"{split}: image {i + 1} is {name!r:.60}: COCO's images have numbers; fetch the split again"
+            )
+    images = Path(root) / "train2017"
+    return ImageDataset([images / f"{int(name):012d}.jpg" for name in labels.ids], labels, size, on_bad_image, cache)
+
+
+def mlt_labels(split: PathLike, names: Sequence[str]) -> Labels:
+    """Return the labels of a published long-tailed split, with the names of its classes; see `voc_mlt`."""
+    ids, values, counts = _release(Path(split)) if Path(split).is_dir() else _arrays(Path(split))
+    ids = [relative(name, split, f"image {i}") for i, name in enumerate(ids, 1)]
+    check_distinct(ids, split, "the image")
+    if values.ndim != 2 or values.shape != (len(ids), len(names)) or values.dtype.kind not in "biuf":
+        raise DataError(
+            f"{split}: labels of shape {values.shape} for {len(ids)} images, {len(names)} classes: fetch it again"
+        )
+    labels = to_labels(values, 0, list(names), ids, str(split))
+    if not np.array_equal(labels.counts, counts):
+        raise DataError(f"{split}: class_freq differs from the sums of the labels: fetch the split again")
+    return labels
+
+
+def _release(folder: Path) -> tuple[list[str], NDArray[Any], Any]:
+    """Ids, labels and class counts as the authors released them."""
+    ids = read_lines(first_file([folder / "img_id.txt", folder / "img_id.pkl"], "the list of images"))
+    content = read_pickle(folder / "class_freq.pkl")
+    try:
+        labels, counts = (np.array(content[key], np.int64) for key in ("gt_labels", "class_freq"))
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{folder / 'class_freq.pkl'} lacks gt_labels or class_freq: fetch it again") from None
+    return ids, labels, counts
+
+
+def _arrays(path: Path) -> tuple[list[str], NDArray[Any], Any]:
+    arrays = read_arrays(path)
+    for key in ("ids", "Y", "class_freq"):
+        if key not in arrays:
+            raise DataError(f"{path} has no array {key}: give the published split")
+    return [str(name) for name in arrays["ids"]], arrays["Y"], arrays["class_freq"]

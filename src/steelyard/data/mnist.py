@@ -1,0 +1,76 @@
+"""MNIST as its owners publish it: idx files, plain or gzipped, in `MNIST/raw/`."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.files import DataError, PathLike, first_file, folder, require
+from steelyard.labels import Labels
+
+_MOST_PER_BYTE = 1100  # gzip cannot pack more bytes into one
+
+
+def mnist(root: PathLike, train: bool = True) -> ArrayDataset:
+    """Return MNIST: images uint8 (1, 28, 28), one-hot labels "0" … "9".
+
+    Arguments: `root`, the folder that holds `MNIST/raw/` (torchvision's convention); `train`, the 60,000 or the 10,000.
+    """
+    raw = folder(root, "MNIST/raw")
+    part = "train" if train else "t10k"
+    image_file, label_file = (_idx_file(raw, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+    images, digits = read_idx(image_file, 3), read_idx(label_file, 1)
+    if len(images) != len(digits):
+        raise DataError(
+            f"{label_file} has {len(digits)} labels for the {len(images)} images of {image_file}: fetch both"
+        )
+    return ArrayDataset(images[:, None], one_hot(digits, [str(digit) for digit in range(10)], label_file))
+
+
+def read_idx(path: PathLike, n_dimensions: int) -> NDArray[np.uint8]:
+    """Return the bytes of an idx file of `n_dimensions` dimensions; its magic number and its length are checked."""
+    file = require(path)
+    opener = gzip.open if file.suffix == ".gz" else open
+    try:
+        with opener(file, "rb") as stream:
+            header = stream.read(4 + 4 * n_dimensions)
+            magic = bytes([0, 0, 8, n_dimensions])
+            if header[:4] != magic:
+                found, wanted = header[:4].hex(), magic.hex()
+                raise DataError(
+                    f"{path} begins with {found}, not with {wanted}: it is no idx file of bytes of that rank"
+                )
+            if len(header) < 4 + 4 * n_dimensions:
+                raise DataError(f"{path} ends inside its header: it is cut off, fetch it again")
+            shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
+            if math.prod(shape) > _MOST_PER_BYTE * file.stat().st_size:
+                raise DataError(f"{path} states the shape {shape}, which it cannot hold: it is damaged, fetch it again")
+            content = stream.read(math.prod(shape) + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is no whole gzip file ({error}): fetch it again") from None
+    if len(content) != math.prod(shape):
+        fault = "more bytes than" if len(content) > math.prod(shape) else f"{len(content)} bytes of the"
+        raise DataError(f"{path} has {fault} {math.prod(shape)} that its header states for {shape}: fetch it again")
+    return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
+
+
+def one_hot(classes: NDArray[np.integer], names: list[str], path: PathLike) -> Labels:
+    """Return single labels 0 … L−1 read from `path` as one-hot `Labels`."""
+    if (bad := np.flatnonzero((classes < 0) | (classes >= len(names)))).size:
+        i = int(bad[0])
+        raise DataError(
+            f"{path}: label {i + 1} is {classes[i]}, but there are {len(names)} classes: fetch the file again"
+        )
+    values = np.zeros((len(classes), len(names)), np.int8)
+    values[np.arange(len(classes)), classes] = 1
+    return Labels(values, names=names)
+
+
+def _idx_file(raw: Path, name: str) -> Path:
+    return first_file([raw / name, raw / f"{name}.gz"], name)

@@ -1,0 +1,118 @@
+"""Imbalanced MultiMNIST: two shifted digits in one picture, zeros a hundred times as common as nines."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.balance import draws
+from steelyard.data.builders import exponential_long_tail
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.files import PathLike
+from steelyard.data.mnist import mnist
+from steelyard.labels import Labels
+
+Images: TypeAlias = NDArray[np.uint8]
+Index: TypeAlias = NDArray[np.int64]
+
+N_MAX = 5923
+RHO = 100.0
+SIZE = 32
+_PAD = 2
+_SHIFT = 6
+
+
+def multi_mnist(root: PathLike, train: bool = True, seed: int = 0) -> ArrayDataset:
+    """Return Imbalanced MultiMNIST: images uint8 (1, 32, 32), labels "0" … "9".
+
+    Training: `imbalanced_pairs` of MNIST's 60,000 digits, 14,694 pictures. Test: `balanced_pairs` of its 10,000, 90,000
+    pictures.
+
+    Arguments: `root`, the folder that holds `MNIST/raw/`; `train`; `seed`, of the draw of digits, pairs and shifts.
+    """
+    digits = mnist(root, train)
+    images, classes = digits.inputs[:, 0], digits.labels.positives()[1]
+    pictures, labels = (
+        imbalanced_pairs(images, classes, seed=seed) if train else balanced_pairs(images, classes, seed=seed)
+    )
+    return ArrayDataset(pictures[:, None], labels)
+
+
+def imbalanced_pairs(
+    images: ArrayLike, classes: ArrayLike, n_max: int = N_MAX, rho: float = RHO, seed: int = 0
+) -> tuple[Images, Labels]:
+    """Pair every digit of an exponential long tail with another of them (the training set), images (N, 32, 32), labels.
+
+    Class i keeps n_i = ⌊n_max ρ^(−i/9)⌋ digits, drawn by seed (5923, 3550, … 59 of MNIST's training digits, 14,694
+    pictures). Each is padded to 32 × 32 and shifted by −6 … 6 both ways, and so is another digit of the same
+    imbalanced set, drawn evenly; the picture is the larger of the two at every pixel, its labels are the union.
+
+    Arguments: `images` (M, 28, 28) uint8; `classes` (M,), 0 … 9; `n_max`; `rho`, ρ; `seed`.
+    """
+    digits, which = _check_digits(images, classes)
+    chosen = exponential_long_tail(which, n_max, rho, seed)
+    position = np.arange(len(chosen))
+    other = draws.below(draws.key(seed, "imbalanced partner"), position, len(chosen) - 1)
+    other += other >= position
+    return _superimpose(digits, which, chosen, chosen[other], draws.key(seed, "imbalanced shift"))
+
+
+def balanced_pairs(images: ArrayLike, classes: ArrayLike, seed: int = 0) -> tuple[Images, Labels]:
+    """Pair every digit with a random one of each of the other nine classes (the test set), images (9M, 32, 32), labels.
+
+    Both digits of a picture are padded and shifted anew, as in `imbalanced_pairs`. With m_c digits of class c among M,
+    label c has exactly 8 m_c + M positives, whatever the seed. The nine pictures of a digit follow each other.
+
+    Arguments: `images` (M, 28, 28) uint8; `classes` (M,), 0 … 9; `seed`.
+    """
+    digits, which = _check_digits(images, classes)
+    draws.check_seed(seed)
+    counts = np.bincount(which)
+    first = np.cumsum(counts) - counts
+    partner = (np.repeat(which, 9) + np.tile(np.arange(1, 10), len(which))) % 10
+    drawn = draws.below(draws.key(seed, "balanced partner"), np.arange(len(partner)), counts[partner])
+    other = np.argsort(which, kind="stable")[first[partner] + drawn]
+    return _superimpose(digits, which, np.repeat(np.arange(len(which)), 9), other, draws.key(seed, "balanced shift"))
+
+
+def _check_digits(images: ArrayLike, classes: ArrayLike) -> tuple[Images, Index]:
+    digits, which = np.asarray(images), np.asarray(classes)
+    if digits.ndim != 3 or digits.shape[1:] != (28, 28) or digits.dtype != np.uint8:
+        raise ValueError(f"images has shape {digits.shape} and dtype {digits.dtype}: give (M, 28, 28) of uint8")
+    if which.shape != (len(digits),) or which.dtype.kind not in "iu":
+        raise ValueError(f"classes has shape {which.shape} and dtype {which.dtype}: give one digit an image")
+    if not np.array_equal(np.unique(which), np.arange(10)):
+        raise ValueError(f"classes holds the digits {np.unique(which).tolist()}: give each of 0 to 9 at least once")
+    return digits, which.astype(np.int64)
+
+
+def _superimpose(digits: Images, which: Index, one: Index, other: Index, stream: int) -> tuple[Images, Labels]:
+    """Shift the digits at `one` and at `other` and lay each pair over each other."""
+    n = len(one)
+    shifts = draws.below(stream, np.arange(4 * n), 2 * _SHIFT + 1).reshape(4, n) - _SHIFT
+    pictures = np.zeros((n, SIZE, SIZE), np.uint8)
+    _paste(pictures, digits, one, shifts[0], shifts[1])
+    _paste(pictures, digits, other, shifts[2], shifts[3])
+    values = np.zeros((n, 10), np.int8)
+    values[np.arange(n), which[one]] = 1
+    values[np.arange(n), which[other]] = 1
+    return pictures, Labels(values)
+
+
+def _paste(pictures: Images, digits: Images, index: Index, down: Index, right: Index) -> None:
+    """Lay digit `index[k]`, shifted, over picture k; what leaves the picture is lost, what enters is black."""
+    for y in range(-_SHIFT, _SHIFT + 1):
+        for x in range(-_SHIFT, _SHIFT + 1):
+            at = np.flatnonzero((down == y) & (right == x))
+            rows, from_rows = _overlap(_PAD + y)
+            columns, from_columns = _overlap(_PAD + x)
+            shifted = digits[index[at], from_rows, from_columns]
+            pictures[at, rows, columns] = np.maximum(pictures[at, rows, columns], shifted)
+
+
+def _overlap(offset: int) -> tuple[slice, slice]:
+    """The part of a side of the picture that a digit at `offset` covers, and the part of the digit that covers it."""
+    start, stop = max(0, offset), min(SIZE, offset + 28)
+    return slice(start, stop), slice(start - offset, stop - offset)

@@ -1,0 +1,67 @@
+"""Features and labels in one `.npz` file: `X` and `Y`, or `X_train`, `Y_train`, `X_test`, `Y_test` and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.files import DataError, PathLike, check_choice, require
+from steelyard.labels import UNKNOWN, Labels
+
+
+def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) -> ArrayDataset:
+    """Return features X (N, …) and labels Y (N, L) of an `.npz` file, with `ids` and `classes` where it has them.
+
+    Arguments: `path`; `split`, the ending of the arrays' names, such as "train" for `X_train`, `Y_train`, `ids_train`,
+    or None for `X`, `Y`, `ids`; `absent`, the value that says absent: with 0, −1 is unknown (as everywhere here), with
+    −1, 0 is unknown (as Pascal VOC and many ±1 files have it). Pickled arrays are never loaded.
+    """
+    check_choice(absent, (0, -1), "absent")
+    arrays = read_arrays(path)
+    ending = "" if split is None else f"_{split}"
+    splits = sorted(name[2:] for name in arrays if name.startswith("Y_"))
+    for name in (f"X{ending}", f"Y{ending}"):
+        if name not in arrays:
+            there = (
+                f"give split={' or '.join(map(repr, splits))}"
+                if splits
+                else f"it has {', '.join(arrays) or 'no arrays'}"
+            )
+            raise DataError(f"{path} has no array {name}: {there}")
+    names = [str(name) for name in arrays["classes"]] if "classes" in arrays else None
+    ids = [str(name) for name in arrays[f"ids{ending}"]] if f"ids{ending}" in arrays else None
+    inputs = arrays[f"X{ending}"]
+    labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
+    try:
+        return ArrayDataset(inputs if inputs.ndim > 2 else inputs.astype(np.float32, copy=False), labels)
+    except ValueError as error:
+        raise DataError(f"{path}: X{ending}: {error}") from None
+
+
+def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
+    """Return the arrays of an `.npz` file; one that would have to be unpickled is refused."""
+    try:
+        with require(path).open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise DataError(f"{path} is a single array: save features and labels in one .npz file, as X and Y")
+            return {name: content[name] for name in content.files}
+    except DataError:
+        raise
+    except Exception as error:  # zipfile and numpy meet damaged files with nearly every kind of exception
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path} is no .npz file of plain arrays ({reason:.120}): save or fetch it again") from None
+
+
+def to_labels(values: NDArray[Any], absent: int, names: list[str] | None, ids: list[str] | None, where: str) -> Labels:
+    """Return `values` (N, L) as `Labels`, after translating a file where −1 is absent and 0 unknown."""
+    if absent == -1 and values.dtype.kind in "bif":
+        values = np.select([values == -1, values == 0], [0, UNKNOWN], values)
+    try:
+        return Labels(values, names, ids)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from None

@@ -1,0 +1,114 @@
+"""Two parts of one set that both hold the rare labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.balance import draws
+from steelyard.data.builders import rows_of_positives
+from steelyard.labels import Labels
+from steelyard.labels.cells import spans
+
+Index = NDArray[np.int64]
+
+_FREE, _REST, _HELD = -1, 0, 1
+
+
+def stratified_split(labels: Labels, fraction: float, seed: int = 0) -> tuple[Index, Index]:
+    """Split items into (rest, held out), increasing indices, so that both have each label in proportion.
+
+    Iterative stratification (Sechidis, Tsoumakas, Vlahavas 2011), a label at a time: of all labels, the one with the
+    fewest items still free hands its free items out so that ⌊fraction · n_c + ½⌋ of its positives are held out, and at
+    least one is on either side where it has two. Items without positives come last and fill the held-out part up to
+    its share. Labels that still have all their positives on one side are then mended by moving single items. A label
+    with one positive stays in the rest (unless that would leave nothing to hold out).
+
+    Arguments: `labels` (unknown labels do not count); `fraction` to hold out, between 0 and 1; `seed`.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction is {fraction}: give the share of items to hold out, between 0 and 1")
+    if len(labels) < 2:
+        raise ValueError(f"labels holds {len(labels)} items: a split needs at least two")
+    draws.check_seed(seed)
+    side = _hand_out(labels, fraction, seed)
+    _mend(labels, side, seed)
+    return np.flatnonzero(side == _REST), np.flatnonzero(side == _HELD)
+
+
+def _hand_out(labels: Labels, fraction: float, seed: int) -> NDArray[np.int8]:
+    """Assign every item to a side, rarest label first."""
+    starts, members = labels.items_by_label()
+    row_starts, columns = rows_of_positives(labels)
+    n_labels, counts = labels.n_labels, labels.counts
+    wanted = np.floor(fraction * counts + 0.5).astype(np.int64)
+    wanted = np.where(counts > 1, np.clip(wanted, 1, counts - 1), 0)
+    side = np.full(len(labels), _FREE, np.int8)
+    free, held = counts.copy(), np.zeros(n_labels, np.int64)
+    while free.any():
+        c = int(np.argmin(np.where(free > 0, free, np.iinfo(np.int64).max)))
+        own = members[starts[c] : starts[c + 1]]
+        own = own[side[own] == _FREE]
+        n_held = int(np.clip(wanted[c] - held[c], 0, len(own)))
+        chosen = own[draws.distinct(draws.key(seed, "split label", c), n_held, len(own))]
+        side[own] = _REST
+        side[chosen] = _HELD
+        held += _labels_of(chosen, row_starts, columns, n_labels)
+        free -= _labels_of(own, row_starts, columns, n_labels)
+    bare = np.flatnonzero(side == _FREE)
+    share = np.clip(np.floor(fraction * len(labels) + 0.5), 1, len(labels) - 1)
+    n_held = int(np.clip(share - np.count_nonzero(side == _HELD), 0, len(bare)))
+    side[bare] = _REST
+    side[bare[draws.distinct(draws.key(seed, "split bare"), n_held, len(bare))]] = _HELD
+    if not (side == _HELD).any():
+        side[draws.distinct(draws.key(seed, "split one"), 1, len(labels))] = _HELD
+    return side
+
+
+def _mend(labels: Labels, side: NDArray[np.int8], seed: int) -> None:
+    """Move items, one at a time, until every label with two positives has one on either side, or none can be found.
+
+    Each step takes a label that lacks a side and moves that item of it which takes a side from fewest other labels;
+    where every item takes one, half the time any item (a local search, WalkSAT). The best split met is kept.
+    """
+    counts, (items, columns) = labels.counts, labels.positives()
+    held = np.bincount(columns[side[items] == _HELD], minlength=labels.n_labels)
+    lacking = _lacking(held, counts)
+    if len(lacking) == 0:
+        return
+    starts, members = labels.items_by_label()
+    row_starts, columns = rows_of_positives(labels)
+    best, best_side = len(lacking), side.copy()
+    chance = draws.uniform(draws.key(seed, "split mend"), np.arange(3 * (1000 + 10 * best))).reshape(-1, 3)
+    for which, noise, other in chance:
+        if best == 0:
+            break
+        c = int(lacking[int(which * len(lacking))])
+        own = members[starts[c] : starts[c + 1]][:64]
+        harm = [_harm(side[i], columns[row_starts[i] : row_starts[i + 1]], held, counts) for i in own.tolist()]
+        item = int(own[int(other * len(own))] if min(harm) > 0 and noise < 0.5 else own[int(np.argmin(harm))])
+        side[item] = _HELD - side[item]
+        held[columns[row_starts[item] : row_starts[item + 1]]] += 1 if side[item] == _HELD else -1
+        lacking = _lacking(held, counts)
+        if len(lacking) < best:
+            best, best_side = len(lacking), side.copy()
+    side[:] = best_side
+
+
+def _lacking(held: Index, counts: Index) -> Index:
+    """The labels with two positives or more that have none on one side."""
+    return np.flatnonzero((counts > 1) & ((held == 0) | (held == counts)))
+
+
+def _harm(side: int, has: NDArray[Any], held: Index, counts: Index) -> int:
+    """How many labels lose a side when an item with labels `has` leaves `side`."""
+    here = held[has] if side == _HELD else counts[has] - held[has]
+    return int(np.count_nonzero((here == 1) & (counts[has] > 1)))
+
+
+def _labels_of(items: Index, row_starts: Index, columns: NDArray[Any], n_labels: int) -> Index:
+    """Count the labels of `items`, (L,)."""
+    lengths = row_starts[items + 1] - row_starts[items]
+    return np.bincount(columns[spans(row_starts[items], lengths)], minlength=n_labels)

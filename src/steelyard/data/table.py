@@ -1,0 +1,269 @@
+"""The user's own data: a CSV or Parquet manifest, with a folder of images or with features of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.files import DataError
+from steelyard.data.guess import Form, Guess, guess
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.manifest import Manifest, encode
+from steelyard.data.words import label_values
+from steelyard.labels import Labels
+from steelyard.labels.targets import UNKNOWN
+
+
+def table(
+    manifest: str | os.PathLike[str],
+    images: str | os.PathLike[str] | None = None,
+    *,
+    form: Form | None = None,
+    id: str | None = None,
+    path: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    value: str | None = None,
+    features: Sequence[str] | None = None,
+    separator: str | None = None,
+    absent: Literal["negative", "unknown"] | None = None,
+    minus_one: Literal["unknown", "negative"] = "unknown",
+    names: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    size: int | tuple[int, int] | None = None,
+    on_bad_image: Literal["error", "skip"] = "error",
+    cache: str | os.PathLike[str] | None = None,
+) -> ArrayDataset | ImageDataset:
+    """Read a manifest of one's own; what is not said is guessed, and `.note` of the result says what was guessed.
+
+    Three forms of labels are known. Wide: a column for each label; 1, true, yes present; 0, false, no absent; blank,
+    NaN, −1 unknown; between 0 and 1 soft. List: the labels of an item in one cell, `cat;dog`. Long: a row for each
+    label of an item, with a value or without; a row without a label only names an item. White space around a cell is
+    ignored. The input is the image of each item, else its feature columns, else nothing: (N, 0) features.
+
+    manifest: a CSV file with a header (also separated by tabs, `;` or `|`) or a Parquet file.
+    images: the folder of the images; no file outside of it is read. Endings may be left out in the manifest. By default
+        the folder of the manifest, if the first image is there.
+    form, id, path, labels, value, features, separator, absent, minus_one, names: see `steelyard.data.guess.Guess`.
+    delimiter, encoding: of a CSV file; the delimiter is guessed.
+    size, on_bad_image, cache: see `ImageDataset`.
+    """
+    source = Manifest(manifest, delimiter, encoding)
+    said = Guess(
+        form=form,
+        id=id,
+        path=path,
+        labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
+        value=value,
+        features=None if features is None else tuple(features),
+        separator=separator,
+        absent=absent,
+        minus_one=minus_one,
+        names=None if names is None else tuple(names),
+        images=None if images is None else Path(images),
+    )
+    found = guess(source, said)
+    inputs = found.features or ()
+    columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
+    files = _image_names(source, found, columns)
+    try:
+        read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
+            source, found, columns
+        )
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{source.path}: {error}") from None
+    note = found.describe(source)
+    if (found.form == "wide" or found.value) and not (read.n_known - read.counts).any():
+        note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
+    if found.images is None or found.path is None:
+        return ArrayDataset(_features(source, columns, inputs, len(read)), read, note)
+    paths, missing = _located(source, found, read.ids if files is None else files, found.images)
+    if missing:
+        shown = ", ".join(repr(name) for name in missing[:3]) + (", …" if len(missing) > 3 else "")
+        lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({shown})"
+        if on_bad_image == "error":
+            raise DataError(f"{source.path}: {lacks}: add them, remove their rows, or give on_bad_image='skip'")
+        note += f" {lacks} and will be skipped."
+    return ImageDataset(paths, read, size, on_bad_image, cache, note=note)
+
+
+def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
+    """What stands in the column of images for each item; None where that is the item's id."""
+    if found.path is None or found.id is None or found.path == found.id:
+        return None
+    codes, texts = encode(columns[found.path])
+    _check_filled(source, codes, "image")
+    if found.form == "long":  # the image of an item is that of its first row
+        items = encode(columns[found.id])[0]
+        _check_filled(source, items, "id")
+        codes = codes[np.unique(items, return_index=True)[1]]
+    return texts.take(pa.array(codes))
+
+
+def _check_filled(source: Manifest, codes: NDArray[np.int64], what: str) -> None:
+    if len(blank := np.flatnonzero(codes < 0)):
+        raise DataError(f"{source.path}: {source.row(int(blank[0]))} has no {what}: add it, or remove the row")
+
+
+def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
+    """The ids of a form with a row for each item, None where they are numbered."""
+    if found.id is None:
+        return None
+    codes, texts = encode(columns[found.id])
+    _check_filled(source, codes, "id")
+    if len(texts) < len(codes):
+        again = int(np.flatnonzero(np.diff(np.maximum.accumulate(np.append(-1, codes))) == 0)[0])
+        before = int(np.flatnonzero(codes == codes[again])[0])
+        name = str(texts[int(codes[again])])
+        raise DataError(
+            f"{source.path}: {source.row(before)} and {source.row(again)} both have the id {name!r}: "
+            "remove one of them, or give form='long' if a row is a label of an item"
+        )
+    return texts
+
+
+def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
+    ids = _unique_ids(source, found, columns)
+    blank, minus_one = ((0 if meaning == "negative" else UNKNOWN) for meaning in (found.absent, found.minus_one))
+    names = found.label_columns
+    values = np.empty((len(columns[names[0]]), len(names)), np.int8)
+    for j, name in enumerate(names):
+        column = label_values(source, name, columns[name], blank, minus_one)
+        if values.dtype == np.int8 and (column != np.rint(column)).any():
+            values = values.astype(np.float32)
+        values[:, j] = column
+    return Labels(values, names, ids)
+
+
+def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
+    ids = _unique_ids(source, found, columns)
+    column = columns[found.label_columns[0]]
+    n = len(column)
+    if not pa.types.is_nested(column.type):
+        codes, cells = encode(column)
+        if found.separator is None:
+            lists = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
+        else:
+            lists = pc.split_pattern(cells, found.separator)
+    else:
+        lists, codes = column.combine_chunks(), np.arange(n)
+    lengths = np.append(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), 0)
+    starts = np.cumsum(lengths) - lengths
+    lengths, starts = lengths[codes], starts[codes]
+    rows = np.repeat(np.arange(n), lengths)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(starts, lengths)
+    marks, texts = encode(lists.flatten())
+    return _listed_cells(source, found, rows, rows, marks[place], texts, np.ones(len(rows), np.int8), n, ids)
+
+
+def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
+    items, ids = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
+    _check_filled(source, items, "id")
+    marks, texts = encode(columns.pop(found.label_columns[0]))
+    if found.value is None:
+        values: NDArray[Any] = np.ones(len(items), np.int8)
+    else:
+        minus_one = 0 if found.minus_one == "negative" else UNKNOWN
+        values = label_values(source, found.value, columns[found.value], minus_one=minus_one)
+        if len(odd := np.flatnonzero((marks < 0) & (values != UNKNOWN))):
+            raise DataError(f"{source.path}: {source.row(int(odd[0]))} has a value but no label: add the label")
+    return _listed_cells(source, found, np.arange(len(items)), items, marks, texts, values, len(ids), ids)
+
+
+def _listed_cells(
+    source: Manifest,
+    found: Guess,
+    rows: NDArray[np.int64],
+    items: NDArray[np.int64],
+    marks: NDArray[np.int64],
+    texts: Any,
+    values: NDArray[Any],
+    n: int,
+    ids: Any,
+) -> Labels:
+    """Labels from one (item, label, value) each, where label `marks` is one of `texts`, or none where it is −1."""
+    words = texts.to_pylist()
+    names = found.names or tuple(
+        sorted(words, key=lambda word: (not word.isdecimal(), len(word) * word.isdecimal(), word))
+    )
+    if not names:
+        raise DataError(f"{source.path}: column {found.labels!r} holds no label at all: see labels= and form=")
+    place = {name: j for j, name in enumerate(names)}
+    order = np.array([place.get(word, -1) for word in words] + [0])
+    if (order < 0).any():
+        k = int((order[marks] < 0).argmax())
+        raise DataError(
+            f"{source.path}: {source.row(int(rows[k]))} has the label {words[marks[k]]!r}, which is not among the "
+            f"{len(names)} of names: add it there, or correct the row"
+        )
+    fill = 0 if found.absent == "negative" else UNKNOWN
+    if not (kept := marks >= 0).all():
+        items, marks, values = items[kept], marks[kept], values[kept]
+    return Labels.from_cells(items, order[marks], values, (n, len(names)), fill, names, ids)
+
+
+def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n: int) -> NDArray[np.float32]:
+    """The feature columns side by side; a column may hold vectors."""
+    parts = [np.zeros((n, 0), np.float32)]
+    for name in names:
+        column, width = columns[name], 1
+        if pa.types.is_nested(column.type):
+            lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+            if len(odd := np.flatnonzero(lengths != lengths[0])):
+                raise DataError(
+                    f"{source.path}: {source.row(int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers, but "
+                    f"the first row has {lengths[0]}: a feature vector is equally long in every row"
+                )
+            width, column = int(lengths[0]), pc.list_flatten(column)
+        try:
+            with np.errstate(over="ignore"):  # too large for float32 is refused below
+                part = column.cast(pa.float64()).to_numpy().astype(np.float32).reshape(n, width)
+        except pa.ArrowException:
+            raise DataError(f"{source.path}: column {name!r} holds {column.type}, no numbers: see features=") from None
+        if len(odd := np.flatnonzero(~np.isfinite(part).all(axis=1))):
+            raise DataError(
+                f"{source.path}: {source.row(int(odd[0]))}, column {name!r} holds no finite number: fill it in, remove "
+                "the row, or name the columns to use by features="
+            )
+        parts.append(part)
+    return np.concatenate(parts, axis=1)
+
+
+def _located(source: Manifest, found: Guess, cells: Any, folder: Path) -> tuple[list[str], list[str]]:
+    """The image file of each cell, none of them outside `folder`, and the cells for which there is no file."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: give the folder of the images of {source.path} by images=")
+    root = os.path.normpath(folder.absolute())
+    inside = root.rstrip(os.sep) + os.sep
+    paths, missing, usual = [], [], ""
+    for i, cell in enumerate(cells):
+        file = os.path.normpath(Path(root, str(cell)))
+        if not file.startswith(inside):
+            row = f"{source.row(i)}: " if found.form != "long" else ""
+            raise DataError(f"{source.path}: {row}{str(cell)!r:.80} leads out of the image folder {folder}: mend it")
+        if not _is_file(file):
+            endings = () if file.lower().endswith(EXTENSIONS) else (usual, *EXTENSIONS, *map(str.upper, EXTENSIONS))
+            usual = next((ending for ending in endings if _is_file(file + ending)), "")
+            if usual:
+                file += usual
+            else:
+                missing.append(str(cell))
+        paths.append(file)
+    return paths, missing
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # a name too long, for one
+        return False

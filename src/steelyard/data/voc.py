@@ -1,0 +1,78 @@
+"""Pascal VOC as its owners publish it: a list of images and one file a class in `ImageSets/Main/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from steelyard.data.dataset import ImageDataset
+from steelyard.data.files import (
+    DataError,
+    PathLike,
+    Values,
+    check_choice,
+    check_distinct,
+    first_file,
+    folder,
+    read_lines,
+    relative,
+)
+from steelyard.labels import UNKNOWN, Labels
+
+VOC_LABELS = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+"""The twenty classes of Pascal VOC, in the order of its owners."""
+
+_PUBLISHED = {"1": 1, "0": 0, "-1": -1}
+_DIFFICULT = {"unknown": UNKNOWN, "positive": 1, "negative": 0}
+
+
+def voc(
+    root: PathLike,
+    year: int,
+    split: str,
+    difficult: Literal["unknown", "positive", "negative"] = "unknown",
+    *,
+    size: int | tuple[int, int] | None = None,
+    on_bad_image: Literal["error", "skip"] = "error",
+    cache: PathLike | None = None,
+) -> ImageDataset:
+    """Return Pascal VOC with its 20 labels; ids are the owners' image names, such as "2008_000008".
+
+    The owners write 1 (present), −1 (absent), and 0 where every object of the class is difficult.
+
+    Arguments: `root`, the folder that holds `VOCdevkit/`; `year`, 2007 or 2012; `split`, "train", "val", "trainval" or
+    "test"; `difficult`, what a 0 becomes. `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    """
+    check_choice(difficult, tuple(_DIFFICULT), "difficult")
+    home = folder(root, f"VOCdevkit/VOC{year}")
+    main = home / "ImageSets" / "Main"
+    listing = first_file([main / f"{split}.txt"], f"the split {split!r} of VOC {year}")
+    ids = [relative(line, listing, f"line {i}") for i, line in enumerate(read_lines(listing), 1)]
+    check_distinct(ids, listing, "the image")
+    columns = [_class_column(main / f"{name}_{split}.txt", ids) for name in VOC_LABELS]
+    published = np.stack(columns, axis=1)
+    values = np.where(published == 0, _DIFFICULT[difficult], published == 1).astype(np.int8)
+    paths = [home / "JPEGImages" / f"{name}.jpg" for name in ids]
+    return ImageDataset(paths, Labels(values, VOC_LABELS, ids), size, on_bad_image, cache)
+
+
+def _class_column(path: Path, ids: list[str]) -> Values:
+    """The values 1, 0, −1 of one class, which must be stated for the images of `ids` in that order."""
+    lines = read_lines(path)
+    values = np.empty(len(ids), np.int8)
+    for i, line in enumerate(lines):
+        name, _, value = line.partition(" ")
+        if i >= len(ids) or name != ids[i]:
+            wanted = f"the split lists {ids[i]!r} there" if i < len(ids) else f"the split ends after {len(ids)} images"
+            raise DataError(f"{path}: line {i + 1} is of {name!r:.60}, but {wanted}: fetch both files again")
+        if (number := _PUBLISHED.get(value.strip())) is None:
+            raise DataError(f"{path}: line {i + 1} has the value {value.strip()!r:.40}: it must be 1, 0 or -1")
+        values[i] = number
+    if len(lines) < len(ids):
+        raise DataError(f"{path} has {len(lines)} lines for {len(ids)} images: it is cut off, fetch it again")
+    return values

@@ -1,0 +1,73 @@
+"""What a cell of a label column says: present, absent, in between, or nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from steelyard.data.files import DataError
+from steelyard.data.manifest import BLANK, Manifest, encode
+from steelyard.labels.targets import UNKNOWN
+
+_WORDS = {
+    **dict.fromkeys(("1", "true", "t", "yes", "y"), 1.0),
+    **dict.fromkeys(("0", "false", "f", "no", "n"), 0.0),
+    **dict.fromkeys((word.lower() for word in BLANK), float(UNKNOWN)),
+}
+
+
+def value_of(text: str) -> float:
+    """Return 1, 0, −1 or a soft value for what is written in a cell, NaN if that is none of them.
+
+    1 true t yes y: present. 0 false f no n: absent. −1, nothing, NaN, NA, null, none, `?`: unknown. Else a number
+    between 0 and 1. Upper and lower case are the same.
+    """
+    word = text.lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        number = float(word)
+    except ValueError:
+        return math.nan
+    return number if 0 <= number <= 1 or number == UNKNOWN else math.nan
+
+
+def label_values(
+    source: Manifest, name: str, column: Any, blank: float = UNKNOWN, minus_one: float = UNKNOWN
+) -> NDArray[np.float32]:
+    """Return a column of a manifest as label values, or name the first cell that is none.
+
+    A column of numbers is taken as such, a column of texts as `value_of` says.
+
+    blank, minus_one: the values of cells that say nothing, and of cells that say −1.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        codes, texts = encode(column)
+        words = [*texts.to_pylist(), ""]
+        meant = np.array([value_of(word) for word in words], np.float32)
+        is_blank = np.array([word in BLANK or word.lower() in BLANK for word in words])
+    elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+        as_float = pc.fill_null(
+            column.cast(pa.int8() if pa.types.is_boolean(kind) else kind).cast(pa.float64()), np.nan
+        )
+        meant, codes = np.unique(as_float.to_numpy(), return_inverse=True)
+        is_blank = np.isnan(meant)
+        meant = np.where(is_blank, UNKNOWN, meant)
+        meant = np.where((meant >= 0) & (meant <= 1) | (meant == UNKNOWN), meant, np.nan).astype(np.float32)
+    else:
+        raise DataError(f"{source.path}: column {name!r} holds {kind}, no label values: name the others by labels=")
+    meant = np.where(meant == UNKNOWN, np.where(is_blank, np.float32(blank), np.float32(minus_one)), meant)
+    if (bad := np.isnan(meant)).any():
+        i = int(bad[codes].argmax())
+        raise DataError(
+            f"{source.path}: {source.row(i)}, column {name!r} holds {str(column[i])!r:.60}, which is no label value: "
+            "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels="
+        )
+    values: NDArray[np.float32] = meant[codes]
+    return values

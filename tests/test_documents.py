@@ -1,0 +1,49 @@
+"""What the documents show is true: the table of losses, and every example in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from steelyard.losses.table import markdown
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
+
+
+def test_readme_shows_the_table_of_losses():
+    shown = (ROOT / "README.md").read_text().split("-->\n", 1)[1].split("<!-- /losses")[0]
+    assert shown == markdown()
+
+
+def test_readme_examples_run_one_after_the_other():
+    scope: dict[str, object] = {}
+    examples = blocks("README.md")
+    assert len(examples) >= 2
+    for code in examples:
+        exec(compile(code, "README.md", "exec"), scope)
+    eta = scope["eta"]
+    assert isinstance(eta, torch.Tensor)
+    assert ((eta > 0) & (eta < 1)).all()
+
+
+def test_the_loss_of_contributing_is_a_whole_loss():
+    scope: dict[str, object] = {}
+    (code,) = blocks("CONTRIBUTING.md")
+    exec(compile(code, "CONTRIBUTING.md", "exec"), scope)
+    assert len(code.splitlines()) < 40
+    loss = scope["Exponential"]()  # type: ignore[operator]
+    z = torch.linspace(-8, 8, 9)
+    torch.testing.assert_close(loss.probability(z), torch.sigmoid(z))
+    logits = torch.tensor([[0.5, 1.0, float("nan")]], requires_grad=True)
+    value = loss(logits, torch.tensor([[1, 0, -1]]))
+    value.backward()
+    assert value.item() == pytest.approx((2.718281828**-0.25 + 2.718281828**0.5) / 2, rel=1e-6)
+    assert logits.grad is not None
+    assert logits.grad[0, 2] == 0
