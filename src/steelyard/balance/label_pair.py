@@ -39,10 +39,14 @@ class LabelPair(nn.Module):
         t = as_targets(targets, log_odds).values
         n_items, n_labels = log_odds.shape
         if n_labels < 2 or n_items == 0:
-            return (log_odds * 0).nan_to_num().sum()
+            return (log_odds.to(_wide(log_odds)) * 0).nan_to_num().sum()
         scale = self.weight * 2 / (n_labels * (n_labels - 1)) / n_items
         out: Tensor = _PairSum.apply(log_odds, t)  # type: ignore[no-untyped-call]
         return out * scale
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 class _PairSum(torch.autograd.Function):
@@ -50,18 +54,19 @@ class _PairSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, targets: Tensor) -> Tensor:
-        dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
+        dtype = _wide(scores)
         is_known = targets != -1
         s = torch.where(is_known, scores.to(dtype), 0)
         positive = targets.to(dtype).clamp_min(0)
         negative = is_known.to(dtype) - positive
         rows, columns = (positive > 0).nonzero(as_tuple=True)
         grad, total = torch.zeros_like(s), s.new_zeros(())
-        step = max(1, (1 << 18) // s.shape[1])  # positives at a time, so that a block stays small
+        step = max(1, min((1 << 18) // s.shape[1], len(s)))  # positives at a time: a block is no larger than the batch
         for start in range(0, len(rows), step):
             r, c = rows[start : start + step], columns[start : start + step]
             gap = s[r] - s[r, c].unsqueeze(1)
             pull = negative[r] * positive[r, c].unsqueeze(1)
+            pull[torch.arange(len(r), device=r.device), c] = 0  # a soft label is no pair with itself
             total = total - (pull * F.logsigmoid(-gap)).sum()
             if ctx.needs_input_grad[0]:
                 pull = pull * torch.sigmoid(gap)

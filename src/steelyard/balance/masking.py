@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
-from steelyard.labels.targets import ArrayLike, as_tensor, check_known, known
+from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, known
 
 Initial = Literal["dataset", "mean", "min", "max"]
 
@@ -55,9 +55,7 @@ class PartialLabelMasking(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        n = as_tensor(counts).to(torch.float64).cpu()
-        if n.ndim != 1 or len(n) == 0 or not torch.isfinite(n).all() or (n < 0).any():
-            raise ValueError(f"counts has shape {tuple(n.shape)}: give one finite number, at least 0, for each class")
+        n = check_vector("counts", counts)
         k = check_known(n_known, len(n))
         if (n > k).any():
             c = int((n > k).nonzero()[0])
@@ -72,13 +70,15 @@ class PartialLabelMasking(nn.Module):
             raise ValueError(f"eps is {eps}: it must be in [0, 1/bins)")
         if clip is not None and not 0 <= clip[0] < clip[1]:
             raise ValueError(f"clip is {clip}: give (low, high) with 0 <= low < high")
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed is {seed}: it must be in [0, 2^64)")
         self.rate, self.bins, self.eps, self.clip, self.seed = float(rate), int(bins), float(eps), clip, int(seed)
         self.n_labels = len(n)
         self.maskable = (n > 0) & (n < k)
         self.register_buffer("data_ratio", n / (k - n), persistent=False)
         self.register_buffer("ratio", self._clipped(self._initial(initial)))
         self.register_buffer("histogram", torch.zeros(2, self.n_labels, bins, dtype=torch.int64))
-        self.epoch, self.n_drawn = 0, 0
+        self.epoch, self.n_drawn = 1, 0
 
     @property
     def keep_probabilities(self) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ class PartialLabelMasking(nn.Module):
             items = as_tensor(index)
             if items.shape != t.shape[:1] or items.dtype.is_floating_point:
                 raise ValueError(
-                    f"index has shape {tuple(items.shape)}: give one whole number for each of {len(t)} items"
+                    f"index is {tuple(items.shape)} of {items.dtype}: give a whole number for each item, ({len(t)},)"
                 )
         keep_positive, keep_negative = (k.to(t.device) for k in self.keep_probabilities)
         u = uniform(self.seed, self.epoch, items.to(t.device), self.n_labels)
@@ -175,10 +175,10 @@ class PartialLabelMasking(nn.Module):
             pick = {"mean": usable.mean(), "min": usable.min(), "max": usable.max()}[initial]
             return torch.where(self.maskable, pick, r)
         given = as_tensor(initial).to(torch.float64).cpu()
-        if given.shape != r.shape or not (torch.isfinite(given) & (given > 0)).all():
-            raise ValueError(
-                f"initial has shape {tuple(given.shape)}: give a positive ratio for each of {len(r)} classes"
-            )
+        if given.shape != r.shape:
+            raise ValueError(f"initial has shape {tuple(given.shape)}: give a ratio for each of {len(r)} classes")
+        if not (torch.isfinite(given) & (given > 0)).all():
+            raise ValueError(f"initial has the value {given.min().item():g}: a ratio is positive and finite")
         return torch.where(self.maskable, given, r)
 
     def _clipped(self, ratio: Tensor) -> Tensor:

@@ -24,12 +24,13 @@ class Weighting(nn.Module, ABC):
     def weights(self, present: Tensor) -> Tensor:
         """Return weights that broadcast to (B, L), given `present` (B, L): the targets with unknown labels as 0."""
 
-    def forward(self, targets: ArrayLike) -> Tensor:
-        """Return the weights of `targets` (B, L), float32 (float64 for float64 targets)."""
+    def forward(self, targets: ArrayLike, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the weights of `targets` (B, L), in `dtype` (float64 for float64 targets, else float32)."""
         t = as_tensor(targets)
         if t.ndim != 2 or t.shape[1] != self.n_labels:
             raise ValueError(f"targets has shape {tuple(t.shape)}: this weighting was made for (B, {self.n_labels})")
-        present = t.to(torch.float64 if t.dtype == torch.float64 else torch.float32).clamp_min(0)
+        dtype = dtype or (torch.float64 if t.dtype == torch.float64 else torch.float32)
+        present = t.to(dtype).clamp_min(0)
         return self.weights(present).expand(t.shape)
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
@@ -104,7 +105,7 @@ class ClassBalanced(Weighting):
             "mean_weight": 1 / self.effective,
             "mean_count": self.counts,
         }[self.mode]
-        mean = (share @ per_class).unsqueeze(1) / torch.where(total > 0, total, 1)
+        mean = (share * per_class).sum(dim=1, keepdim=True) / torch.where(total > 0, total, 1)
         mean = torch.where(total > 0, mean, 1)
         if self.mode != "mean_weight":
             mean = 1 / (mean if self.mode == "mean_effective" else self._effective(mean))
@@ -152,7 +153,7 @@ class Rebalanced(Weighting):
     def weights(self, present: Tensor) -> Tensor:
         """Return r̂ (B, L)."""
         inverse = self.inverse.to(present.dtype)
-        drawn = (present @ inverse).unsqueeze(1)
+        drawn = (present * inverse).sum(dim=1, keepdim=True)  # not @, which autocast would round
         r = inverse / torch.where(drawn > 0, drawn, 1)
         r_hat = torch.sigmoid(self.beta * (r - self.mu)) + self.alpha
         return torch.where(drawn > 0, r_hat, 1 + self.alpha)

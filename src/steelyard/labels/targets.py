@@ -80,7 +80,7 @@ def check_counts(counts: ArrayLike, n_known: int | ArrayLike | None = None, floo
 
     A count of 0 is refused unless `floor` is given, which then takes its place (1 is the usual choice).
     """
-    n = _vector("counts", counts)
+    n = check_vector("counts", counts)
     if n_known is not None:
         k = check_known(n_known, len(n))
         if (n > k).any():
@@ -100,14 +100,14 @@ def check_counts(counts: ArrayLike, n_known: int | ArrayLike | None = None, floo
 
 def check_known(n_known: int | ArrayLike, n_labels: int) -> Tensor:
     """Return the known labels of each class, k_c, as float64 (L,), from one number or one a class."""
-    k = _vector("n_known", torch.atleast_1d(as_tensor(n_known)))
+    k = check_vector("n_known", torch.atleast_1d(as_tensor(n_known)))
     if len(k) not in (1, n_labels):
         raise ValueError(f"n_known has {len(k)} values: give one number, or one for each of {n_labels} classes")
     return k.expand(n_labels).clone()
 
 
-def _vector(name: str, values: ArrayLike) -> Tensor:
-    """Return `values` as float64 (L,) on the CPU, refusing what cannot be a count."""
+def check_vector(name: str, values: ArrayLike) -> Tensor:
+    """Return counts as float64 (L,) on the CPU, refusing what cannot be one."""
     v = as_tensor(values).to(torch.float64).cpu()
     if v.ndim != 1 or len(v) == 0:
         raise ValueError(f"{name} has shape {tuple(v.shape)}: give one number for each class, (L,)")

@@ -100,7 +100,7 @@ class Loss(nn.Module, ABC):
         self.check_logits(logits)
         cells = known_cells(as_targets(targets, logits, self.validate), compute_dtype(logits))
         if weight is not None:
-            cells = cells.times(check_weight(weight, logits))
+            cells = cells.times(check_weight(weight, logits, cells))
         return self.evaluate(logits, cells)
 
     def check_logits(self, logits: Tensor) -> None:
@@ -125,8 +125,8 @@ class Loss(nn.Module, ABC):
         return n.clamp_min(1) if isinstance(n, Tensor) else max(n, 1.0)
 
 
-def check_weight(weight: ArrayLike | float, logits: Tensor) -> Tensor:
-    """Return `weight` as a tensor that broadcasts to the shape of `logits`; values are checked on the CPU."""
+def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Tensor:
+    """Return `weight` as a tensor that broadcasts to `logits`; on the CPU its values are checked where they count."""
     w = as_tensor(weight).to(compute_dtype(logits))
     w = w.to(logits.device) if w.ndim == 0 else w
     try:
@@ -137,6 +137,10 @@ def check_weight(weight: ArrayLike | float, logits: Tensor) -> Tensor:
         raise ValueError(f"weight has shape {tuple(w.shape)}, which does not broadcast to {tuple(logits.shape)}")
     if w.device != logits.device:
         raise ValueError(f"weight is on {w.device}, but logits is on {logits.device}: move one of them")
-    if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel() and (low := w.min().item()) < 0:
-        raise ValueError(f"weight has the value {low:g}: a weight is at least 0")
+    if cells.counted is not None and w.shape == logits.shape:
+        w = torch.where(cells.counted, w, 0)
+    if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel():
+        for value in torch.aminmax(w):
+            if not 0 <= value.item() < math.inf:
+                raise ValueError(f"weight has the value {value.item():g}: a weight is finite and at least 0")
     return w

@@ -145,14 +145,13 @@ class FormulaLoss(PairLoss):
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z)) from the gradients of the two formulas."""
+        keep = z.requires_grad and torch.is_grad_enabled()
         with torch.enable_grad():
-            wide = z.to(torch.float64)
-            x = wide if wide.requires_grad else wide.detach().requires_grad_()
-            (up,) = torch.autograd.grad(self.negative(x).sum(), x, create_graph=True)
-            (down,) = torch.autograd.grad(self.positive(x).sum(), x, create_graph=True)
-            tiny = torch.finfo(torch.float64).tiny
-            out = torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))
-        return out.to(z.dtype) if torch.is_grad_enabled() else out.detach().to(z.dtype)
+            x = z.to(torch.float64) if keep else z.detach().to(torch.float64).requires_grad_()
+            (up,) = torch.autograd.grad(self.negative(x).sum(), x, create_graph=keep)
+            (down,) = torch.autograd.grad(self.positive(x).sum(), x, create_graph=keep)
+        tiny = torch.finfo(torch.float64).tiny
+        return (torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))).to(z.dtype)
 
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""

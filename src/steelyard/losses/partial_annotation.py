@@ -184,10 +184,22 @@ class PartialAnnotation(BCE):
         for name, x in (("pseudo", soft), ("pick", pick)):
             if x is not None and x.shape != logits.shape:
                 raise ValueError(f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}")
+        if pick is not None and pick.dtype != torch.bool:
+            raise ValueError(f"pick has dtype {pick.dtype}: give bool, True where an unknown label takes part")
+        self._check_pseudo(soft, checked)
         self.rule.start_epoch(epoch, n_epochs)
         if pick is None:
             pick = torch.rand(logits.shape, generator=generator, device=logits.device) < self.rule.q
-        return self.evaluate(logits, self.rule.cells(checked, logits.detach(), soft, pick.to(torch.bool)))
+        return self.evaluate(logits, self.rule.cells(checked, logits.detach(), soft, pick))
+
+    def _check_pseudo(self, soft: Tensor, targets: Targets) -> None:
+        """Raise on a pseudo-label outside [0, 1] where it is read; values are looked at as those of targets are."""
+        if torch.compiler.is_compiling() or not (self.validate or soft.device.type == "cpu"):
+            return
+        read = soft[~known(targets.values)]
+        if read.numel() and not ((read >= 0) & (read <= 1)).all():
+            worst = max(read.tolist(), key=lambda value: abs(value - 0.5))
+            raise ValueError(f"pseudo has the value {worst:g}: a pseudo-label is in [0, 1]")
 
     def log_odds(
         self,

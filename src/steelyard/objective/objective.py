@@ -68,7 +68,7 @@ class Objective(nn.Module):
             loss = loss.loss
         if not isinstance(loss, Loss):
             raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses")
-        if isinstance(unknown, str) and unknown not in RULES:
+        if not isinstance(unknown, Resolver) and unknown not in RULES:
             raise ValueError(f"unknown is {unknown!r}: choose one of {', '.join(get_args(Rule))}, or give a Resolver")
         if loss.reduction == "none":
             raise ValueError("loss has reduction 'none': an objective is one number; choose mean, item or sum")
@@ -119,7 +119,7 @@ class Objective(nn.Module):
             cells = cells.times(self.masking.mask(checked.values, index).to(cells.a.dtype))
             if self.training:
                 self.masking.observe(torch.sigmoid(seen.float()), checked.values)
-        for weight in self._weights(checked.values):
+        for weight in self._weights(checked.values, cells.a.dtype):
             cells = cells.times(weight)
         parts = {"loss": self.loss.evaluate(logits, cells, self._divisor(logits, cells))}
         parts |= self.resolver.extra(checked, logits, index)
@@ -162,11 +162,11 @@ class Objective(nn.Module):
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
 
-    def _weights(self, targets: Tensor) -> list[Tensor]:
+    def _weights(self, targets: Tensor, dtype: torch.dtype) -> list[Tensor]:
         """Return the batch's weights, and take note of their class means while training."""
         if self.expected is None:
             return []
-        weights = torch.stack([weighting(targets) for weighting in self._weightings()]).prod(dim=0)
+        weights = torch.stack([weighting(targets, dtype) for weighting in self._weightings()]).prod(dim=0)
         if self.training:
             present = targets.to(weights.dtype).clamp_min(0)
             self.expected.observe(weights, present, known(targets).to(weights.dtype) - present)

@@ -1,0 +1,406 @@
+"""What must never go wrong: huge logits, half precision, nothing known, empty batches, wrong inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import reference as ref
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard import Objective, losses
+from steelyard.balance import (
+    ClassBalanced,
+    Deferred,
+    InverseFrequency,
+    LabelPair,
+    PartialLabelMasking,
+    PseudoLabels,
+    Rebalanced,
+)
+from steelyard.losses.table import TABLE, Row
+from steelyard.objective import Role
+
+N_ITEMS = 1000
+MAGNITUDES = [0.0, 1e-7, 1e-3, 0.5, 3.0, 9.0, 16.7, 20.5, 50.0, 88.0, 89.0, 104.0, 350.0, 745.0, 1e3, 9999.0, 1e4]
+EXTREMES = sorted({-m for m in MAGNITUDES} | set(MAGNITUDES))
+HALVES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+every_loss = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+every_dtype = pytest.mark.parametrize("dtype", HALVES, ids=str)
+
+
+def make(row: Row, n_labels: int, reduction: losses.Reduction = "mean") -> losses.Loss | losses.WeightedLoss:
+    counts = torch.linspace(1, 990, n_labels).round()
+    return row.make(counts, N_ITEMS, reduction)
+
+
+def gradient_of(loss: torch.nn.Module, z: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    z = z.detach().clone().requires_grad_()
+    value = loss(z, targets)
+    (gradient,) = torch.autograd.grad(value.sum(), z)
+    return value.detach(), gradient
+
+
+@every_loss
+@every_dtype
+@pytest.mark.parametrize("target", [0.0, 1.0, 0.3])
+def test_huge_logits(row: Row, dtype: torch.dtype, target: float) -> None:
+    """Finite value and gradient; falling for a positive, rising for a negative, or flat."""
+    if row.name in ref.SET_LEVEL:
+        pytest.skip("has its own test")
+    z = torch.tensor(EXTREMES).to(dtype)[:, None]
+    targets = torch.full(z.shape, target)
+    value, gradient = gradient_of(make(row, 1, "none"), z, targets)
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+    assert gradient.dtype == dtype
+    if row.name != "BCE, smoothed":
+        assert (value >= 0).all()
+        if target == 1:
+            assert (gradient <= 0).all()
+            assert gradient[0] < 0
+        if target == 0:
+            assert (gradient >= 0).all()
+            assert (row.name.startswith("ASL") and gradient[-1] >= 0) or gradient[-1] > 0
+    for reduction in ("mean", "item", "sum"):
+        total, gradient = gradient_of(make(row, 1, reduction), z, targets)
+        assert total.isfinite()
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("row", [r for r in TABLE if r.name not in (*ref.SET_LEVEL, *ref.WEIGHTED)], ids=lambda r: r.name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_huge_logits_have_the_right_value(row: Row, dtype: torch.dtype) -> None:
+    z = np.array(EXTREMES, dtype=np.float32 if dtype == torch.float32 else np.float64)[:, None]
+    rough = 5e-6 if dtype == torch.float32 else 1e-11
+    for target in (0, 1):
+        targets = np.full(z.shape, target)
+        want, slope = ref.cells(ref.pairs(row.name, [1], N_ITEMS), z.astype(np.float64), targets)
+        value, gradient = gradient_of(make(row, 1, "none"), torch.tensor(z), torch.tensor(targets))
+        np.testing.assert_allclose(value.numpy(), want, rtol=rough, atol=1e-37)
+        np.testing.assert_allclose(gradient.numpy(), slope, rtol=2 * rough, atol=1e-8 if "smoothed" in row.name else 1e-36)
+
+
+@every_dtype
+def test_two_way_of_huge_logits(dtype: torch.dtype) -> None:
+    z = torch.tensor([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4], [0.0, 0.0, -1e4]]).to(dtype)
+    for targets in (torch.eye(3), 1 - torch.eye(3), torch.ones(3, 3), torch.zeros(3, 3)):
+        value, gradient = gradient_of(losses.TwoWay(), z, targets)
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+        assert (gradient[targets == 1] <= 0).all()
+        assert (gradient[targets == 0] >= 0).all()
+        want = ref.two_way(z.double().numpy(), targets.numpy())
+        assert float(value) == pytest.approx(want, rel=1e-5)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast(row: Row, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(6, 4)
+    x, targets = 40 * torch.randn(5, 6), torch.randint(-1, 2, (5, 4))
+    loss = make(row, 4)
+    with torch.autocast("cpu", dtype=dtype):
+        z = layer(x)
+        value = loss(z, targets)
+    assert z.dtype == dtype
+    assert value.dtype == torch.float32
+    value.backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.isfinite().all()
+    assert value == loss(z, targets)
+    if row.name not in ref.SET_LEVEL:
+        with torch.autocast("cpu", dtype=dtype):
+            inside = loss.log_odds(z)  # type: ignore[union-attr]
+        assert inside.dtype == torch.float32
+        assert torch.equal(inside, loss.log_odds(z))  # type: ignore[union-attr]
+
+
+@every_loss
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf"), 1e30])
+@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
+def test_unknown_cells_are_inert(row: Row, poison: float, reduction: losses.Reduction) -> None:
+    torch.manual_seed(1)
+    z = 3 * torch.randn(6, 5)
+    targets = torch.randint(-1, 2, (6, 5))
+    targets[2] = -1
+    targets[:, 4] = -1
+    loss = make(row, 5, reduction)
+    value, gradient = gradient_of(loss, z, targets)
+    dark = z.masked_fill(targets < 0, poison)
+    again, changed = gradient_of(loss, dark, targets)
+    assert torch.equal(value, again)
+    assert torch.equal(gradient, changed)
+    assert (changed[targets < 0] == 0).all()
+    weight = torch.ones(6, 5).masked_fill(targets < 0, float("nan"))
+    if row.name not in ref.SET_LEVEL:
+        assert torch.equal(loss(dark, targets, weight), value)
+
+
+@every_loss
+@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
+@pytest.mark.parametrize("shape", [(4, 3), (1, 1), (0, 3), (0, 1)])
+def test_nothing_known(row: Row, reduction: losses.Reduction, shape: tuple[int, int]) -> None:
+    loss = make(row, shape[1], reduction)
+    for z in (torch.randn(shape), torch.full(shape, float("nan"))):
+        value, gradient = gradient_of(loss, z, torch.full(shape, -1))
+        assert (value == 0).all()
+        assert (gradient == 0).all()
+        assert value.shape == (shape if reduction == "none" and row.name not in ref.SET_LEVEL else ())
+
+
+@every_loss
+def test_one_label_and_very_many(row: Row) -> None:
+    torch.manual_seed(0)
+    one = make(row, 1)
+    value, gradient = gradient_of(one, torch.randn(7, 1), torch.randint(-1, 2, (7, 1)))
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    z, targets = torch.randn(3, 10_000), torch.randint(-1, 2, (3, 10_000))
+    many = make(row, 10_000)
+    value, gradient = gradient_of(many, z, targets)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    if row.name not in (*ref.SET_LEVEL, *ref.WEIGHTED):
+        parts = make(row, 10_000, "none")(z, targets)
+        assert float(value) == pytest.approx(float(parts.double().sum() / (targets >= 0).sum()), rel=1e-5)
+        k = 137
+        alone = row.make(torch.linspace(1, 990, 10_000).round()[k : k + 1], N_ITEMS, "none")
+        if row.name != "LDAM":
+            torch.testing.assert_close(alone(z[:, k : k + 1], targets[:, k : k + 1]), parts[:, k : k + 1])
+
+
+@every_loss
+def test_blocks_of_rows_agree_with_rows(row: Row) -> None:
+    """A batch large enough to be worked through in pieces is the sum of its pieces."""
+    torch.manual_seed(0)
+    z, targets = 3 * torch.randn(700, 311, dtype=torch.float64), torch.randint(-1, 2, (700, 311)).double()
+    if row.name in ref.SET_LEVEL:
+        pytest.skip("not a sum over items")
+    loss = make(row, 311, "sum")
+    value, gradient = gradient_of(loss, z, targets)
+    parts = [gradient_of(loss, z[i : i + 100], targets[i : i + 100]) for i in range(0, 700, 100)]
+    assert float(value) == pytest.approx(float(sum(v for v, _ in parts)), rel=1e-12)
+    torch.testing.assert_close(gradient, torch.cat([g for _, g in parts]), rtol=1e-12, atol=1e-15)
+    strided = z.t().contiguous().t()
+    other, same = gradient_of(loss, strided, targets.t().contiguous().t())
+    assert float(other) == pytest.approx(float(value), rel=1e-12)
+    torch.testing.assert_close(same, gradient, rtol=1e-12, atol=1e-15)
+
+
+@every_loss
+@pytest.mark.parametrize("mode", ["plain", "no_grad", "inference"])
+def test_inputs_and_global_state_are_left_alone(row: Row, mode: str) -> None:
+    z, targets = torch.randn(4, 3, requires_grad=mode == "plain"), torch.tensor([[1, 0, -1]] * 4)
+    weight = torch.rand(4, 3)
+    kept = z.detach().clone(), targets.clone(), weight.clone()
+    loss = make(row, 3)
+    state = {k: v.clone() for k, v in loss.state_dict().items() if isinstance(v, torch.Tensor)}
+    context = {"plain": nullcontext, "no_grad": torch.no_grad, "inference": torch.inference_mode}[mode]
+    with context():
+        before = snapshot()
+        value = loss(z, targets) if row.name in ref.SET_LEVEL else loss(z, targets, weight)
+        if mode == "plain":
+            value.backward()
+        if row.name not in ref.SET_LEVEL:
+            loss.probability(z, 2.0, 3.0)  # type: ignore[union-attr]
+        assert same(before, snapshot())
+    assert torch.equal(z.detach(), kept[0])
+    assert torch.equal(targets, kept[1])
+    assert torch.equal(weight, kept[2])
+    assert all(torch.equal(v, loss.state_dict()[k]) for k, v in state.items())
+    assert value.requires_grad == (mode == "plain")
+
+
+def snapshot() -> tuple[object, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_rng_state(),
+        np.random.get_state()[1].copy(),  # noqa: NPY002
+    )
+
+
+def same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))  # type: ignore[arg-type]
+
+
+def test_the_rest_leaves_state_alone(tmp_path: object) -> None:
+    before = snapshot()
+    z, targets, index = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.eye(4)[:, :3] - 0, torch.arange(4)
+    kept = z.clone(), targets.clone(), index.clone()
+    counts = torch.tensor([50, 10, 2])
+    store = PseudoLabels(tmp_path, 4, 3)  # type: ignore[arg-type]
+    for unknown in ("ignore", "negative", "weak_negative", "wan", losses.Pseudo(store), Role(targets, 1.5)):
+        objective = Objective(
+            losses.BCE(),
+            unknown,  # type: ignore[arg-type]
+            PartialLabelMasking(counts, 100, initial="mean"),
+            Deferred(ClassBalanced(counts), 1),
+            [LabelPair()],
+        )
+        objective.start_epoch(1, 2)
+        objective(z, targets, index)
+        objective.probability(z)
+        objective.start_epoch(2, 2)
+    Objective(losses.BCE(reduction="item"), losses.Annotation(store, q=0.5))(z, targets, index)
+    assert same(before, snapshot())
+    assert torch.equal(z, kept[0])
+    assert torch.equal(targets, kept[1])
+    assert torch.equal(index, kept[2])
+
+
+@given(
+    z=st.lists(st.floats(-1e4, 1e4, width=32), min_size=6, max_size=6),
+    t=st.lists(st.sampled_from([-1, 0, 1]), min_size=6, max_size=6),
+    row=st.sampled_from(TABLE),
+    dtype=st.sampled_from(HALVES),
+)
+@settings(max_examples=200, deadline=None)
+def test_any_finite_batch(z: list[float], t: list[int], row: Row, dtype: torch.dtype) -> None:
+    logits, targets = torch.tensor(z).reshape(2, 3).to(dtype), torch.tensor(t).reshape(2, 3)
+    value, gradient = gradient_of(make(row, 3), logits, targets)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    assert (gradient[targets < 0] == 0).all()
+
+
+def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
+    n = torch.tensor([5, 3, 1])
+    z, y = torch.zeros(2, 3), torch.zeros(2, 3)
+    bce = losses.BCE()
+    yield "target 2", lambda: bce(z, torch.tensor([[0, 1, 2], [0, 0, 0]])), ("targets", "2")
+    yield "target -2", lambda: bce(z, y - 2), ("targets", "-2")
+    yield "target -.5", lambda: bce(z, y - 0.5), ("targets", "-0.5")
+    yield "target nan", lambda: bce(z, y * float("nan")), ("targets", "nan")
+    yield "target 1.5", lambda: bce(z, y + 1.5), ("targets", "1.5")
+    yield "target complex", lambda: bce(z, y.to(torch.complex64)), ("targets", "complex64")
+    yield "target shape", lambda: bce(z, y[:, :2]), ("targets", "(2, 2)", "(2, 3)")
+    yield "target transposed", lambda: bce(z, y.t()), ("targets", "(3, 2)", "(2, 3)")
+    yield "target broadcast", lambda: bce(z, y[:1]), ("targets", "(1, 3)")
+    yield "logits 1-d", lambda: bce(z[0], y[0]), ("logits", "(3,)")
+    yield "logits 3-d", lambda: bce(z[None], y[None]), ("logits", "(1, 2, 3)")
+    yield "logits int", lambda: bce(z.long(), y), ("logits", "int64")
+    yield "logits complex", lambda: bce(z.to(torch.complex64), y), ("logits", "complex64")
+    yield "logits numpy", lambda: bce(z.numpy(), y), ("logits", "ndarray")
+    yield "weight shape", lambda: bce(z, y, torch.ones(2)), ("weight", "(2,)", "(2, 3)")
+    yield "weight negative", lambda: bce(z, y, torch.full((2, 3), -1.5)), ("weight", "-1.5")
+    yield "weight nan", lambda: bce(z, y, float("nan")), ("weight", "nan")
+    yield "weight inf", lambda: bce(z, y, torch.full((2, 3), float("inf"))), ("weight", "inf")
+    yield "weight bigger", lambda: bce(z, y, torch.ones(4, 2, 3)), ("weight", "(4, 2, 3)")
+    for make_loss, name in (
+        (lambda: losses.NegativeTolerant(n, 9), "NT"),
+        (lambda: losses.DistributionBalanced(n, 9), "DB"),
+        (lambda: losses.LDAM(n), "LDAM"),
+        (lambda: losses.LDAM(n, softmax=True), "LDAM softmax"),
+    ):
+        yield f"{name} labels", lambda make_loss=make_loss: make_loss()(torch.zeros(2, 4), torch.zeros(2, 4)), ("3", "4")
+        yield f"{name} reduction", lambda: losses.SPA(reduction="avg"), ("reduction", "avg")  # type: ignore[arg-type]
+    for name, build in (
+        ("NT", lambda counts, k: losses.NegativeTolerant(counts, k)),
+        ("DB", lambda counts, k: losses.DistributionBalanced(counts, k)),
+        ("PLM", lambda counts, k: PartialLabelMasking(counts, k)),
+    ):
+        if name != "PLM":
+            yield f"{name} count 0", lambda build=build: build(torch.tensor([5, 0]), 9), ("counts", "0", "floor")
+        yield f"{name} count over", lambda build=build: build(torch.tensor([5, 10]), 9), ("counts", "10", "9")
+        yield f"{name} count -3", lambda build=build: build(torch.tensor([5, -3]), 9), ("counts", "-3")
+        yield f"{name} count nan", lambda build=build: build(torch.tensor([5, float("nan")]), 9), ("counts", "nan")
+        yield f"{name} count 2-d", lambda build=build: build(torch.ones(2, 2), 9), ("counts", "(2, 2)")
+        yield f"{name} known shape", lambda build=build: build(n, torch.tensor([9, 9])), ("n_known", "2", "3")
+        yield f"{name} known -1", lambda build=build: build(n, -1), ("n_known", "-1")
+    for build in (InverseFrequency, ClassBalanced, Rebalanced, losses.LDAM):
+        yield f"{build.__name__} 0", lambda build=build: build(torch.tensor([4, 0])), ("counts", "0", "floor")
+        yield f"{build.__name__} empty", lambda build=build: build(torch.tensor([])), ("counts",)
+        yield f"{build.__name__} floor", lambda build=build: build(torch.tensor([4, 0]), floor=-1), ("floor", "-1")
+    yield "smoothing 1", lambda: losses.BCE(1.0), ("smoothing", "1.0")
+    yield "smoothing -1", lambda: losses.BCE(-0.1), ("smoothing", "-0.1")
+    yield "smoothing nan", lambda: losses.BCE(float("nan")), ("smoothing", "nan")
+    yield "focal", lambda: losses.Focal(-1.0), ("gamma", "-1.0")
+    yield "focal nan", lambda: losses.Focal(float("nan")), ("gamma", "nan")
+    yield "focal inf", lambda: losses.Focal(float("inf")), ("gamma", "inf")
+    yield "focal scale", lambda: losses.Focal(scale=0.0), ("scale", "0.0")
+    yield "ASL +", lambda: losses.Asymmetric(-2.0), ("gamma_pos", "-2.0")
+    yield "ASL -", lambda: losses.Asymmetric(gamma_neg=-2.0), ("gamma_neg", "-2.0")
+    yield "ASL margin 1", lambda: losses.Asymmetric(margin=1.0), ("margin", "1.0")
+    yield "ASL margin", lambda: losses.Asymmetric(margin=-0.1), ("margin", "-0.1")
+    yield "NT lam", lambda: losses.NegativeTolerant(n, 9, lam=0.0), ("lam", "0.0")
+    yield "NT gamma", lambda: losses.NegativeTolerant(n, 9, gamma=-1.0), ("gamma", "-1.0")
+    yield "NT scale", lambda: losses.NegativeTolerant(n, 9, gamma=1.0, focal_scale=-1.0), ("focal_scale", "-1.0")
+    yield "NT kappa", lambda: losses.NegativeTolerant(n, 9, kappa=float("nan")), ("kappa", "nan")
+    yield "NT all positive", lambda: losses.NegativeTolerant(torch.tensor([9, 2]), 9), ("9",)
+    yield "SPA zeta", lambda: losses.SPA(zeta_neg=0.0), ("zeta_neg", "0.0")
+    yield "SPA k", lambda: losses.SPA(k_pos=-1.0), ("k_pos", "-1.0")
+    yield "SPA b", lambda: losses.SPA(b_neg=float("inf")), ("b_neg", "inf")
+    yield "LDAM margin", lambda: losses.LDAM(n, -0.5), ("max_margin", "-0.5")
+    yield "TwoWay", lambda: losses.TwoWay(t_pos=0.0), ("t_pos", "0.0")
+    yield "TwoWay neg", lambda: losses.TwoWay(t_neg=-3.0), ("t_neg", "-3.0")
+    yield "Rebalanced alpha", lambda: Rebalanced(n, alpha=-1.0), ("alpha", "-1.0")
+    yield "Rebalanced beta", lambda: Rebalanced(n, beta=float("nan")), ("beta", "nan")
+    yield "ClassBalanced beta", lambda: ClassBalanced(n, 1.0), ("beta", "1.0")
+    yield "ClassBalanced mode", lambda: ClassBalanced(n, mode="meen"), ("mode", "meen")  # type: ignore[arg-type]
+    yield "weighting labels", lambda: ClassBalanced(n)(torch.zeros(2, 4)), ("3", "4")
+    yield "Deferred", lambda: Deferred(ClassBalanced(n), 0), ("start", "0")
+    yield "PLM rate", lambda: PartialLabelMasking(n, 9, rate=-1.0), ("rate", "-1.0")
+    yield "PLM bins", lambda: PartialLabelMasking(n, 9, bins=1), ("bins", "1")
+    yield "PLM eps", lambda: PartialLabelMasking(n, 9, eps=0.2), ("eps", "0.2")
+    yield "PLM clip", lambda: PartialLabelMasking(n, 9, clip=(1.0, 0.0)), ("clip", "1.0")
+    yield "PLM initial", lambda: PartialLabelMasking(n, 9, initial="median"), ("initial", "median")  # type: ignore[arg-type]
+    yield "PLM initial shape", lambda: PartialLabelMasking(n, 9, initial=torch.ones(2)), ("initial", "2")
+    yield "PLM initial 0", lambda: PartialLabelMasking(n, 9, initial=torch.zeros(3)), ("initial", "0")
+    yield "PLM seed", lambda: PartialLabelMasking(n, 9, seed=-1), ("seed", "-1")
+    yield "PLM targets", lambda: PartialLabelMasking(n, 9).mask(torch.zeros(2, 4)), ("3", "4")
+    yield "PLM index", lambda: PartialLabelMasking(n, 9).mask(y, torch.arange(3)), ("index", "3")
+    yield "PLM index float", lambda: PartialLabelMasking(n, 9).mask(y, torch.rand(2)), ("index", "float")
+    yield "PLM observes logits", lambda: PartialLabelMasking(n, 9).observe(z + 3, y), ("probabilities", "3")
+    yield "LabelPair", lambda: LabelPair(-1.0), ("weight", "-1.0")
+    yield "LabelPair shape", lambda: LabelPair()(z, y[:, :2]), ("(2, 2)",)
+    yield "LabelPair target", lambda: LabelPair()(z, y + 3), ("targets", "3")
+    yield "Objective rule", lambda: Objective(bce, "weak"), ("unknown", "weak")  # type: ignore[arg-type]
+    yield "Objective rule type", lambda: Objective(bce, None), ("unknown", "None")  # type: ignore[arg-type]
+    yield "Objective epoch", lambda: Objective(bce).start_epoch(0, 3), ("epoch", "0")
+    yield "Objective epochs", lambda: Objective(bce).start_epoch(4, 3), ("epoch", "4", "3")
+    yield "Objective loss", lambda: Objective(torch.nn.BCEWithLogitsLoss()), ("loss", "BCEWithLogitsLoss")  # type: ignore[arg-type]
+    yield "Annotation gamma", lambda: losses.Annotation(gamma=1.5), ("gamma", "1.5")
+    yield "Annotation q", lambda: losses.Annotation(q=1.5), ("q", "1.5")
+    yield "Annotation q pair", lambda: losses.Annotation(q=(0.1, -2.0)), ("q", "-2.0")
+    yield "Annotation m", lambda: losses.Annotation(m=float("nan")), ("m", "nan")
+    yield "Annotation schedule", lambda: losses.Annotation(schedule="cosine"), ("schedule", "cosine")  # type: ignore[arg-type]
+    pal = losses.PartialAnnotation()
+    yield "PAL pseudo", lambda: pal(z, y - 1, y + 2, 1, 2), ("pseudo", "2")
+    yield "PAL pseudo shape", lambda: pal(z, y, y[:, :2], 1, 2), ("pseudo", "(2, 2)")
+    yield "PAL epoch", lambda: pal(z, y, y, 0, 2), ("epoch", "0")
+    yield "PAL pick", lambda: pal(z, y - 1, y, 1, 2, pick=y), ("pick", "float32")
+    yield "PAL pick shape", lambda: pal(z, y - 1, y, 1, 2, pick=y[:1].bool()), ("pick", "(1, 3)")
+
+
+MISTAKES = list(mistakes())
+
+
+@pytest.mark.parametrize(("call", "fragments"), [pytest.param(c, f, id=i) for i, c, f in MISTAKES])
+def test_mistakes_are_told_in_one_sentence(call: Callable[[], object], fragments: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError) as caught:
+        call()
+    text = str(caught.value)
+    assert "\n" not in text
+    assert ". " not in text.replace("e.g. ", "").replace("i.e. ", "")
+    for fragment in fragments:
+        assert fragment in text, text
+
+
+def test_a_declared_floor_stands_in_for_a_count_of_0() -> None:
+    z, y = torch.randn(3, 2), torch.ones(3, 2)
+    for build in (
+        lambda c: losses.NegativeTolerant(c, 9, floor=1),
+        lambda c: losses.DistributionBalanced(c, 9, floor=1),
+        lambda c: losses.LDAM(c, floor=1),
+    ):
+        assert torch.equal(build(torch.tensor([4, 0]))(z, y), build(torch.tensor([4, 1]))(z, y))

@@ -1,0 +1,335 @@
+"""Every loss of the table against 60-digit references: values, gradients, reductions, weights, soft and unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import reference as ref
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Pair
+
+from steelyard import losses
+from steelyard.losses.table import TABLE, Row
+
+COUNTS = [900, 120, 15, 1]
+N_ITEMS = 1000
+LOGITS = np.array(
+    [
+        [0.0, -1.3, 2.2, 0.7],
+        [-3.1, 4.0, -2.944, 8.5],
+        [12.0, -15.0, 0.01, -0.4],
+        [1.7, 30.0, -33.0, -2.9],
+        [-0.6, 5.5, -7.25, 21.0],
+        [3.0, -4.5, 0.3, 1.1],
+    ]
+)
+HARD = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]])
+PARTIAL = np.array([[1, 0, -1, 1], [0, -1, 0, 0], [-1, -1, -1, -1], [1, 1, 1, 1], [-1, 0, 1, 0], [0, -1, -1, 1]])
+SOFT = np.array(
+    [[1, 0.3, -1, 0.95], [0, 0.5, 0, 1], [-1, -1, -1, -1], [1e-3, 1, 1, 0.999], [0.25, 0, 1, -1], [0, 0, 0.5, 0.1]]
+)
+WEIGHT = np.array([[0.5], [2.0], [1.0], [0.0], [3.25], [1.0]]) * np.array([1.0, 0.125, 4.0, 1.5])
+TARGETS = {"hard": HARD, "unknown": PARTIAL, "soft": SOFT}
+PAIR_ROWS = [row for row in TABLE if row.name not in ref.SET_LEVEL]
+Reduction = losses.Reduction
+REDUCTIONS: tuple[Reduction, ...] = ("mean", "item", "sum", "none")
+
+VARIANTS: dict[str, tuple[Callable[[], losses.Loss | losses.WeightedLoss], list[Pair]]] = {
+    "BCE smoothing .4": (lambda: losses.BCE(0.4, reduction="none"), [ref.bce(0.4)] * 4),
+    "Focal 0": (lambda: losses.Focal(0.0, reduction="none"), [ref.bce()] * 4),
+    "Focal .5 scaled": (lambda: losses.Focal(0.5, 2.0, reduction="none"), [ref.focal(0.5, 2.0)] * 4),
+    "Focal 3.7": (lambda: losses.Focal(3.7, reduction="none"), [ref.focal(3.7)] * 4),
+    "ASL 0 0 no margin": (lambda: losses.Asymmetric(0.0, 0.0, 0.0, reduction="none"), [ref.bce()] * 4),
+    "ASL 1 4 .05 detached": (
+        lambda: losses.Asymmetric(1.0, 4.0, 0.05, reduction="none"),
+        [ref.asymmetric(1.0, 4.0, 0.05, True)] * 4,
+    ),
+    "ASL 2 1.5 .3 detached": (
+        lambda: losses.Asymmetric(2.0, 1.5, 0.3, reduction="none"),
+        [ref.asymmetric(2.0, 1.5, 0.3, True)] * 4,
+    ),
+    "ASL .5 .5 .2": (
+        lambda: losses.Asymmetric(0.5, 0.5, 0.2, detach_focus=False, reduction="none"),
+        [ref.asymmetric(0.5, 0.5, 0.2, False)] * 4,
+    ),
+    "ASL 0 4 .05": (
+        lambda: losses.Asymmetric(detach_focus=False, reduction="none"),
+        [ref.asymmetric(0.0, 4.0, 0.05, False)] * 4,
+    ),
+    "ASL no focus, margin": (
+        lambda: losses.Asymmetric(0.0, 0.0, 0.05, reduction="none"),
+        [ref.asymmetric(0.0, 0.0, 0.05, True)] * 4,
+    ),
+    "ASL 1 2 tiny margin": (
+        lambda: losses.Asymmetric(1.0, 2.0, 1e-4, reduction="none"),
+        [ref.asymmetric(1.0, 2.0, 1e-4, True)] * 4,
+    ),
+    "ASL 1 2 large margin": (
+        lambda: losses.Asymmetric(1.0, 2.0, 0.9, detach_focus=False, reduction="none"),
+        [ref.asymmetric(1.0, 2.0, 0.9, False)] * 4,
+    ),
+    "NT VOC": (
+        lambda: losses.NegativeTolerant(torch.tensor(COUNTS), N_ITEMS, lam=5.0, reduction="none"),
+        [ref.negative_tolerant(n, N_ITEMS, lam=5.0) for n in COUNTS],
+    ),
+    "NT as released": (
+        lambda: losses.NegativeTolerant(
+            torch.tensor(COUNTS), N_ITEMS, lam=5.0, kappa=0.5, as_released=True, reduction="none"
+        ),
+        [ref.negative_tolerant(n, N_ITEMS, lam=5.0, kappa=0.5, as_released=True) for n in COUNTS],
+    ),
+    "NT-focal as released": (
+        lambda: losses.NegativeTolerant(
+            torch.tensor(COUNTS), N_ITEMS, 3.0, 0.3, 1.5, 4.0, as_released=True, reduction="none"
+        ),
+        [ref.negative_tolerant(n, N_ITEMS, 3.0, 0.3, 1.5, 4.0, True) for n in COUNTS],
+    ),
+    "NT known by class": (
+        lambda: losses.NegativeTolerant(
+            np.array(COUNTS), np.array([1000, 200, 20, 700]), kappa=1.0, focal_scale=9.0, reduction="none"
+        ),
+        [ref.negative_tolerant(n, k, kappa=1.0) for n, k in zip(COUNTS, [1000, 200, 20, 700], strict=True)],
+    ),
+    "SPA other": (
+        lambda: losses.SPA(2.0, 0.5, -1.0, 0.7, 4.0, 2.5, reduction="none"),
+        [ref.spa(2.0, 0.5, -1.0, 0.7, 4.0, 2.5)] * 4,
+    ),
+    "LDAM wide": (
+        lambda: losses.LDAM(torch.tensor(COUNTS), 1.75, reduction="none"),
+        [ref.ldam(m) for m in ref.ldam_margins(COUNTS, 1.75)],
+    ),
+}
+
+every_pair = pytest.mark.parametrize("row", PAIR_ROWS, ids=lambda row: row.name)
+every_target = pytest.mark.parametrize("kind", TARGETS)
+
+
+def make(row: Row, reduction: Reduction = "mean") -> losses.Loss | losses.WeightedLoss:
+    return row.make(torch.tensor(COUNTS), N_ITEMS, reduction)
+
+
+def expected(name: str, z: np.ndarray, targets: np.ndarray, weight: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    if name in ref.WEIGHTED:
+        weight = weight * ref.rebalanced(targets, COUNTS)
+    return ref.cells(ref.pairs(name, COUNTS, N_ITEMS), z, targets, weight)
+
+
+@pytest.fixture(scope="module")
+def true_cells() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+    """Unweighted cells and slopes of every pair at the fixed logits, computed once."""
+    return {(r.name, kind): expected(r.name, LOGITS, t, 1.0) for r in PAIR_ROWS for kind, t in TARGETS.items()}
+
+
+def value_and_gradient(
+    loss: torch.nn.Module, z: np.ndarray, targets: torch.Tensor | np.ndarray, weight: object = None
+) -> tuple[np.ndarray, np.ndarray]:
+    logits = torch.tensor(z, requires_grad=True)
+    value = loss(logits, targets, weight)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    return value.detach().numpy(), gradient.numpy()
+
+
+def test_the_table_covers_what_the_references_cover() -> None:
+    for row in PAIR_ROWS:
+        assert len(ref.pairs(row.name, COUNTS, N_ITEMS)) == len(COUNTS)
+    assert {row.name for row in TABLE} - {row.name for row in PAIR_ROWS} == set(ref.SET_LEVEL)
+
+
+@every_pair
+@every_target
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_value_and_gradient(row: Row, kind: str, reduction: Reduction, true_cells: dict) -> None:
+    targets = TARGETS[kind]
+    value, slope = true_cells[row.name, kind]
+    got, gradient = value_and_gradient(make(row, reduction), LOGITS, torch.tensor(targets, dtype=torch.float64))
+    np.testing.assert_allclose(got, ref.reduce(value, targets, reduction), rtol=1e-11)
+    scale = {"mean": (targets >= 0).sum(), "item": len(targets)}.get(reduction, 1)
+    np.testing.assert_allclose(gradient, slope / scale, rtol=1e-9, atol=1e-30)
+
+
+@every_pair
+@every_target
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_weights_multiply_terms_and_not_the_divisor(
+    row: Row, kind: str, reduction: Reduction, true_cells: dict
+) -> None:
+    targets = TARGETS[kind]
+    value, slope = (x * WEIGHT for x in true_cells[row.name, kind])
+    given = torch.tensor(targets, dtype=torch.float64), torch.tensor(WEIGHT)
+    got, gradient = value_and_gradient(make(row, reduction), LOGITS, *given)
+    np.testing.assert_allclose(got, ref.reduce(value, targets, reduction), rtol=1e-11)
+    scale = {"mean": (targets >= 0).sum(), "item": len(targets)}.get(reduction, 1)
+    np.testing.assert_allclose(gradient, slope / scale, rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_parameters(name: str) -> None:
+    build, pair = VARIANTS[name]
+    value, slope = ref.cells(pair, LOGITS, SOFT)
+    got, gradient = value_and_gradient(build(), LOGITS, torch.tensor(SOFT))
+    np.testing.assert_allclose(got, value, rtol=1e-11, atol=1e-300)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_positive_and_negative_are_the_formulas(name: str) -> None:
+    build, pair = VARIANTS[name]
+    loss = build()
+    z = torch.tensor(LOGITS, requires_grad=True)
+    for side, formula in ((1, loss.positive), (0, loss.negative)):
+        value, slope = ref.cells(pair, LOGITS, np.full(LOGITS.shape, side))
+        cost = formula(z)
+        (gradient,) = torch.autograd.grad(cost.sum(), z)
+        np.testing.assert_allclose(cost.detach().numpy(), value, rtol=1e-11, atol=1e-300)
+        np.testing.assert_allclose(gradient.numpy(), slope, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", [{}, {"lam": 5.0, "mu": 0.3}, {"lam": 1.0, "kappa": 0.0}, {"as_released": True}])
+@pytest.mark.parametrize("gamma", [0.0, 2.0])
+def test_distribution_balanced_is_weight_times_tolerant(options: dict, gamma: float) -> None:
+    loss = losses.DistributionBalanced(torch.tensor(COUNTS), N_ITEMS, gamma=gamma, reduction="none", **options)
+    shape = {k: v for k, v in options.items() if k != "mu"}
+    value, slope = ref.cells(
+        [ref.negative_tolerant(n, N_ITEMS, gamma=gamma, **shape) for n in COUNTS],
+        LOGITS,
+        PARTIAL,
+        ref.rebalanced(PARTIAL, COUNTS, mu=options.get("mu", 0.2)),
+    )
+    got, gradient = value_and_gradient(loss, LOGITS, torch.tensor(PARTIAL, dtype=torch.float64))
+    np.testing.assert_allclose(got, value, rtol=1e-11)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-30)
+
+
+@pytest.mark.parametrize("name", ref.WEIGHTED)
+def test_weights_are_float64_where_the_logits_are(name: str) -> None:
+    """Whatever the dtype of the targets: the arithmetic follows the logits."""
+    (row,) = (r for r in TABLE if r.name == name)
+    value, _ = expected(name, LOGITS, PARTIAL, 1.0)
+    got, _ = value_and_gradient(make(row, "none"), LOGITS, torch.tensor(PARTIAL, dtype=torch.int8))
+    np.testing.assert_allclose(got, value, rtol=1e-11)
+
+
+def test_as_released_differs() -> None:
+    z, y = torch.tensor(LOGITS), torch.tensor(HARD)
+    by_formula = losses.DistributionBalanced(torch.tensor(COUNTS), N_ITEMS, kappa=0.5)(z, y)
+    released = losses.DistributionBalanced(torch.tensor(COUNTS), N_ITEMS, kappa=0.5, as_released=True)(z, y)
+    assert abs(float(by_formula - released)) > 1e-3
+
+
+@pytest.mark.parametrize("targets", [HARD, PARTIAL, HARD[:, :1], HARD[2:3], np.ones((2, 3)), PARTIAL[2:3]])
+@pytest.mark.parametrize("temperatures", [(4.0, 1.0), (0.5, 2.0)])
+def test_two_way(targets: np.ndarray, temperatures: tuple[float, float]) -> None:
+    rows, columns = targets.shape
+    z = LOGITS[:rows, :columns] if rows > 1 else LOGITS[2:3, :columns]
+    got, gradient = value_and_gradient(losses.TwoWay(*temperatures), z, torch.tensor(targets))
+    np.testing.assert_allclose(got, ref.two_way(z, targets, *temperatures), rtol=1e-11, atol=1e-300)
+    step = 1e-6
+    for i, j in np.ndindex(z.shape):
+        shift = np.zeros(z.shape)
+        shift[i, j] = step
+        slope = (ref.two_way(z + shift, targets, *temperatures) - ref.two_way(z - shift, targets, *temperatures)) / 2e-6
+        np.testing.assert_allclose(gradient[i, j], slope, atol=2e-8)
+
+
+def test_ldam_softmax() -> None:
+    z = LOGITS[:5] / 8
+    targets = np.array([[1, 0, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1], [-1, 1, 0, 0], [-1, -1, -1, -1]])
+    items = np.array(ref.ldam_softmax(z, targets, COUNTS))
+    for reduction, value in (("mean", items.mean()), ("item", items.sum() / 5), ("sum", items.sum())):
+        loss = losses.LDAM(torch.tensor(COUNTS), softmax=True, reduction=reduction)
+        got, gradient = value_and_gradient(loss, z, torch.tensor(targets))
+        np.testing.assert_allclose(got, value, rtol=1e-11)
+        assert (gradient[targets < 0] == 0).all()
+    cell = losses.LDAM(torch.tensor(COUNTS), softmax=True, reduction="none")(torch.tensor(z), torch.tensor(targets))
+    np.testing.assert_allclose(cell[torch.tensor(targets) == 1].numpy(), items, rtol=1e-11, atol=1e-14)
+    assert float(cell.sum()) == pytest.approx(items.sum())
+    logits = torch.tensor(z, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x: losses.LDAM(torch.tensor(COUNTS), softmax=True)(x, torch.tensor(targets)), logits
+    )
+
+
+@pytest.mark.parametrize("targets", [np.array([[1, 1, 0, 0]]), np.array([[0, 0, 0, 0]])])
+def test_ldam_softmax_needs_one_positive(targets: np.ndarray) -> None:
+    with pytest.raises(ValueError) as caught:
+        losses.LDAM(torch.tensor(COUNTS), softmax=True)(torch.zeros(1, 4), torch.tensor(targets))
+    assert "\n" not in str(caught.value)
+
+
+@every_pair
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float16, torch.float32, torch.uint8, torch.bool])
+def test_targets_of_any_numeric_dtype(row: Row, dtype: torch.dtype) -> None:
+    targets = torch.tensor(HARD if dtype in (torch.uint8, torch.bool) else PARTIAL)
+    loss = make(row)
+    z = torch.tensor(LOGITS, dtype=torch.float32)
+    assert loss(z, targets.to(dtype)) == loss(z, targets)
+    assert loss(z, targets.to(dtype).numpy()) == loss(z, targets)
+
+
+@every_pair
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtypes(row: Row, dtype: torch.dtype) -> None:
+    z = torch.tensor(LOGITS).to(dtype).requires_grad_()
+    value = make(row, "none")(z, torch.tensor(PARTIAL))
+    assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    value.sum().backward()
+    assert z.grad is not None
+    assert z.grad.dtype == dtype
+    want, slope = expected(row.name, z.detach().double().numpy(), PARTIAL, 1.0)
+    np.testing.assert_allclose(value.detach().numpy(), want, rtol=2e-6 if dtype != torch.float64 else 1e-6, atol=1e-16)
+    fine = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 5e-6, torch.float64: 1e-6}[dtype]
+    tiny = 6e-8 if dtype == torch.float16 else 3e-9
+    np.testing.assert_allclose(z.grad.double().numpy(), slope, rtol=fine, atol=tiny)
+
+
+@given(
+    z=st.floats(-60, 60, width=32),
+    t=st.sampled_from([0.0, 1.0]) | st.floats(0, 1, width=32),
+    row=st.sampled_from(PAIR_ROWS),
+    upstream=st.floats(-3, 3, width=32),
+)
+@settings(max_examples=250, deadline=None)
+def test_float32_is_accurate_everywhere(z: float, t: float, row: Row, upstream: float) -> None:
+    loss = row.make(torch.tensor([15]), N_ITEMS, "sum")
+    logits = torch.tensor([[z]], requires_grad=True)
+    value = loss(logits, torch.tensor([[t]]))
+    (gradient,) = torch.autograd.grad(value * upstream, logits)
+    weight = ref.rebalanced(np.array([[t]]), [15]) if row.name in ref.WEIGHTED else 1.0
+    want, slope = ref.cells(ref.pairs(row.name, [15], N_ITEMS), np.array([[z]]), np.array([[t]]), weight)
+    if row.name == "LDAM":
+        want, slope = ref.cells([ref.ldam(0.5)], np.array([[z]]), np.array([[t]]))
+    np.testing.assert_allclose(float(value), want.item(), rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(float(gradient), upstream * slope.item(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("row", [r for r in TABLE if r.name != "ASL"], ids=lambda row: row.name)
+@every_target
+def test_gradcheck(row: Row, kind: str) -> None:
+    if row.name in ref.SET_LEVEL and kind == "soft":
+        pytest.skip("a set-level loss compares positives with negatives; soft ones are its own affair")
+    z = torch.tensor(np.clip(LOGITS, -12, 12), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: make(row)(x, torch.tensor(TARGETS[kind])), z)
+
+
+def test_weight_broadcasts() -> None:
+    z, y = torch.tensor(LOGITS), torch.tensor(PARTIAL)
+    loss = losses.BCE()
+    full = torch.tensor(WEIGHT)
+    assert loss(z, y, 2.5) == loss(z, y, torch.full_like(z, 2.5))
+    assert loss(z, y, full[:1]) == loss(z, y, full[:1].expand(6, 4))
+    assert loss(z, y, full[0]) == loss(z, y, full[:1].expand(6, 4))
+    assert loss(z, y, full[:, :1]) == loss(z, y, full[:, :1].expand(6, 4))
+    assert loss(z, y, full.numpy()) == loss(z, y, full)
+
+
+def test_gradient_does_not_flow_into_targets_or_surprise_second_order() -> None:
+    z = torch.tensor(LOGITS, requires_grad=True)
+    value = losses.SPA()(z, torch.tensor(HARD))
+    (first,) = torch.autograd.grad(value, z, create_graph=True)
+    if first.requires_grad:  # refused or right, never silently wrong
+        with pytest.raises(RuntimeError):
+            torch.autograd.grad(first.sum(), z)

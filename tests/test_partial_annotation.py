@@ -1,0 +1,224 @@
+"""Paper 3's loss in full, its ablations, its schedules and its link."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import reference as ref
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.losses import PartialAnnotation
+
+B, L = 7, 6
+
+
+def batch(seed: int, kind: str = "PAL") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.standard_normal((B, L))
+    z[3] = -3 - rng.random(L)  # all predictions below .1
+    z[4, :] = -5
+    z[4, 2] = -2.19  # σ = .1006
+    full = (rng.random((B, L)) < 0.3).astype(float)
+    full[:, 0] = 1
+    if kind == "PAL":
+        targets = np.where(rng.random((B, L)) < 0.5, full, -1)
+        targets[1] = -1
+        targets[2] = full[2]
+    elif kind == "PPL":
+        targets = np.where((full == 1) & (rng.random((B, L)) < 0.6), 1.0, -1.0)
+    elif kind == "SPL":
+        targets = np.full((B, L), -1.0)
+        targets[np.arange(B), [rng.choice(np.flatnonzero(row)) for row in full]] = 1
+    else:
+        targets = full
+    return z, targets, rng.random((B, L)), rng.random((B, L)) < 0.6
+
+
+def call(loss: PartialAnnotation, z, targets, pseudo, picked, epoch=1, n_epochs=10):  # type: ignore[no-untyped-def]
+    x = torch.tensor(z, requires_grad=True)
+    value = loss(x, torch.tensor(targets), torch.tensor(pseudo), epoch, n_epochs, pick=torch.tensor(picked))
+    (gradient,) = torch.autograd.grad(value, x)
+    return float(value.detach()), gradient.numpy()
+
+
+def finite_difference(z: np.ndarray, f) -> np.ndarray:  # type: ignore[no-untyped-def]
+    out = np.zeros(z.shape)
+    for i, j in np.ndindex(z.shape):
+        step = np.zeros(z.shape)
+        step[i, j] = 1e-6
+        out[i, j] = (f(z + step) - f(z - step)) / 2e-6
+    return out
+
+
+@pytest.mark.parametrize("kind", ["FAL", "PAL", "PPL", "SPL"])
+@pytest.mark.parametrize("epoch", [1, 7, 10])
+def test_the_formula_in_full(kind: str, epoch: int) -> None:
+    z, targets, pseudo, picked = batch(epoch, kind)
+    d = math.exp((epoch + 3) / 10 - 1)
+    value, gradient = call(PartialAnnotation(), z, targets, pseudo, picked, epoch)
+    assert value == pytest.approx(ref.partial_annotation(z, targets, pseudo, picked, d), rel=1e-9)
+    slope = finite_difference(z, lambda x: ref.partial_annotation(x, targets, pseudo, picked, d))
+    np.testing.assert_allclose(gradient, slope, atol=1e-8)
+
+
+@pytest.mark.parametrize("without", ["use_alpha_beta", "use_d", "use_p"])
+def test_ablations(without: str) -> None:
+    z, targets, pseudo, picked = batch(0)
+    value, _ = call(PartialAnnotation(**{without: False}), z, targets, pseudo, picked, 2)  # type: ignore[arg-type]
+    options = {k: k != without for k in ("use_alpha_beta", "use_p")}
+    d = 1.0 if without == "use_d" else math.exp(5 / 10 - 1)
+    want = ref.partial_annotation(z, targets, pseudo, picked, d, **options)
+    assert value == pytest.approx(want, rel=1e-9)
+    assert abs(value - ref.partial_annotation(z, targets, pseudo, picked, math.exp(5 / 10 - 1))) > 1e-4
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.05, 0.7])
+def test_beta_has_a_floor(gamma: float) -> None:
+    """P counts positives over all B·L slots; with observed labels only, PPL would give α = 0."""
+    z, targets, pseudo, picked = batch(5, "SPL")
+    assert (targets == 1).sum() / targets.size == pytest.approx(1 / L)
+    value, _ = call(PartialAnnotation(gamma=gamma), z, targets, pseudo, picked, 10)
+    assert value == pytest.approx(
+        ref.partial_annotation(z, targets, pseudo, picked, math.exp(0.3), gamma=gamma), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "m", "epoch", "d"),
+    [
+        ("exp", 3.0, 1, math.exp(4 / 10 - 1)),
+        ("exp", 3.0, 7, 1.0),
+        ("exp", 3.0, 10, math.exp(0.3)),
+        ("exp", 0.0, 10, 1.0),
+        ("linear", 3.0, 1, 0.4),
+        ("linear", 3.0, 10, 1.3),
+        ("linear", 1.5, 2, 0.35),
+    ],
+)
+def test_d(schedule: str, m: float, epoch: int, d: float) -> None:
+    """1 at epoch E − m, less before, not capped after."""
+    z, targets, pseudo, picked = batch(1)
+    loss = PartialAnnotation(m=m, schedule=schedule)  # type: ignore[arg-type]
+    value, _ = call(loss, z, targets, pseudo, picked, epoch)
+    assert value == pytest.approx(ref.partial_annotation(z, targets, pseudo, picked, d), rel=1e-9)
+
+
+def picks(loss: PartialAnnotation, epoch: int, n_epochs: int, seed: int = 0) -> float:
+    """How many of many unknown labels took part, read off the gradient."""
+    z = torch.zeros(400, 50, requires_grad=True)
+    unknown = torch.full((400, 50), -1)
+    generator = torch.Generator().manual_seed(seed)
+    loss(z, unknown, torch.full((400, 50), 0.9), epoch, n_epochs, generator=generator).backward()
+    assert z.grad is not None
+    return float((z.grad != 0).double().mean())
+
+
+def test_q() -> None:
+    five = 5 * math.sqrt(0.25 / 20_000)
+    assert abs(picks(PartialAnnotation(), 1, 10) - 0.3) < five
+    assert abs(picks(PartialAnnotation(q=0.8), 4, 10) - 0.8) < five
+    assert picks(PartialAnnotation(q=1.0), 1, 10) == 1
+    assert picks(PartialAnnotation(q=0.0), 1, 10) == 0
+    rising = PartialAnnotation(q=(0.1, 0.9))
+    for epoch, q in ((1, 0.1), (5, 0.1 + 0.8 * 4 / 10), (11, 0.9)):
+        assert abs(picks(rising, epoch, 11) - q) < five, epoch
+
+
+def test_a_generator_decides_and_the_global_one_is_untouched() -> None:
+    z, targets, pseudo, _ = (torch.tensor(x) for x in batch(2))
+    loss = PartialAnnotation(q=0.5)
+
+    def draw(seed: int) -> float:
+        return float(loss(z, targets, pseudo, 1, 5, generator=torch.Generator().manual_seed(seed)))
+
+    before = torch.get_rng_state()
+    assert draw(1) == draw(1)
+    assert len({draw(s) for s in range(6)}) > 1
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_p_reads_every_prediction_of_the_item() -> None:
+    """Items 3 and 4 differ in one prediction, known or not: .1006 is not below .1."""
+    z = np.full((1, 4), -4.0)
+    targets = np.array([[1.0, -1.0, 0.0, -1.0]])
+    pseudo, none = np.full((1, 4), 0.5), np.zeros((1, 4), dtype=bool)
+    low, _ = call(PartialAnnotation(), z, targets, pseudo, none)
+    single, _ = call(PartialAnnotation(use_p=False), z, targets, pseudo, none)
+    assert low == pytest.approx(2 * single)
+    z[0, 3] = -2.19
+    high, _ = call(PartialAnnotation(), z, targets, pseudo, none)
+    assert high == pytest.approx(single)
+
+
+def test_pseudo_labels_are_read_at_picked_unknown_labels_only() -> None:
+    z, targets, pseudo, picked = batch(3)
+    value, gradient = call(PartialAnnotation(), z, targets, pseudo, picked)
+    other = np.where((targets < 0) & picked, pseudo, 1 - pseudo)
+    again, same = call(PartialAnnotation(), z, targets, other, picked)
+    assert value == again
+    np.testing.assert_array_equal(gradient, same)
+    assert (gradient[(targets < 0) & ~picked] == 0).all()
+
+
+def test_nothing_known_and_nothing_picked() -> None:
+    z, targets, pseudo, picked = batch(3)
+    value, gradient = call(PartialAnnotation(), z, np.full((B, L), -1.0), pseudo, np.zeros((B, L), dtype=bool))
+    assert value == 0
+    assert (gradient == 0).all()
+    empty = PartialAnnotation()(torch.zeros(0, L, requires_grad=True), torch.zeros(0, L), torch.zeros(0, L), 1, 2)
+    assert float(empty.detach()) == 0
+
+
+@given(z=st.lists(st.floats(-1e4, 1e4, width=32), min_size=6, max_size=6), dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]))
+@settings(max_examples=40, deadline=None)
+def test_huge_logits(z: list[float], dtype: torch.dtype) -> None:
+    x = torch.tensor([z]).to(dtype).requires_grad_()
+    targets = torch.tensor([[1, 0, -1, -1, 1, 0]])
+    value = PartialAnnotation()(x, targets, torch.full((1, 6), 0.3), 1, 2, pick=torch.ones(1, 6, dtype=torch.bool))
+    (gradient,) = torch.autograd.grad(value, x)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    assert gradient.dtype == dtype
+    assert (gradient[targets == 1] <= 0).all()
+    assert (gradient[targets == 0] >= 0).all()
+
+
+def test_link_has_the_running_means_of_alpha_and_beta() -> None:
+    loss = PartialAnnotation(gamma=0.05)
+    z = torch.zeros(1, 2, dtype=torch.float64)
+    torch.testing.assert_close(loss.log_odds(z), z)  # nothing seen yet
+    shares = []
+    for positives in (1, 3, 0):
+        targets = torch.zeros(2, 5)
+        targets.view(-1)[:positives] = 1
+        loss(torch.zeros(2, 5), targets, torch.zeros(2, 5), 1, 2)
+        shares.append(max(positives / 10, 0.05))
+    beta = np.mean(shares)
+    want = math.log(beta / (1 - beta))
+    torch.testing.assert_close(loss.log_odds(z), z + want, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(loss.log_odds(z, 2.0, 0.5), z + want + math.log(0.25), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(loss.probability(z), torch.sigmoid(z + want), rtol=1e-6, atol=1e-6)
+
+
+def test_stationary_point_maps_back() -> None:
+    """Fully known labels of one class: the zero of its gradient is read as its frequency."""
+    targets = torch.zeros(50, 4)
+    for c, n in enumerate((25, 10, 5, 1)):
+        targets[:n, c] = 1
+    loss = PartialAnnotation(use_p=False)
+    theta = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([theta], max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-15)
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        value = loss(theta.expand(50, 4), targets, torch.zeros(50, 4), 1, 2)
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    want = torch.tensor([0.5, 0.2, 0.1, 0.02]).double()
+    torch.testing.assert_close(loss.probability(theta.detach()[None])[0], want, rtol=0, atol=1e-5)

@@ -1,0 +1,184 @@
+"""The store of pseudo-labels: two generations, restarts, unvisited items."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from steelyard.balance import PseudoLabels
+
+N, L = 12, 5
+ALL = torch.arange(N)
+STEP = 0.5 / 254 + 1e-6
+
+
+def table(seed: int, n: int = N) -> torch.Tensor:
+    return torch.rand(n, L, generator=torch.Generator().manual_seed(seed))
+
+
+def near(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and bool(((a - b).abs() <= STEP).all())
+
+
+def test_starts_at_one_half(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path / "new" / "folder", N, L)
+    store.start_epoch(1)
+    got = store.read(ALL)
+    assert got.dtype == torch.float32
+    assert (got == 0.5).all()
+
+
+def test_an_epoch_reads_what_the_one_before_wrote(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    first, second = table(1), table(2)
+    store.write(ALL, first)
+    assert (store.read(ALL) == 0.5).all()
+    store.start_epoch(2)
+    assert near(store.read(ALL), first)
+    store.write(ALL, second)
+    assert near(store.read(ALL), first)
+    store.start_epoch(3)
+    assert near(store.read(ALL), second)
+    assert near(store.read(torch.tensor([3, 3, 0])), second[[3, 3, 0]])
+
+
+def test_items_an_epoch_did_not_visit_keep_theirs(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    store.write(ALL[:8], table(1)[:8])
+    store.start_epoch(2)
+    store.write(ALL[6:10], table(2)[6:10])
+    store.start_epoch(3)
+    store.write(ALL[:1], table(3)[:1])
+    want = torch.cat([table(1)[:6], table(2)[6:10], torch.full((2, L), 0.5)])
+    assert near(store.read(ALL), want)
+    store.start_epoch(4)
+    want[0] = table(3)[0]
+    assert near(store.read(ALL), want)
+    for epoch in (5, 6, 7):
+        store.start_epoch(epoch)
+        assert near(store.read(ALL), want)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_restart_in_the_middle_of_an_epoch(tmp_path: Path, flush: bool) -> None:
+    """A batch repeated after a crash reads what it read at first."""
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    store.write(ALL, table(1))
+    store.start_epoch(2)
+    store.write(ALL[:5], table(2)[:5])
+    if flush:
+        store.flush()
+    again = PseudoLabels(tmp_path, N, L)
+    again.start_epoch(2)
+    assert near(again.read(ALL), table(1))
+    again.write(ALL[:5], table(4)[:5])
+    again.write(ALL[5:9], table(2)[5:9])
+    again.start_epoch(3)
+    assert near(again.read(ALL), torch.cat([table(4)[:5], table(2)[5:9], table(1)[9:]]))
+
+
+def test_restart_at_the_beginning_of_an_epoch(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    store.write(ALL, table(1))
+    store.flush()
+    again = PseudoLabels(tmp_path, N, L)
+    again.start_epoch(2)
+    assert near(again.read(ALL), table(1))
+
+
+def test_beginning_an_epoch_again_changes_nothing(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    store.write(ALL[:4], table(1)[:4])
+    store.start_epoch(1)
+    assert (store.read(ALL) == 0.5).all()
+    store.start_epoch(2)
+    store.start_epoch(2)
+    assert near(store.read(ALL), torch.cat([table(1)[:4], torch.full((8, L), 0.5)]))
+
+
+def test_reset(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    for epoch in (1, 2, 3):
+        store.start_epoch(epoch)
+        store.write(ALL, table(epoch))
+    store.reset()
+    store.start_epoch(1)
+    assert (store.read(ALL) == 0.5).all()
+    store.start_epoch(2)
+    assert (store.read(ALL) == 0.5).all()
+    again = PseudoLabels(tmp_path, N, L)
+    again.start_epoch(2)
+    assert (again.read(ALL) == 0.5).all()
+
+
+def test_two_stores_on_the_same_files_see_each_other(tmp_path: Path) -> None:
+    """As two processes, each writing its own items."""
+    a = PseudoLabels(tmp_path, N, L)
+    b = PseudoLabels(tmp_path, N, L)
+    for store in (a, b):
+        store.start_epoch(1)
+    a.write(ALL[::2], table(1)[::2])
+    b.write(ALL[1::2], table(1)[1::2])
+    for store in (a, b):
+        store.start_epoch(2)
+        assert near(store.read(ALL), table(1))
+
+
+def test_ends_and_half_are_exact(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, 1, 3)
+    store.start_epoch(1)
+    store.write(torch.tensor([0]), torch.tensor([[0.0, 0.5, 1.0]]))
+    store.start_epoch(2)
+    assert store.read(torch.tensor([0])).tolist() == [[0.0, 0.5, 1.0]]
+
+
+def test_one_byte_a_cell(tmp_path: Path) -> None:
+    PseudoLabels(tmp_path, 2000, 300).flush()
+    size = sum(f.stat().st_size for f in tmp_path.rglob("*") if f.is_file())
+    assert size < 2.2 * 2000 * 300 + 10_000
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_predictions_of_any_float(tmp_path: Path, dtype: torch.dtype) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    given = table(1).to(dtype).requires_grad_()
+    store.write(ALL, given)
+    store.start_epoch(2)
+    assert near(store.read(ALL), given.detach().float())
+
+
+MISTAKES = {
+    "other n_items": (lambda store, path: PseudoLabels(path, N + 1, L), ("13", "12")),
+    "other n_labels": (lambda store, path: PseudoLabels(path, N, L + 1), ("6", "5")),
+    "no items": (lambda store, path: PseudoLabels(path / "b", 0, L), ("n_items", "0")),
+    "labels below 0": (lambda store, path: PseudoLabels(path / "b", N, -2), ("n_labels", "-2")),
+    "feedback": (lambda store, path: PseudoLabels(path / "b", N, L, feedback="links"), ("feedback", "links")),
+    "read beyond": (lambda store, path: store.read(torch.tensor([N])), ("index", "12")),
+    "read below": (lambda store, path: store.read(torch.tensor([-1])), ("index", "-1")),
+    "write beyond": (lambda store, path: store.write(torch.tensor([N]), table(1, 1)), ("index", "12")),
+    "write shape": (lambda store, path: store.write(ALL, table(1)[:3]), ("probabilities", "(3, 5)")),
+    "write logits": (lambda store, path: store.write(ALL, table(1) + 3), ("probabilities", "3.")),
+    "write nan": (lambda store, path: store.write(ALL, table(1) * float("nan")), ("probabilities", "nan")),
+    "epoch 0": (lambda store, path: store.start_epoch(0), ("epoch", "0")),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(tmp_path: Path, name: str) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    call, fragments = MISTAKES[name]
+    with pytest.raises(ValueError) as caught:
+        call(store, tmp_path)
+    assert "\n" not in str(caught.value)
+    for fragment in fragments:
+        assert fragment in str(caught.value), str(caught.value)
+    assert (store.read(ALL) == 0.5).all()
