@@ -223,7 +223,9 @@ def ldam_softmax(z: np.ndarray, targets: np.ndarray, counts: Sequence[float], s:
     for row, y in zip(z, targets, strict=True):
         if (y == 1).any():
             c = int(np.argmax(y == 1))
-            terms = [mp.mpf(s) * (mp.mpf(float(v)) - (mp.mpf(float(margins[c])) if j == c else 0)) for j, v in enumerate(row)]
+            terms = [
+                mp.mpf(s) * (mp.mpf(float(v)) - (mp.mpf(float(margins[c])) if j == c else 0)) for j, v in enumerate(row)
+            ]
             used = [terms[j] for j in range(len(row)) if y[j] >= 0]
             top = max(used)
             out.append(float(top + mp.log(mp.fsum(mp.exp(t - top) for t in used)) - terms[c]))
@@ -292,7 +294,7 @@ def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> 
 
 
 def masking_uniform(seed: int, epoch: int, index: int, label: int) -> float:
-    """u(seed, epoch, index, label): counter (label // 4, index low, index high, epoch), upper 24 bits of word label % 4."""
+    """Counter (label // 4, index low, index high, epoch), upper 24 bits of word label % 4, over 2²⁴."""
     counter = [label // 4, index & 0xFFFFFFFF, index >> 32, epoch]
     return (philox4x32(counter, [seed & 0xFFFFFFFF, seed >> 32])[label % 4] >> 8) / 2**24
 

@@ -65,9 +65,7 @@ def test_a_user_pair_compiles() -> None:
     loss = Softplus()
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(z, targets), loss(z, targets))
-    torch.testing.assert_close(
-        torch.autograd.grad(compiled(z, targets), z), torch.autograd.grad(loss(z, targets), z)
-    )
+    torch.testing.assert_close(torch.autograd.grad(compiled(z, targets), z), torch.autograd.grad(loss(z, targets), z))
 
 
 def test_value_checks_step_aside_under_compile_and_shapes_do_not() -> None:

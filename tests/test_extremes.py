@@ -7,11 +7,11 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-import reference as ref
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference as ref
 from steelyard import Objective, losses
 from steelyard.balance import (
     ClassBalanced,
@@ -72,7 +72,9 @@ def test_huge_logits(row: Row, dtype: torch.dtype, target: float) -> None:
         assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("row", [r for r in TABLE if r.name not in (*ref.SET_LEVEL, *ref.WEIGHTED)], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "row", [r for r in TABLE if r.name not in (*ref.SET_LEVEL, *ref.WEIGHTED)], ids=lambda r: r.name
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_huge_logits_have_the_right_value(row: Row, dtype: torch.dtype) -> None:
     z = np.array(EXTREMES, dtype=np.float32 if dtype == torch.float32 else np.float64)[:, None]
@@ -82,7 +84,9 @@ def test_huge_logits_have_the_right_value(row: Row, dtype: torch.dtype) -> None:
         want, slope = ref.cells(ref.pairs(row.name, [1], N_ITEMS), z.astype(np.float64), targets)
         value, gradient = gradient_of(make(row, 1, "none"), torch.tensor(z), torch.tensor(targets))
         np.testing.assert_allclose(value.numpy(), want, rtol=rough, atol=1e-37)
-        np.testing.assert_allclose(gradient.numpy(), slope, rtol=2 * rough, atol=1e-8 if "smoothed" in row.name else 1e-36)
+        np.testing.assert_allclose(
+            gradient.numpy(), slope, rtol=2 * rough, atol=1e-8 if "smoothed" in row.name else 1e-36
+        )
 
 
 @every_dtype
@@ -235,7 +239,11 @@ def same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
 
 def test_the_rest_leaves_state_alone(tmp_path: object) -> None:
     before = snapshot()
-    z, targets, index = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.eye(4)[:, :3] - 0, torch.arange(4)
+    z, targets, index = (
+        torch.randn(4, 3, generator=torch.Generator().manual_seed(0)),
+        torch.eye(4)[:, :3] - 0,
+        torch.arange(4),
+    )
     kept = z.clone(), targets.clone(), index.clone()
     counts = torch.tensor([50, 10, 2])
     store = PseudoLabels(tmp_path, 4, 3)  # type: ignore[arg-type]
@@ -302,7 +310,11 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
         (lambda: losses.LDAM(n), "LDAM"),
         (lambda: losses.LDAM(n, softmax=True), "LDAM softmax"),
     ):
-        yield f"{name} labels", lambda make_loss=make_loss: make_loss()(torch.zeros(2, 4), torch.zeros(2, 4)), ("3", "4")
+        yield (
+            f"{name} labels",
+            lambda make_loss=make_loss: make_loss()(torch.zeros(2, 4), torch.zeros(2, 4)),
+            ("3", "4"),
+        )
         yield f"{name} reduction", lambda: losses.SPA(reduction="avg"), ("reduction", "avg")  # type: ignore[arg-type]
     for name, build in (
         ("NT", lambda counts, k: losses.NegativeTolerant(counts, k)),

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-import reference as ref
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference as ref
 from steelyard.balance import PartialLabelMasking
 from steelyard.balance.philox import philox, uniform
 
@@ -130,7 +130,9 @@ def outputs_of(histogram: list[float], n: int, bins: int) -> list[float]:
     return [(b + 0.5) / bins for b, share in enumerate(histogram) for _ in range(round(share * n))]
 
 
-def observe(plm: PartialLabelMasking, positive: list[list[float]], negative: list[list[float]], n: int, bins: int) -> None:
+def observe(
+    plm: PartialLabelMasking, positive: list[list[float]], negative: list[list[float]], n: int, bins: int
+) -> None:
     for side, histograms in ((1, positive), (0, negative)):
         columns = [outputs_of(h, n, bins) for h in histograms]
         p = torch.tensor(columns).t()

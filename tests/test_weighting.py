@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference as ref
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference as ref
 from steelyard.balance import (
     ClassBalanced,
     Deferred,
@@ -75,7 +75,8 @@ def test_rebalanced_known_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "weighting", [InverseFrequency(torch.tensor(COUNTS)), Rebalanced(torch.tensor(COUNTS))]
+    "weighting",
+    [InverseFrequency(torch.tensor(COUNTS)), Rebalanced(torch.tensor(COUNTS))]
     + [ClassBalanced(torch.tensor(COUNTS), mode=m) for m in MODES],  # type: ignore[arg-type]
     ids=lambda w: type(w).__name__,
 )
@@ -111,7 +112,11 @@ def test_any_batch(rows: list[list[int]]) -> None:
 
 
 def test_empty_batch() -> None:
-    for weighting in (InverseFrequency(torch.tensor(COUNTS)), Rebalanced(torch.tensor(COUNTS)), ClassBalanced(torch.tensor(COUNTS))):
+    for weighting in (
+        InverseFrequency(torch.tensor(COUNTS)),
+        Rebalanced(torch.tensor(COUNTS)),
+        ClassBalanced(torch.tensor(COUNTS)),
+    ):
         assert weighting(torch.zeros(0, 4)).expand(0, 4).shape == (0, 4)
 
 

@@ -30,7 +30,7 @@ class Weighting(nn.Module, ABC):
         if t.ndim != 2 or t.shape[1] != self.n_labels:
             raise ValueError(f"targets has shape {tuple(t.shape)}: this weighting was made for (B, {self.n_labels})")
         dtype = dtype or (torch.float64 if t.dtype == torch.float64 else torch.float32)
-        present = t.to(dtype).clamp_min(0)
+        present = t.clamp_min(0).to(dtype) if t.dtype != torch.bool else t.to(dtype)
         return self.weights(present).expand(t.shape)
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
@@ -146,6 +146,8 @@ class Rebalanced(Weighting):
                 raise ValueError(f"{name} is {value}: it must be finite")
         if alpha < 0:
             raise ValueError(f"alpha is {alpha}: a least weight is at least 0")
+        if beta <= 0:
+            raise ValueError(f"beta is {beta}: a steepness is positive")
         n = check_counts(counts, floor=floor)
         self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
         self.register_buffer("inverse", n.min() / n, persistent=False)
@@ -153,10 +155,10 @@ class Rebalanced(Weighting):
     def weights(self, present: Tensor) -> Tensor:
         """Return r̂ (B, L)."""
         inverse = self.inverse.to(present.dtype)
-        drawn = (present * inverse).sum(dim=1, keepdim=True)  # not @, which autocast would round
-        r = inverse / torch.where(drawn > 0, drawn, 1)
-        r_hat = torch.sigmoid(self.beta * (r - self.mu)) + self.alpha
-        return torch.where(drawn > 0, r_hat, 1 + self.alpha)
+        with torch.autocast(present.device.type, enabled=False):  # which would round the product
+            drawn = torch.mv(present, inverse).unsqueeze(1)
+        steep = self.beta / drawn  # ∞ for an item without positives, whose σ is then 1
+        return (inverse * steep).sub_(self.beta * self.mu).sigmoid_().add_(self.alpha)
 
 
 class Deferred(Weighting):

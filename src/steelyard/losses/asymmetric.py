@@ -107,21 +107,23 @@ class Asymmetric(AnalyticLoss):
         It uses −log p = −log1p(−min(p, 1−p)) + (−z)₊, whose parts are not differentiable at 0; its value is.
         """
         p, q, other, gamma = torch.sigmoid(z), torch.sigmoid(-z), 1 - side, self.gamma_neg
-        s = (self.margin - 1) * p * torch.expm1(self.z_margin - z.clamp_min(self.z_margin))
-        cost = -torch.log1p(-torch.addcmul(side * torch.minimum(p, q), other, s))
-        cost = torch.addcmul(cost, side, (-z).clamp_min(0))
+        s = z.clamp_min(self.z_margin).neg_().add_(self.z_margin).expm1_().mul_(p).mul_(self.margin - 1)
+        cost = torch.minimum(p, q).mul_(side).addcmul_(other, s).neg_().log1p_().neg_()
+        cost.addcmul_(side, z.clamp_max(0), value=-1)
         near = power(s, gamma - 1)
         far = near * s
-        focus, slope = torch.addcmul(side, other, far), far / (1 - s)
+        slope = (1 - s).reciprocal_().mul_(far)
         if not self.detach_focus:
-            slope = torch.addcmul(slope, near, cost, value=gamma)
-        slope = torch.addcmul(-side, other * p, slope) * q
+            slope.addcmul_(near, cost, value=gamma)
+        slope.mul_(p).mul_(other).sub_(side).mul_(q)
+        focus = far.mul_(other).add_(side)
         if self.gamma_pos > 0:
-            gain = torch.addcmul(other, side, power(q, self.gamma_pos))
+            gain = power(q, self.gamma_pos).mul(side).add_(other)
             if not self.detach_focus:
-                slope = torch.addcmul(slope, side * p, cost, value=-self.gamma_pos)
-            focus, slope = focus * gain, slope * gain
-        return focus * cost, slope
+                slope.addcmul_(p.mul_(side), cost, value=-self.gamma_pos)
+            focus.mul_(gain)
+            slope.mul_(gain)
+        return cost.mul_(focus), slope
 
     def _cost(self, s: Tensor, q: Tensor) -> Tensor:
         """Return −log(1−s); where a small margin lets s come close to 1, from 1−s = q + m."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from steelyard.losses.focused import LOG_ZERO, focused, log1mexp
@@ -29,12 +30,12 @@ class BCE(AnalyticLoss):
 
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return softplus(x) − (s/2) x and its derivative, x = −z where side is 1 and z where it is 0."""
-        sign = 1 - 2 * side
+        sign = 1 - 2 * side if isinstance(side, float) else torch.mul(side, -2).add_(1)
         x = z * sign
         cost, slope = focused(x, 0.0)
         if self.smoothing:
             cost, slope = cost - self.smoothing / 2 * x, slope - self.smoothing / 2
-        return cost, slope * sign
+        return cost, slope.mul_(sign)
 
     def link(self, z: Tensor) -> Tensor:
         """Return log (σ(z) − s/2) − log (1 − s/2 − σ(z)) in the form that does not cancel."""

@@ -29,8 +29,8 @@ class WeightedLoss(nn.Module):
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
         self.loss.check_logits(logits)
         checked = as_targets(targets, logits, self.loss.validate)
-        dtype = compute_dtype(logits)
-        cells = known_cells(checked, dtype).times(self.weighting(checked.values, dtype))
+        cells = known_cells(checked, compute_dtype(logits))
+        cells = cells.times(self.weighting.weights(cells.a))
         return self.loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits, cells)))
 
     def positive(self, z: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ LOG_ZERO = -100.0
 
 def softplus(x: Tensor) -> Tensor:
     """Return log(1 + eˣ), accurate in both tails and without torch's switch to x at 20."""
-    return -F.logsigmoid(-x)
+    return F.logsigmoid(-x).neg_()
 
 
 def power(base: Tensor, exponent: float) -> Tensor:
@@ -42,7 +42,7 @@ def focused(x: Tensor, gamma: float, detach: bool = False) -> tuple[Tensor, Tens
     focus = power(p, gamma)
     if detach:
         return focus.detach() * cost, focus * p
-    return focus * cost, focus * torch.addcmul(p, torch.sigmoid(-x), cost, value=gamma)
+    return focus * cost, torch.sigmoid(-x).mul_(cost).mul_(gamma).add_(p).mul_(focus)
 
 
 def focused_log_slope(x: Tensor, gamma: float, detach: bool = False) -> Tensor:

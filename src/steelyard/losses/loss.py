@@ -29,9 +29,7 @@ class Cells(NamedTuple):
     side: Tensor | None = None
 
     def times(self, weight: Tensor) -> Cells:
-        """Return the cells with both coefficients multiplied by `weight`, which is not read where nothing counts."""
-        if self.counted is not None:
-            weight = torch.where(self.counted, weight, 0)
+        """Return the cells with both coefficients multiplied by `weight`, which is finite everywhere."""
         return self._replace(a=self.a * weight, b=self.b * weight)
 
     def inert(self, z: Tensor) -> Tensor:
@@ -69,9 +67,9 @@ def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
     if targets.all_known:
         return Cells(t, 1 - t, None, t if targets.hard else None)
     a = t.clamp_min(0)
-    is_known = (t + 1).clamp_max(1)  # −1 gives 0, all of [0, 1] gives 1
+    is_known = (t + 1).clamp_max_(1)  # −1 gives 0, all of [0, 1] gives 1
     counted = is_known.to(torch.int8).view(torch.bool)  # many times faster than a comparison on a CPU
-    return Cells(a, is_known - a, counted, a if targets.hard else None)
+    return Cells(a, is_known.sub_(a), counted, a if targets.hard else None)
 
 
 class Loss(nn.Module, ABC):
@@ -137,8 +135,8 @@ def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Ten
         raise ValueError(f"weight has shape {tuple(w.shape)}, which does not broadcast to {tuple(logits.shape)}")
     if w.device != logits.device:
         raise ValueError(f"weight is on {w.device}, but logits is on {logits.device}: move one of them")
-    if cells.counted is not None and w.shape == logits.shape:
-        w = torch.where(cells.counted, w, 0)
+    if w.shape == logits.shape:
+        w = cells.inert(w)
     if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel():
         for value in torch.aminmax(w):
             if not 0 <= value.item() < math.inf:

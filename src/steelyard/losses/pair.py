@@ -129,7 +129,7 @@ class AnalyticLoss(PairLoss):
             weight = cells.a + cells.b
             if out is not None:
                 torch.mul(weight, slope, out=out)
-            return weight * value
+            return weight.mul_(value)
         (up, rise), (down, fall) = self.sided(z, 1.0), self.sided(z, 0.0)
         if out is not None:
             torch.addcmul(cells.a * rise, cells.b, fall, out=out)

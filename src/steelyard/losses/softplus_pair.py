@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,8 +53,10 @@ class SoftplusPair(AnalyticLoss):
         """Return c f(x) and c k f'(x) at x = k(z − b), with the constants of each cell's side (k is −k₊ or k₋)."""
         k = _pick(side, -self.k_pos, self.k_neg)
         c = _pick(side, self.c_pos, self.c_neg)
-        value, slope = focused(_times(z - self._shift(side, z.dtype) if self._shifted else z, k), self.gamma)
-        return _times(value, c), _times(slope, _times(c, k))
+        shifted = z - self._shift(side, z.dtype) if self._shifted else z
+        value, slope = focused(shifted * k, self.gamma)
+        slope.mul_(k)
+        return (value, slope) if isinstance(c, float) and c == 1.0 else (value * c, slope.mul_(c))
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z))."""
@@ -77,8 +78,4 @@ def _pick(side: Tensor | float, positive: float, negative: float) -> Tensor | fl
         return positive
     if isinstance(side, float):
         return positive if side else negative
-    return side * (positive - negative) + negative
-
-
-def _times(x: Any, factor: Any) -> Any:
-    return x if isinstance(factor, float) and factor == 1.0 else x * factor
+    return torch.mul(side, positive - negative).add_(negative)

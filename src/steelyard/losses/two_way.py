@@ -37,14 +37,13 @@ class TwoWay(Loss):
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the loss of `cells`; its two means have their own divisors."""
         z = cells.inert(logits.to(compute_dtype(logits)))
-        negative, positive = z / self.t_neg, z / -self.t_pos
-        has_positive = cells.a > 0
-        total = z.new_zeros(())
+        negative, positive = _opened(z / self.t_neg, cells.b), _opened(z / -self.t_pos, cells.a)
+        total = z.sum() * 0
+        if z.numel() == 0:
+            return total
         for axis in (1, 0):
-            if z.shape[axis] == 0:
-                continue
             margin = self.t_neg * _lse(negative, cells.b, axis) + self.t_pos * _lse(positive, cells.a, axis)
-            some = has_positive.any(dim=axis)
+            some = cells.a.amax(dim=axis) > 0
             total = total + torch.where(some, softplus(margin), 0).sum() / some.sum().clamp_min(1)
         return total
 
@@ -53,6 +52,11 @@ class TwoWay(Loss):
         raise NoLink("TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead")
 
     probability = log_odds
+
+
+def _opened(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x, and −1e30 where the weight is 0."""
+    return x + (weight.sign() - 1).mul_(1e30)
 
 
 def _lse(x: Tensor, weight: Tensor, axis: int) -> Tensor:
@@ -68,9 +72,8 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, axis: int) -> Tensor:
-        shut = (weight.sign() - 1) * 1e30
-        top = (x + shut).amax(axis, keepdim=True)
-        share = (x + shut - top).clamp_min_(-80.0).exp_() * weight
+        top = x.amax(axis, keepdim=True)
+        share = (x - top).clamp_min_(-80.0).exp_().mul_(weight)
         total = share.sum(axis, keepdim=True)
         total = torch.where(total > 0, total, 1)
         ctx.save_for_backward(share, total)
