@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -314,10 +314,20 @@ def test_unknown_and_soft_labels_in_the_histograms() -> None:
     rng = np.random.default_rng(0)
     p = torch.tensor(rng.random((50, 3)), dtype=torch.float32)
     soft = torch.tensor(rng.random((50, 3)))
+    soft[0] = 0.5
     a.observe(p, soft)
     b.observe(p, (soft >= 0.5).long())
     a.observe(torch.full((4, 3), float("nan")), torch.full((4, 3), -1))
     assert torch.equal(a.divergence(), b.divergence())
+
+
+def test_a_soft_label_of_one_half_is_masked_as_a_positive() -> None:
+    plm = PartialLabelMasking(COUNTS, KNOWN, initial="mean")
+    index = torch.arange(200)
+    as_hard = plm.mask(torch.ones(200, 5), index), plm.mask(torch.zeros(200, 5), index)
+    assert not torch.equal(*as_hard)
+    assert torch.equal(plm.mask(torch.full((200, 5), 0.5), index), as_hard[0])
+    assert torch.equal(plm.mask(torch.full((200, 5), 0.49), index), as_hard[1])
 
 
 def test_merge_is_observing_together() -> None:

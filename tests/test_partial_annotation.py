@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-import reference as ref
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference as ref
 from steelyard.losses import PartialAnnotation
 
 B, L = 7, 6
@@ -165,7 +165,7 @@ def test_pseudo_labels_are_read_at_picked_unknown_labels_only() -> None:
 
 
 def test_nothing_known_and_nothing_picked() -> None:
-    z, targets, pseudo, picked = batch(3)
+    z, _, pseudo, _ = batch(3)
     value, gradient = call(PartialAnnotation(), z, np.full((B, L), -1.0), pseudo, np.zeros((B, L), dtype=bool))
     assert value == 0
     assert (gradient == 0).all()
@@ -173,7 +173,10 @@ def test_nothing_known_and_nothing_picked() -> None:
     assert float(empty.detach()) == 0
 
 
-@given(z=st.lists(st.floats(-1e4, 1e4, width=32), min_size=6, max_size=6), dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]))
+@given(
+    z=st.lists(st.floats(-1e4, 1e4, width=32), min_size=6, max_size=6),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+)
 @settings(max_examples=40, deadline=None)
 def test_huge_logits(z: list[float], dtype: torch.dtype) -> None:
     x = torch.tensor([z]).to(dtype).requires_grad_()

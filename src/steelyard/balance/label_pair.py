@@ -61,7 +61,7 @@ class _PairSum(torch.autograd.Function):
         negative = is_known.to(dtype) - positive
         rows, columns = (positive > 0).nonzero(as_tuple=True)
         grad, total = torch.zeros_like(s), s.new_zeros(())
-        step = max(1, min((1 << 18) // s.shape[1], len(s)))  # positives at a time: a block is no larger than the batch
+        step = max(1, (1 << 18) // s.shape[1])  # positives at a time, so that a block stays small
         for start in range(0, len(rows), step):
             r, c = rows[start : start + step], columns[start : start + step]
             gap = s[r] - s[r, c].unsqueeze(1)

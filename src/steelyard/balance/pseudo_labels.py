@@ -65,9 +65,11 @@ class PseudoLabels:
             raise ValueError(
                 f"probabilities has shape {tuple(probabilities.shape)}: give ({len(index)}, {self.n_labels})"
             )
-        rows = self._rows(index)
-        levels = (probabilities.detach().to(torch.float32).clamp(0, 1) * LEVELS).round().to(torch.uint8)
-        self._values[self.epoch % 2][rows] = levels.cpu().numpy()
+        rows, said = self._rows(index), probabilities.detach().to("cpu", torch.float32)
+        bad = ~((said >= 0) & (said <= 1))
+        if bad.any():
+            raise ValueError(f"probabilities has the value {said[bad][0].item():g}: give numbers between 0 and 1")
+        self._values[self.epoch % 2][rows] = (said * LEVELS).round().to(torch.uint8).numpy()
         self._visited[self.epoch % 2][rows] = self.epoch
 
     def flush(self) -> None:

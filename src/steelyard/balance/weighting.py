@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.balance.processes import largest
+from steelyard.balance.processes import largest, summed
 from steelyard.labels.targets import ArrayLike, as_tensor, check_counts
 
 Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
@@ -40,8 +40,9 @@ class Weighting(nn.Module, ABC):
 class InverseFrequency(Weighting):
     """w_c = n_c^(−power) over the largest such among the classes positive in the batch; both signs (RW).
 
-    In a batch without positives the largest over all classes is used. Over several processes the batch is the whole
-    one. The Distribution-Balanced paper's RW has power ½.
+    A class rarer than any that is positive in the batch thus weighs more than 1. In a batch without positives the
+    largest over all classes is used. Over several processes the batch is the whole one. The Distribution-Balanced
+    paper's RW has power ½.
     """
 
     inverse: Tensor
@@ -196,12 +197,15 @@ class ExpectedWeights(nn.Module):
         self.register_buffer("sums", torch.zeros(4, n_labels, dtype=torch.float64))
 
     def observe(self, weights: Tensor, positive: Tensor, negative: Tensor) -> None:
-        """Take in the weights of a batch, with the degree to which each cell is a known positive or negative."""
+        """Take in the weights of a batch, with the degree to which each cell is a known positive or negative.
+
+        In a process group it is the whole batch, so every process must call it.
+        """
         if self.fresh:
             self.sums.zero_()
             self.fresh = False
         w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
-        self.sums += torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)])
+        self.sums += summed(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
 
     def start_epoch(self) -> None:
         """Forget the last epoch's means as soon as the new one gives others."""

@@ -25,6 +25,11 @@ class WeightedLoss(nn.Module):
         self.weighting: Weighting = weighting
         self.eta_range = loss.eta_range
 
+    @property
+    def reduction(self) -> Reduction:
+        """The reduction of the loss."""
+        return self.loss.reduction
+
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
         self.loss.check_logits(logits)

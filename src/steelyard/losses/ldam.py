@@ -63,6 +63,9 @@ class SoftmaxLDAM(Loss):
     def _check_single(self, hit: Tensor, cells: Cells) -> None:
         some = torch.ones_like(hit[:, 0]) if cells.counted is None else cells.counted.any(dim=1)
         bad = some & (hit.sum(dim=1) != 1)
+        soft = (hit & (cells.b > 0)).any(dim=1)
+        if soft.any():
+            raise ValueError(f"targets[{int(soft.nonzero()[0])}] is soft: LDAM(softmax=True) needs labels of 0 or 1")
         if bad.any():
             row = int(bad.nonzero()[0])
             raise ValueError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steelyard.balance.philox import uniform
-from steelyard.balance.processes import n_processes, summed
+from steelyard.balance.processes import summed
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
 from steelyard.losses.bce import BCE
@@ -119,14 +119,19 @@ class Annotation(Resolver):
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link."""
         if self.use_alpha_beta:
-            slots = max(targets.numel() * n_processes(), 1)
-            beta = (summed(targets.to(torch.float64).clamp_min(0).sum()) / slots).clamp_min(self.gamma)
+            positives = targets.to(torch.float64).clamp_min(0).sum()
+            total = summed(torch.stack([positives, torch.full_like(positives, targets.numel())]))
+            beta = (total[0] / total[1].clamp_min(1)).clamp_min(self.gamma)
             alpha = 1 - beta
         else:
             alpha = beta = torch.ones((), dtype=torch.float64, device=targets.device)
         if self.training:
             self.weight_sums += torch.stack([alpha, beta, torch.ones_like(beta)]).to(self.weight_sums.device)
         return alpha, beta
+
+    def needs_link(self) -> bool:
+        """Return whether the store wants the corrected η."""
+        return self.store is not None and self.store.feedback == "link"
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""

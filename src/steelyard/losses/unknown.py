@@ -23,6 +23,9 @@ class Resolver(nn.Module, ABC):
     reduction: str | None = None
     """The reduction this rule needs of its loss; None: any."""
 
+    assumes_negative: bool = False
+    """Whether an unknown label is a negative to this rule, and so to PLM's masks."""
+
     @abstractmethod
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
@@ -41,6 +44,10 @@ class Resolver(nn.Module, ABC):
         """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
         return 1.0, 1.0
 
+    def needs_link(self) -> bool:
+        """Return whether `remember` reads the objective's probability, which not every loss has."""
+        return False
+
 
 class Ignore(Resolver):
     """Unknown labels cost nothing and are not counted."""
@@ -53,6 +60,8 @@ class Ignore(Resolver):
 class Negative(Resolver):
     """Unknown labels are negatives (AN, "assume negative")."""
 
+    assumes_negative = True
+
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
         return _unknown_as_negative(targets, logits)
@@ -60,6 +69,8 @@ class Negative(Resolver):
 
 class WeakNegative(Resolver):
     """Unknown labels are negatives of weight 1/(L−1)."""
+
+    assumes_negative = True
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
@@ -71,19 +82,22 @@ class WeakNegative(Resolver):
 class WeakAssumedNegative(Resolver):
     """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published)."""
 
+    assumes_negative = True
+    weight: Tensor
+
     def __init__(self) -> None:
         super().__init__()
-        self.weight = 1.0
+        self.register_buffer("weight", torch.ones((), dtype=torch.float64))
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
-        self.weight = 1 / _others(logits)
+        self.weight.fill_(1 / _others(logits))
         cells = _unknown_as_negative(targets, logits)
-        return cells._replace(b=cells.b * self.weight)
+        return cells._replace(b=cells.b / _others(logits))
 
     def class_weights(self) -> tuple[float, float]:
         """Return (1, 1/(L−1)); (1, 1) before the first batch."""
-        return 1.0, self.weight
+        return 1.0, float(self.weight)
 
 
 class Pseudo(Resolver):
@@ -110,6 +124,10 @@ class Pseudo(Resolver):
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Read what the epoch before wrote."""
         self.store.start_epoch(epoch)
+
+    def needs_link(self) -> bool:
+        """Return whether the store wants the corrected η."""
+        return self.store.feedback == "link"
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""

@@ -84,6 +84,12 @@ class Objective(nn.Module):
         self.regularizers = nn.ModuleList(regularizers)
         if any(r.link for r in self._regularizers()) and not isinstance(loss, PairLoss):
             raise NoLink(f"{type(loss).__name__} has no log-odds for LabelPair: use LabelPair(link=False)")
+        if self.resolver.needs_link() and not isinstance(loss, PairLoss):
+            raise NoLink(f"{type(loss).__name__} has no probability to feed back: use PseudoLabels(feedback='raw')")
+        sizes = {type(part).__name__: part.n_labels for part in (loss, masking, *weightings) if part is not None}
+        if len(set(sizes.values()) - {None}) > 1:
+            told = ", ".join(f"{name} for {n}" for name, n in sizes.items() if n is not None)
+            raise ValueError(f"the parts were made for different numbers of labels: {told}")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
 
@@ -102,6 +108,8 @@ class Objective(nn.Module):
         elif self.epoch and epoch != self.epoch:
             raise ValueError(f"epoch is {epoch}, but epoch {self.epoch} is under way: they come one after the other")
         self.epoch = epoch
+        if self.masking is not None:
+            self.masking.epoch = epoch
         self.resolver.start_epoch(epoch, n_epochs)
         for weighting in self._weightings():
             weighting.start_epoch(epoch, n_epochs)
@@ -109,21 +117,22 @@ class Objective(nn.Module):
     def forward(self, logits: Tensor, targets: ArrayLike, index: Tensor | None = None) -> Value:
         """Return the value of a batch; `index` (B,) are the items' numbers in the data set.
 
-        In training mode it also takes note of what PLM, pseudo-labels and the class weights need.
+        In training mode labels are masked, and note is taken of what PLM, pseudo-labels and class weights need.
         """
         self.loss.check_logits(logits)
         checked = as_targets(targets, logits, self.loss.validate)
         seen = logits.detach()
         cells = self.resolver(checked, seen, index)
-        if self.masking is not None:
-            cells = cells.times(self.masking.mask(checked.values, index).to(cells.a.dtype))
-            if self.training:
-                self.masking.observe(torch.sigmoid(seen.float()), checked.values)
+        if self.masking is not None and self.training:
+            labels = checked.values.clamp_min(0) if self.resolver.assumes_negative else checked.values
+            cells = cells.times(self.masking.mask(labels, index).to(cells.a.dtype))
+            self.masking.observe(torch.sigmoid(seen.float()), labels)
         for weight in self._weights(checked.values, cells.a.dtype):
             cells = cells.times(weight)
         parts = {"loss": self.loss.evaluate(logits, cells, self._divisor(logits, cells))}
-        parts |= self.resolver.extra(checked, logits, index)
-        parts |= self._penalties(logits, checked.values)
+        means = self.resolver.extra(checked, logits, index) | self._penalties(logits, checked.values)
+        share = self._share(logits) if means else 1.0
+        parts |= {name: part * share for name, part in means.items()}
         if self.training:
             self.resolver.remember(index, seen, self.probability)
         return Value(torch.stack([part.to(parts["loss"].dtype) for part in parts.values()]).sum(), parts)
@@ -137,8 +146,8 @@ class Objective(nn.Module):
             pos, neg = self.expected.class_weights()
             w_pos, w_neg = w_pos * pos, w_neg * neg
         if self.masking is not None:
-            keep_pos, keep_neg = self.masking.keep_probabilities
-            w_pos, w_neg = w_pos * keep_pos.double(), w_neg * keep_neg.double()
+            shift = self.masking.log_odds_shift
+            w_pos, w_neg = w_pos * torch.exp(shift.clamp_max(0)), w_neg * torch.exp((-shift).clamp_max(0))
         return w_pos, w_neg
 
     def log_odds(self, logits: Tensor) -> Tensor:
@@ -181,6 +190,13 @@ class Objective(nn.Module):
             return 1 / processes  # DDP takes the mean of what should be a sum
         amount = torch.as_tensor(self.loss.amount(logits.shape, cells), dtype=torch.float64, device=logits.device)
         return summed(amount).clamp_min(1) / processes
+
+    def _share(self, logits: Tensor) -> Tensor | float:
+        """Return the weight of this process's mean over items in the mean over processes: 1 for equal batches."""
+        if n_processes() == 1:
+            return 1.0
+        n_items = torch.tensor(float(len(logits)), device=logits.device)
+        return n_items * n_processes() / summed(n_items).clamp_min(1)
 
     def _penalties(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the regularisers' values by name; an unknown label's logit is not read."""
