@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
 
 Reduction = Literal["mean", "item", "sum", "none"]
 
@@ -68,7 +68,10 @@ def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
         return Cells(t, 1 - t, None, t if targets.hard else None)
     a = t.clamp_min(0)
     is_known = (t + 1).clamp_max_(1)  # −1 gives 0, all of [0, 1] gives 1
-    counted = is_known.to(torch.int8).view(torch.bool)  # many times faster than a comparison on a CPU
+    if torch.compiler.is_compiling():
+        counted = known(targets.values)
+    else:
+        counted = is_known.to(torch.int8).view(torch.bool)  # many times faster than a comparison on a CPU
     return Cells(a, is_known.sub_(a), counted, a if targets.hard else None)
 
 
