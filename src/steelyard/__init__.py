@@ -4,12 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard import balance, data, labels, losses, metrics, objective
+    from steelyard import balance, data, labels, losses, metrics, objective, report, run
     from steelyard.labels import UNKNOWN, Labels
     from steelyard.objective import Objective
 
 __version__ = "0.1.0"
-__all__ = ["UNKNOWN", "Labels", "Objective", "balance", "data", "labels", "losses", "metrics", "objective"]
+__all__ = [
+    "UNKNOWN",
+    "Labels",
+    "Objective",
+    "balance",
+    "data",
+    "labels",
+    "losses",
+    "metrics",
+    "objective",
+    "report",
+    "run",
+]
 
 _HOMES = {"UNKNOWN": "labels", "Labels": "labels", "Objective": "objective"}
 

@@ -22,6 +22,7 @@ from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_m
 from steelyard.data.npz import npz
 from steelyard.data.nus_wide import nus_wide
 from steelyard.data.open_images import open_images
+from steelyard.data.opening import Opened, open_data
 from steelyard.data.split import stratified_split
 from steelyard.data.table import table
 from steelyard.data.vispr import vispr
@@ -34,6 +35,7 @@ __all__ = [
     "BadImage",
     "DataError",
     "ImageDataset",
+    "Opened",
     "arff",
     "balanced_pairs",
     "cifar10",
@@ -52,6 +54,7 @@ __all__ = [
     "multi_mnist",
     "npz",
     "nus_wide",
+    "open_data",
     "open_images",
     "pareto_counts",
     "pareto_long_tail",

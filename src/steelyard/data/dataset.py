@@ -62,7 +62,7 @@ class ImageDataset(Dataset[Sample]):
 
     Any torch `DataLoader` takes it, with forked and with spawned workers; a whole batch is fetched at a time.
 
-    paths: one image file an item.
+    paths: one image file an item, a sequence or an Arrow array of strings.
     labels: the `Labels`; row i belongs to path i.
     size: the side of a square, or (height, width), to which every image is squeezed, nothing cut off; None keeps each
         image's own size (then batches need a collate function of your own).
@@ -76,7 +76,7 @@ class ImageDataset(Dataset[Sample]):
 
     def __init__(
         self,
-        paths: Sequence[str | os.PathLike[str]],
+        paths: Sequence[str | os.PathLike[str]] | pa.Array | pa.ChunkedArray,
         labels: Labels,
         size: int | tuple[int, int] | None = None,
         on_bad_image: Literal["error", "skip"] = "error",
@@ -94,7 +94,7 @@ class ImageDataset(Dataset[Sample]):
         self.size = None if size is None else _checked_size(size)
         self.boxes = None if boxes is None else _checked_boxes(boxes, len(labels))
         # One Arrow array instead of a million strings: forked workers then share it instead of copying it page by page.
-        self._paths = pa.array([os.fspath(path) for path in paths], pa.large_string())
+        self._paths = _as_texts(paths)
         self._cache = None
         if cache is not None and self.size is not None:
             self._cache = ImageCache(cache, self.paths, self.size, self.boxes)
@@ -182,3 +182,12 @@ def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
         i = int(np.flatnonzero(bad)[0])
         raise ValueError(f"boxes[{i}] is {b[i].tolist()}: give left < right and top < bottom, in pixels")
     return b
+
+
+def _as_texts(paths: Any) -> pa.Array:
+    """Return paths as one Arrow array, without a Python string for each where they are one already."""
+    if isinstance(paths, pa.ChunkedArray):
+        paths = paths.combine_chunks()
+    if isinstance(paths, pa.Array):
+        return paths.cast(pa.large_string())
+    return pa.array([os.fspath(path) for path in paths], pa.large_string())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from steelyard.data.dataset import ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice, first_file, read_lines, require
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.ids import Ids
 
 _VERSIONS = ("", "oidv7-", "oidv6-", "oidv5-")
 _COLUMNS = ("ImageID", "LabelName", "Confidence")
@@ -56,10 +57,8 @@ def open_images(
         kept = np.unique(cells[0])
         ids = ids.take(pa.array(kept))
         cells = np.searchsorted(kept, cells[0]), *cells[1:]
-    table = Labels.from_cells(*cells, (len(ids), len(codes)), UNKNOWN, names, ids)
-    paths = pc.binary_join_element_wise(
-        str(home / split), pc.binary_join_element_wise(ids, "jpg", "."), "/"
-    ).to_pylist()
+    table = Labels.from_cells(*cells, (len(ids), len(codes)), UNKNOWN, names, Ids.distinct(ids))
+    paths = pc.binary_join_element_wise(str(home / split), pc.binary_join_element_wise(ids, "jpg", "."), "/")
     return ImageDataset(paths, table, size, on_bad_image, cache)
 
 

@@ -19,6 +19,7 @@ from steelyard.data.images import EXTENSIONS
 from steelyard.data.manifest import Manifest, encode
 from steelyard.data.words import label_values
 from steelyard.labels import Labels
+from steelyard.labels.ids import Ids
 from steelyard.labels.targets import UNKNOWN
 
 
@@ -167,7 +168,8 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
 
 
 def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
-    items, ids = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
+    items, names = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
+    ids = Ids.distinct(names)
     _check_filled(source, items, "id")
     marks, texts = encode(columns.pop(found.label_columns[0]))
     if found.value is None:

@@ -33,6 +33,11 @@ class Ids(Sequence[str]):
         return cls._of(range(numbers) if isinstance(numbers, int) else numbers, None)
 
     @classmethod
+    def distinct(cls, texts: pa.Array | pa.ChunkedArray) -> Ids:
+        """Return the strings of an Arrow array known to hold none twice, as a dictionary does: that is not checked."""
+        return cls._of(None, _as_arrow(texts, "ids"))
+
+    @classmethod
     def _of(cls, numbers: Index | range | None, texts: Any) -> Ids:
         self = object.__new__(cls)
         self._numbers, self._texts = numbers, texts

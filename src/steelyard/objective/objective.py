@@ -127,8 +127,8 @@ class Objective(nn.Module):
             labels = checked.values.clamp_min(0) if self.resolver.assumes_negative else checked.values
             cells = cells.times(self.masking.mask(labels, index).to(cells.a.dtype))
             self.masking.observe(torch.sigmoid(seen.float()), labels)
-        for weight in self._weights(checked.values, cells.a.dtype):
-            cells = cells.times(weight)
+        if self.expected is not None:
+            cells = cells.times(self._weights(self.expected, checked.values, cells.a.dtype))
         parts = {"loss": self.loss.evaluate(logits, cells, self._divisor(logits, cells))}
         means = self.resolver.extra(checked, logits, index) | self._penalties(logits, checked.values)
         share = self._share(logits) if means else 1.0
@@ -171,15 +171,13 @@ class Objective(nn.Module):
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
 
-    def _weights(self, targets: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    def _weights(self, expected: ExpectedWeights, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the batch's weights, and take note of their class means while training."""
-        if self.expected is None:
-            return []
         weights = torch.stack([weighting(targets, dtype) for weighting in self._weightings()]).prod(dim=0)
         if self.training:
             present = targets.to(weights.dtype).clamp_min(0)
-            self.expected.observe(weights, present, known(targets).to(weights.dtype) - present)
-        return [weights]
+            expected.observe(weights, present, known(targets).to(weights.dtype) - present)
+        return weights
 
     def _divisor(self, logits: Tensor, cells: Cells) -> Tensor | float:
         """Return what the sum over cells is divided by, over the whole batch of all processes."""

@@ -1,0 +1,265 @@
+"""One door to all data: from a path to the reader that fits it."""
+
+from __future__ import annotations
+
+import dataclasses
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from steelyard.data.arff import arff
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.files import DataError, PathLike, check_choice
+from steelyard.data.guess import Form, Guess, guess
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.layouts import LAYOUTS, Data, Decoding, Spot, spots
+from steelyard.data.manifest import Manifest
+from steelyard.data.npz import npz, read_arrays, to_labels
+from steelyard.data.table import table
+from steelyard.data.vqa import Questions
+from steelyard.labels import Labels
+
+_ENDINGS = {
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".parquet", ".pq"), "table"),
+    ".arff": "arff",
+    ".npz": "npz",
+}
+_FILE_FORMATS = ("table", "arff", "npz", "labels")
+
+FORMATS = (*_FILE_FORMATS, *LAYOUTS)
+"""What `format` may be."""
+
+
+class Opened(NamedTuple):
+    """Data that was opened, and how."""
+
+    data: Data
+    format: str
+    """The name of its format, as `open_data` takes it."""
+    split: str | None
+    """The part that was read, None where the data has no parts."""
+    note: str
+    """What was guessed and how to set it, for people to read."""
+
+
+def open_data(
+    path: PathLike,
+    images: PathLike | None = None,
+    format: str | None = None,
+    split: str | None = None,
+    *,
+    year: int | None = None,
+    form: Form | None = None,
+    id: str | None = None,
+    path_column: str | None = None,
+    labels: str | Sequence[str] | None = None,
+    value: str | None = None,
+    features: Sequence[str] | None = None,
+    separator: str | None = None,
+    absent: Literal["negative", "unknown"] | None = None,
+    minus_one: Literal["unknown", "negative"] | None = None,
+    names: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    size: int | tuple[int, int] | None = None,
+    on_bad_image: Literal["error", "skip"] = "error",
+    cache: PathLike | None = None,
+) -> Opened:
+    """Open the data at `path`, whatever it is; what is not said is guessed, and `.note` says what was guessed.
+
+    A file: a manifest of one's own (CSV, TSV, Parquet; see `table`), `.arff`, `.npz` (features and labels, labels
+    alone, or a table that `Labels.save` wrote). A folder: the layout of a published data set, or one such file, with
+    the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`, will do.
+
+    Arguments: `path`; `images`, the folder of a manifest's images; `format`, one of `FORMATS`; `split`, the part to
+    read, by default the training part where there is one (in a folder of one's own, the file of that name: `train.csv`,
+    `mine-train.arff`); `year`, of VOC and COCO, by default the last one there; `minus_one`, what −1 stands for in a
+    manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then unknown); `path_column`,
+    `table`'s `path`, and `form` … `encoding`: of a manifest, see `table`. `size`, `on_bad_image`, `cache`: see
+    `ImageDataset`.
+    """
+    if format is not None:
+        check_choice(format, FORMATS, "format")
+    place = Path(path)
+    if not place.exists():
+        raise DataError(f"{path} does not exist: give a file or a folder")
+    how: Decoding = {"size": size, "on_bad_image": on_bad_image, "cache": cache}
+    settings = {
+        "images": images,
+        "form": form,
+        "id": id,
+        "path": path_column,
+        "labels": labels,
+        "value": value,
+        "features": features,
+        "separator": separator,
+        "absent": absent,
+        "minus_one": minus_one,
+        "names": names,
+        "delimiter": delimiter,
+        "encoding": encoding,
+    }
+    said: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not None}
+    if place.is_dir() and format not in _FILE_FORMATS and (layout := _layout(place, format)):
+        _check_fits(said, (), path, layout)
+        return _open_layout(place, layout, split, year, how)
+    _check_fits({"year": year}, (), path, "one file")
+    if format in LAYOUTS:
+        raise DataError(f"{path} is a file, but format {format!r} is a folder: give the folder, or another format")
+    file = _file_in(place, format, split) if place.is_dir() else place
+    kind = format or _format_of(file)
+    if kind == "npz" and {"starts", "columns", "fill"} <= _arrays_in(file):
+        kind = "labels"
+    by_name = place.is_dir() and split is not None and _is_split(file.stem, split)
+    if kind != "npz" and not by_name:
+        _check_fits({"split": split}, (), file, kind)
+    _check_fits(said, {"table": tuple(settings), "npz": ("minus_one",)}.get(kind, ()), path, kind)
+    if kind == "table":
+        said.setdefault("images", _images_near(file, said))
+        data = table(file, **said, **how)
+        return Opened(data, kind, split, data.note)
+    if kind == "npz":
+        return _open_npz(file, None if by_name else split, minus_one or "unknown")
+    if kind == "arff":
+        return Opened(arff(file), kind, split, f"{file} is read as ARFF.")
+    return Opened(_without_inputs(Labels.load(file)), kind, split, f"{file} is read as a table of labels, no inputs.")
+
+
+def _check_fits(given: Mapping[str, object], fits: Sequence[str], path: PathLike, kind: str) -> None:
+    """Refuse settings that this kind of data has no use for."""
+    for name, value in given.items():
+        if value is not None and name not in fits:
+            raise ValueError(f"{name} is {value!r}, but {path} is read as {kind}, which has none: leave it out")
+
+
+# ---- folders as their owners publish them
+
+
+def _layout(place: Path, format: str | None) -> str | None:
+    """The name of the layout at `place`: what is said, or the only one that is found."""
+    if format is not None:
+        return format
+    names = [name for name in LAYOUTS if name != "multi_mnist" and next(spots(place, LAYOUTS[name]), None)]
+    if len(names) > 1:
+        raise DataError(f"{place} holds several data sets ({', '.join(names)}): choose one by format")
+    return names[0] if names else None
+
+
+def _open_layout(place: Path, format: str, split: str | None, year: int | None, how: Decoding) -> Opened:
+    layout = LAYOUTS[format]
+    if layout.years == (0,):
+        _check_fits({"year": year}, (), place, format)
+    found = list(spots(place, layout))
+    fit = [spot for spot in found if split in (None, spot.split) and year in (None, spot.year)]
+    # Without a fit the reader itself says what is missing and where it looked.
+    usual = Spot(found[0].root if found else place, year or layout.years[0], split or layout.splits[0])
+    chosen = fit[0] if fit else usual
+    data = layout.read(chosen.root, chosen.split, chosen.year, how)
+    name = f"{format} {chosen.year}" if chosen.year else format
+    note = f"{place} is read as {name}, split {chosen.split!r}"
+    if others := [_spot_name(spot, chosen) for spot in found if spot != chosen]:
+        note += f"; also there: {', '.join(others)}"
+    if not isinstance(data, Questions) and data.note:
+        note += f"; {data.note}"
+    return Opened(data, format, chosen.split, note + ".")
+
+
+def _spot_name(spot: Spot, chosen: Spot) -> str:
+    return spot.split if spot.year == chosen.year else f"{spot.year} {spot.split}"
+
+
+# ---- files of one's own
+
+
+def _file_in(folder: Path, format: str | None, split: str | None) -> Path:
+    """The only data file of a folder, or the only one of the split."""
+    kind = "npz" if format == "labels" else format
+    endings = [ending for ending, name in _ENDINGS.items() if kind in (None, name)]
+    entries = sorted(folder.iterdir())
+    if not entries:
+        raise DataError(f"{folder} is an empty folder: give a data file, or the folder of a data set")
+    files = [entry for entry in entries if entry.suffix.lower() in endings and entry.is_file()]
+    if split is not None:
+        holds_splits = [file for file in files if file.suffix.lower() == ".npz"]
+        files = [file for file in files if _is_split(file.stem, split)] or holds_splits
+    what = f"data file{'' if split is None else f' of the split {split!r}'} ({', '.join(endings)})"
+    if not files:
+        known = "" if format else f", and it is none of the layouts {', '.join(LAYOUTS)}"
+        raise DataError(f"{folder} holds no {what}{known}: give the file itself, or say what it is by format")
+    if len(files) > 1:
+        shown = ", ".join(file.name for file in files[:4]) + (", …" if len(files) > 4 else "")
+        raise DataError(f"{folder} holds {len(files)} data files ({shown}): give one of them, or a split")
+    return files[0]
+
+
+def _is_split(stem: str, split: str) -> bool:
+    return stem == split or any(stem.endswith(f"{mark}{split}") for mark in "-_.")
+
+
+def _format_of(file: Path) -> str:
+    kind = _ENDINGS.get(file.suffix.lower())
+    if kind is None:
+        known = ", ".join(_ENDINGS)
+        raise DataError(f"{file} does not end as a data file does ({known}): rename it, or say what it is by format")
+    return kind
+
+
+def _arrays_in(file: Path) -> set[str]:
+    """The names of the arrays in an `.npz` file; none where it is damaged, which its reader says better."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError):
+        return set()
+
+
+def _open_npz(file: Path, split: str | None, minus_one: str) -> Opened:
+    arrays = _arrays_in(file)
+    splits = sorted((name[2:] for name in arrays if name.startswith("Y_")), key=lambda name: (name != "train", name))
+    part = split if split is not None or "Y" in arrays or not splits else splits[0]
+    ending = "" if part is None else f"_{part}"
+    absent: Literal[0, -1] = -1 if minus_one == "negative" else 0
+    if f"Y{ending}" in arrays and f"X{ending}" not in arrays:
+        content, what = read_arrays(file), f"labels Y{ending}, no inputs"
+        names, ids = (
+            [str(text) for text in content[key]] if key in content else None for key in ("classes", f"ids{ending}")
+        )
+        data = _without_inputs(to_labels(content[f"Y{ending}"], absent, names, ids, f"{file}: Y{ending}"))
+    else:
+        data, what = npz(file, part, absent), f"features X{ending} and labels Y{ending}"
+    note = f"{file} is read as {what}"
+    if others := [name for name in splits if name != part]:
+        note += f"; also there: split {', '.join(others)}"
+    positives, known = int(data.labels.counts.sum()), int(data.labels.n_known.sum())
+    if absent == 0 and data.labels.unknown_rate > 0 and known - positives < positives:
+        note += ". -1 is taken as unknown, and few cells say absent: if -1 means absent, give minus_one 'negative'"
+    return Opened(data, "npz", part, note + ".")
+
+
+def _without_inputs(labels: Labels) -> ArrayDataset:
+    return ArrayDataset(np.zeros((len(labels), 0), np.float32), labels)
+
+
+def _images_near(file: Path, said: Mapping[str, Any]) -> Path | None:
+    """The folder beside a manifest in which its first image lies; None where `table` finds it, or there is none."""
+    parts = ("form", "id", "path", "labels", "value", "features", "separator", "names")
+    told: dict[str, Any] = {name: said[name] for name in parts if name in said}
+    for name, part in told.items():
+        told[name] = part if isinstance(part, str) else tuple(part)
+    given = Guess(**told)
+    try:
+        source = Manifest(file, **{name: said[name] for name in ("delimiter", "encoding") if name in said})
+        found = guess(source, given)
+        if found.images is not None or found.features:
+            return None
+        for folder in sorted(entry for entry in source.path.parent.iterdir() if entry.is_dir()):
+            named = guess(source, dataclasses.replace(given, images=folder)).path
+            first = str(source.sample()[named or ""][0]).strip()
+            if "\0" not in first and any((folder / f"{first}{ending}").is_file() for ending in ("", *EXTENSIONS)):
+                return folder
+    except ValueError:
+        pass  # `table` gives the reason, once it knows all that was said
+    return None

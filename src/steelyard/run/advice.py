@@ -1,0 +1,147 @@
+"""Which recipe for which data: a table of conditions, the first row that holds is taken."""
+
+from __future__ import annotations
+
+import operator
+from typing import Literal, NamedTuple
+
+from steelyard.labels import Labels
+
+TAIL = 20
+"""A label with fewer positives is of the tail."""
+
+
+class Evidence(NamedTuple):
+    """The numbers that the choice rests on."""
+
+    positives: int
+    """Known labels that are present."""
+    unknown: float
+    """The share of all cells that is unknown."""
+    positive_among_known: float
+    """The share of known cells that is present."""
+    imbalance: float
+    """ρ, the most over the fewest positives among labels that have one."""
+    tail: float
+    """The share of labels, among those that have a positive, with fewer than 20."""
+
+    @classmethod
+    def of(cls, labels: Labels) -> Evidence:
+        """Return the evidence of a table of labels."""
+        positives, known = int(labels.counts.sum()), int(labels.n_known.sum())
+        seen = labels.counts[labels.counts > 0]
+        return cls(
+            positives,
+            labels.unknown_rate,
+            positives / known if known else float("nan"),
+            labels.imbalance,
+            float((seen < TAIL).mean()) if len(seen) else float("nan"),
+        )
+
+
+class Condition(NamedTuple):
+    """A comparison of one number of the evidence."""
+
+    field: str
+    compare: Literal["=", "<", ">", "≥"]
+    value: float
+
+    def holds(self, evidence: Evidence) -> bool:
+        """Whether it is so; with NaN it is not."""
+        compare = {"=": operator.eq, "<": operator.lt, ">": operator.gt, "≥": operator.ge}[self.compare]
+        return bool(compare(getattr(evidence, self.field), self.value))
+
+
+class Rule(NamedTuple):
+    """A recipe, the conditions that must all hold, and why; `why` may show numbers of the evidence."""
+
+    recipe: str | None
+    conditions: tuple[Condition, ...]
+    why: str
+
+
+class Recipe(NamedTuple):
+    """What a recipe is, and the objective it trains, in Python."""
+
+    what: str
+    code: str
+
+
+class Advice(NamedTuple):
+    """The recommended recipe, None where nothing can be learned, why, and what else may be wanted."""
+
+    recipe: str | None
+    why: str
+    otherwise: tuple[tuple[str, str], ...]
+    """(recipe, when it is the better one)."""
+
+
+RECIPES = {
+    "bce": Recipe("binary cross-entropy over the known labels", "sy.Objective(sy.losses.BCE())"),
+    "plm": Recipe(
+        "cross-entropy with partial label masking",
+        "sy.Objective(sy.losses.BCE(), masking=sy.balance.PartialLabelMasking(labels.counts, labels.n_known))",
+    ),
+    "db": Recipe(
+        "distribution-balanced focal loss",
+        "sy.Objective(sy.losses.DistributionBalanced(labels.counts, labels.n_known, gamma=2., floor=1))",
+    ),
+    "spa-lpr": Recipe(
+        "strictly proper asymmetric loss with label-pair regularisation",
+        "sy.Objective(sy.losses.SPA(), regularizers=[sy.balance.LabelPair(.1)])",
+    ),
+    "pal": Recipe(
+        "partially annotated labels: known labels, and pseudo-labels for some of the unknown ones",
+        'store = sy.balance.PseudoLabels("pseudo-labels", labels.n_items, labels.n_labels, feedback="link")\n'
+        'sy.Objective(sy.losses.BCE(reduction="item"), unknown=sy.losses.Annotation(store))',
+    ),
+    "asl": Recipe("asymmetric loss", "sy.Objective(sy.losses.Asymmetric())"),
+}
+"""The recipes by name; "auto" is the one that `advise` chooses."""
+
+RULES = (
+    Rule(None, (Condition("positives", "=", 0),), "no label is present anywhere: there is nothing to learn"),
+    Rule(
+        "pal",
+        (Condition("unknown", ">", 0), Condition("positive_among_known", "≥", 0.5)),
+        "{positive_among_known:.0%} of the known labels are positives: a loss over known labels alone would expect as "
+        "many everywhere, so unknown labels must take part, as pseudo-labels",
+    ),
+    Rule(
+        "pal",
+        (Condition("unknown", "≥", 0.7),),
+        "{unknown:.0%} of the labels are unknown: pseudo-labels let the unknown ones take part, never as negatives",
+    ),
+    Rule(
+        "db",
+        (Condition("imbalance", "≥", 20), Condition("tail", "≥", 0.2)),
+        "ρ is {imbalance:,.4g} and {tail:.0%} of the labels have fewer than 20 positives: re-balanced weights and "
+        "negative tolerance keep such rare labels from being drowned by their negatives",
+    ),
+    Rule(
+        "plm",
+        (Condition("imbalance", "≥", 20),),
+        "ρ is {imbalance:,.4g}: masking some labels of over-full classes evens out positives and negatives class by "
+        "class, and is undone exactly when probabilities are read",
+    ),
+    Rule(
+        "asl",
+        (Condition("positive_among_known", "<", 0.04),),
+        "only {positive_among_known:.1%} of the known labels are positives: easy negatives would dominate, and the "
+        "asymmetric loss turns them down",
+    ),
+    Rule("bce", (), "ρ is {imbalance:,.4g} and {unknown:.1%} of the labels are unknown: nothing calls for more"),
+)
+"""The first rule whose conditions all hold is the advice; the last one always holds."""
+
+OTHERWISE = (
+    ("spa-lpr", "if you will search by probabilities, or set thresholds or costs by them"),
+    ("bce", "as the baseline that every other recipe has to beat"),
+)
+
+
+def advise(evidence: Evidence) -> Advice:
+    """Return the recipe of the first rule that holds."""
+    rule = next(rule for rule in RULES if all(condition.holds(evidence) for condition in rule.conditions))
+    otherwise = tuple(row for row in OTHERWISE if rule.recipe not in (None, row[0]))
+    return Advice(rule.recipe, rule.why.format(**evidence._asdict()).replace("%", " %"), otherwise)

@@ -1,0 +1,176 @@
+"""What is in a data set: the facts that `steelyard inspect` shows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.opening import Opened
+from steelyard.labels import UNKNOWN, Labels
+from steelyard.run.advice import Advice, Evidence, advise
+from steelyard.run.duplicates import Duplicates, find_duplicates
+from steelyard.run.pairs import Pairs, find_pairs
+
+COUNTING = (
+    "An unknown label is never counted as absent: positives and negatives are known labels (positive: value at least "
+    "0.5), rates are shares of known labels, and unknown labels are counted only where it says so."
+)
+"""What every number rests on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """The facts about a data set; unknown labels are in no count whose name does not say so."""
+
+    format: str
+    split: str | None
+    note: str
+    labels: Labels
+    n_soft: int
+    """Known cells with a value between 0 and 1; those of at least .5 are positives."""
+    positives_per_item: NDArray[np.int64]
+    """[k] is the number of items with k positives, unknown labels not counted."""
+    n_without_known: int
+    """Items of which no label is known."""
+    resampled_prior: NDArray[np.float64]
+    """The prior of each label after class-aware sampling."""
+    duplicates: Duplicates | None
+    pairs: Pairs
+    advice: Advice
+
+    @property
+    def n_positive(self) -> int:
+        """Known cells that are present."""
+        return int(self.labels.counts.sum())
+
+    @property
+    def n_negative(self) -> int:
+        """Known cells that are absent."""
+        return int(self.labels.n_known.sum()) - self.n_positive
+
+    @property
+    def n_unknown(self) -> int:
+        """Unknown cells."""
+        return self.labels.n_items * self.labels.n_labels - int(self.labels.n_known.sum())
+
+    @property
+    def n_without_positive(self) -> int:
+        """Items without a known positive; those without a known label are among them."""
+        return int(self.positives_per_item[0])
+
+    @property
+    def never_known(self) -> NDArray[np.int64]:
+        """Labels that are unknown for every item."""
+        return np.flatnonzero(self.labels.n_known == 0)
+
+    @property
+    def never_positive(self) -> NDArray[np.int64]:
+        """Labels that are known for some item, and absent from all of these."""
+        return np.flatnonzero((self.labels.n_known > 0) & (self.labels.counts == 0))
+
+    @property
+    def always_positive(self) -> NDArray[np.int64]:
+        """Labels that are present wherever they are known."""
+        return np.flatnonzero((self.labels.n_known > 0) & (self.labels.counts == self.labels.n_known))
+
+    def quantile(self, q: float) -> int:
+        """Return the smallest k such that a share of at least `q` of the items has at most k positives."""
+        below = np.cumsum(self.positives_per_item)
+        return int(np.searchsorted(below, q * below[-1]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all facts as plain values, for JSON: what is undefined is None."""
+        table, names = self.labels, self.labels.names
+        group_of = {int(c): group for group, members in table.groups().items() for c in members}
+        numbers = zip(table.counts, table.n_known, table.prior, self.resampled_prior, strict=True)
+        return {
+            "counting": COUNTING,
+            "data": {"format": self.format, "split": self.split, "note": self.note},
+            "n_items": table.n_items,
+            "n_labels": table.n_labels,
+            "cells": {
+                "all_including_unknown": table.n_items * table.n_labels,
+                "positive": self.n_positive,
+                "negative": self.n_negative,
+                "unknown": self.n_unknown,
+                "soft_among_known": self.n_soft,
+                "unknown_rate": _number(table.unknown_rate),
+            },
+            "imbalance": _number(table.imbalance),
+            "groups": {group: [names[c] for c in members] for group, members in table.groups().items()},
+            "positives_per_item": {
+                "mean": _number(self.n_positive / max(1, table.n_items)),
+                "median": self.quantile(0.5),
+                "most": len(self.positives_per_item) - 1,
+                "items_by_number_of_positives": self.positives_per_item.tolist(),
+            },
+            "items_without_positive": self.n_without_positive,
+            "items_without_known_label": self.n_without_known,
+            "labels_never_known": [names[c] for c in self.never_known],
+            "labels_never_positive": [names[c] for c in self.never_positive],
+            "labels_always_positive_where_known": [names[c] for c in self.always_positive],
+            "duplicates": None if self.duplicates is None else self.duplicates._asdict(),
+            "near_identical_labels": [pair._asdict() | {"identical": pair.identical} for pair in self.pairs.twins],
+            "co_occurrences": [pair._asdict() for pair in self.pairs.together],
+            "n_labels_compared_in_pairs": len(self.pairs.order),
+            "labels": [
+                {
+                    "name": names[c],
+                    "group": group_of[c],
+                    "positives": int(n),
+                    "known": int(k),
+                    "unknown": table.n_items - int(k),
+                    "prior_among_known": _number(prior),
+                    "prior_after_class_aware_sampling": _number(resampled),
+                }
+                for c, (n, k, prior, resampled) in enumerate(numbers)
+            ],
+            "advice": {
+                "recipe": self.advice.recipe,
+                "why": self.advice.why,
+                "otherwise": [{"recipe": recipe, "when": when} for recipe, when in self.advice.otherwise],
+            },
+        }
+
+
+def inspect(opened: Opened, deep: bool = False) -> Inspection:
+    """Return the facts about data that `open_data` opened; with `deep`, image files are compared by their content."""
+    labels = opened.data.labels
+    return Inspection(
+        format=opened.format,
+        split=opened.split,
+        note=opened.note,
+        labels=labels,
+        n_soft=_count_soft(labels),
+        positives_per_item=np.bincount(_per_item(labels.positives()[0], len(labels)), minlength=1),
+        n_without_known=_count_without_known(labels),
+        resampled_prior=labels.resampled_prior(),
+        duplicates=find_duplicates(opened.data, deep),
+        pairs=find_pairs(labels),
+        advice=advise(Evidence.of(labels)),
+    )
+
+
+def _per_item(items: NDArray[Any], n_items: int) -> NDArray[np.int64]:
+    """How often each item is in `items`, which is sorted."""
+    return np.diff(np.searchsorted(items, np.arange(n_items + 1, dtype=items.dtype)))
+
+
+def _count_without_known(labels: Labels) -> int:
+    items, _, values = labels.cells()
+    if labels.fill == UNKNOWN:
+        return int(np.count_nonzero(_per_item(items, len(labels)) == 0))
+    return int(np.count_nonzero(_per_item(items[values == UNKNOWN], len(labels)) == labels.n_labels))
+
+
+def _count_soft(labels: Labels) -> int:
+    values = labels.cells()[2]
+    return 0 if values.dtype == np.int8 else int(np.count_nonzero((values > 0) & (values < 1)))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

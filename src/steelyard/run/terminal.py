@@ -1,0 +1,228 @@
+"""The facts about a data set in a terminal, from 80 columns on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from steelyard.labels import Labels
+from steelyard.run.advice import RECIPES
+from steelyard.run.inspection import Inspection
+
+_BAR = 22
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def show(found: Inspection, console: Console) -> None:
+    """Print the facts, the labels that stand out, and the advice."""
+    print_ = console.print
+    print_(Text(plain(found.note)), style="dim")
+    print_(_fact_table(found))
+    print_(Text("\nPositives per item (unknown labels not counted)", "bold"))
+    print_(_per_item(found))
+    print_(Text("\nLabels by frequency", "bold"))
+    print_(_frequencies(found))
+    if found.pairs.together:
+        print_(Text("\nLabels that come together", "bold"))
+        print_(_together(found))
+    print_()
+    _print_advice(found, console)
+
+
+def plain(text: str) -> str:
+    """Return a text without characters that would steer the terminal."""
+    return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def facts(found: Inspection) -> list[tuple[str, str, bool]]:
+    """Return the facts as (name, text, whether it deserves a look)."""
+    labels = found.labels
+    soft = f" ({found.n_soft:,} of the known are soft)" if found.n_soft else ""
+    cells = (
+        f"{labels.n_items * labels.n_labels:,} = {found.n_positive:,} positive + {found.n_negative:,} negative + "
+        f"{found.n_unknown:,} unknown ({percent(labels.unknown_rate)}){soft}"
+    )
+    rows = [
+        ("items", f"{labels.n_items:,}", False),
+        ("labels", f"{labels.n_labels:,}", False),
+        ("cells", cells, False),
+        ("imbalance ρ", _imbalance(labels), False),
+        ("groups", _groups(labels), False),
+        ("never positive", *_named(labels, found.never_positive, "though known")),
+        ("never known", *_named(labels, found.never_known, "unknown for every item")),
+        ("always positive", *_named(labels, found.always_positive, "wherever known")),
+        ("no positive", *_items(found.n_without_positive, labels, "without a known positive")),
+        ("no known label", *_items(found.n_without_known, labels, "all of whose labels are unknown")),
+        ("duplicates", *_duplicates(found)),
+        ("identical labels", *_twins(found)),
+    ]
+    return [row for row in rows if row[0] != "never known" or row[2]]
+
+
+def _fact_table(found: Inspection) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text, odd in facts(found):
+        table.add_row(name, Text(text, "yellow" if odd else ""))
+    return table
+
+
+def _imbalance(labels: Labels) -> str:
+    seen = np.flatnonzero(labels.counts)
+    if not len(seen):
+        return "not defined: no label is positive anywhere"
+    most, least = seen[np.argmax(labels.counts[seen])], seen[np.argmin(labels.counts[seen])]
+    first, last = (f"{plain(labels.names[c])} ({labels.counts[c]:,})" for c in (most, least))
+    return f"{labels.imbalance:,.4g}, positives from {first} to {last}"
+
+
+def _groups(labels: Labels) -> str:
+    sizes = {group: len(members) for group, members in labels.groups().items()}
+    return (
+        f"{sizes['head']:,} head (≥ 100 positives), {sizes['medium']:,} medium (20–99), {sizes['tail']:,} tail (< 20)"
+    )
+
+
+def _named(labels: Labels, which: NDArray[np.int64], what: str) -> tuple[str, bool]:
+    if not len(which):
+        return "none", False
+    shown = ", ".join(plain(labels.names[c]) for c in which[:5]) + (", …" if len(which) > 5 else "")
+    return f"{len(which):,} label{_s(len(which))} {what}: {shown}", True
+
+
+def _items(n: int, labels: Labels, what: str) -> tuple[str, bool]:
+    if not n:
+        return "none", False
+    return f"{n:,} item{_s(n)} ({percent(n / labels.n_items)}) {what}", True
+
+
+def _duplicates(found: Inspection) -> tuple[str, bool]:
+    twice = found.duplicates
+    if twice is None:
+        return "not looked for: items have no inputs", False
+    lost = f"; {len(twice.unreadable):,} files cannot be read" if twice.unreadable else ""
+    if not twice.n_groups:
+        return f"none by {twice.looked_at}{lost}", bool(lost)
+    first = " = ".join(plain(name) for name in twice.examples[0])
+    return (
+        f"{twice.n_items:,} items in {twice.n_groups:,} group{_s(twice.n_groups)} by {twice.looked_at}, "
+        f"{twice.n_conflicting:,} with contradicting labels, such as {first}{lost}"
+    ), True
+
+
+def _twins(found: Inspection) -> tuple[str, bool]:
+    twins = found.pairs.twins
+    among = f" among the {len(found.pairs.order):,} most frequent" * (len(found.pairs.order) < found.labels.n_labels)
+    if not twins:
+        return f"none, nor nearly{among}", False
+    exact = sum(pair.identical for pair in twins)
+    shown = "; ".join(
+        f"{plain(t.first)} ~ {plain(t.second)} (equal in {percent(t.agreement)} of the {t.known:,} with both known)"
+        for t in twins[:2]
+    )
+    return (
+        f"{exact} identical pair{_s(exact)}, {len(twins) - exact} nearly{among}: {shown}{'; …' * (len(twins) > 2)}",
+        True,
+    )
+
+
+def _per_item(found: Inspection) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="cyan", min_width=6)
+    table.add_column(justify="right")
+    table.add_column()
+    counts = found.positives_per_item
+    edges = _edges(len(counts))
+    sums = [int(counts[a:b].sum()) for a, b in pairwise(edges)]
+    for (a, b), n in zip(pairwise(edges), sums, strict=True):
+        table.add_row(str(a) if b == a + 1 else f"{a}–{b - 1}", f"{n:,}", bar(n / max(1, *sums)))
+    mean = found.n_positive / max(1, found.labels.n_items)
+    table.add_row("", "", Text(f"mean {mean:.3g}, median {found.quantile(0.5)}, most {len(counts) - 1}", "dim"))
+    return table
+
+
+def _edges(n: int) -> list[int]:
+    """0, 1, 2, … while there are few numbers, else ranges that double."""
+    if n <= 9:
+        return list(range(n + 1))
+    edges = [0, 1, 2]
+    while edges[-1] < n:
+        edges.append(2 * edges[-1] - 1 if edges[-1] > 2 else 3)
+    return [*edges[:-1], n]
+
+
+def _frequencies(found: Inspection, n_ends: int = 6) -> Table:
+    labels = found.labels
+    order = np.argsort(-labels.counts, kind="stable")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    table.add_column("label", max_width=24, no_wrap=True, overflow="ellipsis", style="cyan")
+    table.add_column("positives", justify="right")
+    table.add_column("of known", justify="right")
+    table.add_column("unknown", justify="right")
+    table.add_column("")
+    ends = [order] if len(order) <= 2 * n_ends + 2 else [order[:n_ends], order[-n_ends:]]
+    for part, members in enumerate(ends):
+        if part:
+            table.add_row(Text(f"… {len(order) - 2 * n_ends:,} more", "dim"))
+        for c in members:
+            table.add_row(
+                Text(plain(labels.names[c])),
+                f"{labels.counts[c]:,}",
+                percent(labels.prior[c]),
+                percent(labels.unknown_rate_by_label[c]),
+                bar(labels.counts[c] / max(1, labels.counts.max())),
+            )
+    return table
+
+
+def _together(found: Inspection, most: int = 6) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    for title in ("a", "b"):
+        table.add_column(title, max_width=20, no_wrap=True, overflow="ellipsis", style="cyan")
+    for title in ("items with both", "p(a|b)", "p(b|a)", "lift"):
+        table.add_column(title, justify="right")
+    for pair in found.pairs.together[:most]:
+        given = percent(pair.first_given_second), percent(pair.second_given_first)
+        names = Text(plain(pair.first)), Text(plain(pair.second))
+        table.add_row(*names, f"{pair.both:,}", *given, f"{pair.lift:.3g}")
+    return table
+
+
+def _print_advice(found: Inspection, console: Console) -> None:
+    advice = found.advice
+    if advice.recipe is None:
+        console.print(Text(f"No recipe: {advice.why}.", "bold yellow"))
+        return
+    recipe = RECIPES[advice.recipe]
+    console.print(Text.assemble(("Recommended recipe: ", "bold"), (advice.recipe, "bold green"), f", {recipe.what}"))
+    console.print(Text(f"because {advice.why}."))
+    for name, when in advice.otherwise:
+        console.print(Text.assemble((name, "green"), f" {when}."))
+    console.print(Text("\nIn Python, with labels = steelyard.data.open_data(…).data.labels:", "dim"))
+    console.print(Padding(Text(recipe.code), (0, 0, 0, 2)))
+    console.print(Text("steelyard train, a later command, will take this name; auto will choose as above.", "dim"))
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent, with enough digits to tell it from 0 and 100; – where it is not defined."""
+    if not np.isfinite(share):
+        return "–"
+    digits = 3 if share < 0.1 else 4 if 0.999 < share < 1 else None
+    return f"{100 * share:.{digits}g} %" if digits else f"{100 * share:.1f} %".replace("100.0", "100")
+
+
+def bar(share: float, width: int = _BAR) -> str:
+    """Return a bar of eighths of characters; what is not 0 is seen."""
+    eighths = max(round(8 * width * share), 1 if share > 0 else 0)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip()
+
+
+def _s(n: int) -> str:
+    return "" if n == 1 else "s"

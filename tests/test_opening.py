@@ -1,0 +1,221 @@
+"""`open_data`: whatever is at a path goes to the right reader, or one line says why not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layouts
+from steelyard.data import ArrayDataset, ImageDataset
+from steelyard.data.layouts import LAYOUTS
+from steelyard.data.opening import FORMATS, open_data
+from steelyard.labels import UNKNOWN, Labels
+
+FOLDERS: dict[str, tuple[Callable[[Path], object], str, int]] = {
+    "voc": (lambda root: layouts.write_voc(root, {"train": 6, "val": 4})["train"].values, "train", 2012),
+    "coco": (lambda root: layouts.write_coco(root).values, "train", 2014),
+    "mnist": (lambda root: layouts.write_mnist(root)[True].values, "train", 0),
+    "cifar10": (lambda root: layouts.write_cifar10(root)[True].values, "train", 0),
+    "cifar100": (lambda root: layouts.write_cifar100(root)[True, "fine"].values, "train", 0),
+    "nus_wide": (lambda root: layouts.write_nus_wide(root)["train"].values, "train", 0),
+    "cub": (lambda root: (birds := layouts.write_cub(root)).present[birds.train], "train", 0),
+    "open_images": (lambda root: layouts.write_open_images(root, version="oidv6-")["boxable"].values, "train", 0),
+    "wider_attribute": (lambda root: layouts.write_wider_attribute(root)["train"].truth.values, "train", 0),
+    "vispr": (lambda root: layouts.write_vispr(root).values, "train", 0),
+}
+
+
+@pytest.mark.parametrize("format", FOLDERS)
+def test_a_published_folder_is_recognised(format: str, tmp_path: Path):
+    write, split, year = FOLDERS[format]
+    values = write(tmp_path)
+    opened = open_data(tmp_path)
+    assert (opened.format, opened.split) == (format, split)
+    assert f"read as {format}{f' {year}' if year else ''}, split {split!r}" in opened.note
+    np.testing.assert_array_equal(opened.data.labels.values, values)
+
+
+def test_vqa_is_recognised(tmp_path: Path):
+    asked = layouts.write_vqa(tmp_path)
+    opened = open_data(tmp_path)
+    assert opened.format == "vqa"
+    assert len(opened.data) == len(asked.questions)
+
+
+def test_every_format_has_a_test():
+    assert {*FOLDERS, "vqa", "multi_mnist"} == set(LAYOUTS)
+    assert set(FORMATS) == {*LAYOUTS, "table", "arff", "npz", "labels"}
+
+
+def test_split_year_and_a_folder_inside_the_layout(tmp_path: Path):
+    truth = layouts.write_voc(tmp_path, {"train": 6, "val": 4})
+    older = layouts.write_voc(tmp_path, {"trainval": 5, "test": 3}, year=2007, seed=1)
+    val = open_data(tmp_path, split="val")
+    np.testing.assert_array_equal(val.data.labels.values, truth["val"].values)
+    assert "also there: train, 2007 trainval, 2007 test" in val.note
+    for opened in (open_data(tmp_path, year=2007), open_data(tmp_path / "VOCdevkit" / "VOC2007")):
+        assert opened.split == "trainval"
+        np.testing.assert_array_equal(opened.data.labels.values, older["trainval"].values)
+    assert open_data(tmp_path / "VOCdevkit").data.labels.ids == list(truth["train"].ids)
+    with pytest.raises(ValueError, match=r"the split 'nope' of VOC 2012 is missing"):
+        open_data(tmp_path, split="nope")
+
+
+def test_digits_become_pairs_by_format(tmp_path: Path):
+    layouts.write_mnist(tmp_path, n_train=400, n_test=400)
+    assert "multi_mnist" in open_data(tmp_path).note
+    test = open_data(tmp_path, format="multi_mnist", split="test")
+    assert len(test.data) == 9 * 400
+    with pytest.raises(ValueError, match="split is 'val': choose one of 'train', 'test'"):
+        open_data(tmp_path, split="val")
+
+
+def test_missing_batches_are_told(tmp_path: Path):
+    layouts.write_cifar10(tmp_path, batches=(1, 4))
+    opened = open_data(tmp_path)
+    assert "training batches 1, 4 of 5 are there" in opened.note
+    assert len(opened.data) == 24
+
+
+def test_several_data_sets_in_one_folder(tmp_path: Path):
+    layouts.write_voc(tmp_path, {"train": 3})
+    layouts.write_mnist(tmp_path)
+    with pytest.raises(ValueError, match=r"holds several data sets \(voc, mnist\): choose one by format"):
+        open_data(tmp_path)
+    assert open_data(tmp_path, format="mnist").format == "mnist"
+
+
+def test_files_of_features(tmp_path: Path):
+    songs = layouts.write_arff(tmp_path)
+    opened = open_data(tmp_path / "songs-train.arff")
+    assert (opened.format, opened.split) == ("arff", None)
+    np.testing.assert_array_equal(opened.data.labels.values, songs.values)
+    truth = layouts.write_npz(tmp_path / "points.npz", {"train": 8, "val": 5})
+    assert open_data(tmp_path / "points.npz").split == "train"
+    val = open_data(tmp_path / "points.npz", split="val")
+    np.testing.assert_array_equal(val.data.labels.values, truth["val"].values)
+    assert "also there: split train" in val.note
+
+
+def test_labels_alone(tmp_path: Path):
+    values = np.array([[1, -1, 0], [0, 1, -1]], np.int8)
+    Labels(values, ["a", "b", "c"], ["x", "y"]).save(tmp_path / "kept.npz")
+    np.savez(tmp_path / "plain.npz", Y=values, classes=np.array(["a", "b", "c"]), ids=np.array(["x", "y"]))
+    for name, format in (("kept", "labels"), ("plain", "npz")):
+        opened = open_data(tmp_path / f"{name}.npz")
+        assert opened.format == format
+        assert opened.data.labels.names == ("a", "b", "c")
+        assert opened.data.labels.ids == ["x", "y"]
+        np.testing.assert_array_equal(opened.data.labels.values, values)
+        assert isinstance(opened.data, ArrayDataset)
+        assert opened.data.inputs.shape == (2, 0)
+
+
+def test_minus_one_may_mean_absent(tmp_path: Path):
+    values = np.array([[1, -1, -1, 0], [-1, 1, -1, -1]], np.int8)
+    np.savez(tmp_path / "signs.npz", Y=values)
+    doubted = open_data(tmp_path / "signs.npz")
+    assert "if -1 means absent, give minus_one 'negative'" in doubted.note
+    assert doubted.data.labels.n_known.sum() == 3
+    opened = open_data(tmp_path / "signs.npz", minus_one="negative")
+    assert "give minus_one" not in opened.note
+    np.testing.assert_array_equal(opened.data.labels.values, [[1, 0, 0, UNKNOWN], [0, 1, 0, 0]])
+
+
+def photos(folder: Path, images: str, id: str = "image") -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("a.jpg", "b.jpg"):
+        layouts.write_image(folder / images / name, rng)
+    return layouts.write(folder / "labels.csv", f"{id},labels\na.jpg,cat;dog\nb.jpg,dog;cow\n")
+
+
+@pytest.mark.parametrize("images", [".", "photos"])
+def test_images_are_found_beside_the_manifest_or_in_a_folder_there(images: str, tmp_path: Path):
+    manifest = photos(tmp_path, images)
+    (tmp_path / "other").mkdir()
+    for path in (tmp_path, manifest):
+        opened = open_data(path, size=8, cache=None)
+        assert isinstance(opened.data, ImageDataset)
+        assert opened.data[0][0].shape == (3, 8, 8)
+        assert "read as comma-separated text in list form" in opened.note
+
+
+def test_images_elsewhere_and_missing_ones(tmp_path: Path):
+    manifest = photos(tmp_path / "one", "deep/er")
+    assert isinstance(open_data(manifest).data, ArrayDataset)
+    elsewhere = tmp_path / "one" / "deep" / "er"
+    assert isinstance(open_data(manifest, images=elsewhere).data, ImageDataset)
+    (elsewhere / "b.jpg").unlink()
+    with pytest.raises(ValueError, match="1 of 2 images are not in"):
+        open_data(manifest, images=elsewhere)
+    assert "will be skipped" in open_data(manifest, images=elsewhere, on_bad_image="skip").note
+
+
+def test_a_manifest_is_read_as_it_is_told(tmp_path: Path):
+    file = layouts.write(tmp_path / "mine.csv", "who,this,that\nx,a|b,1\ny,b,0\n".encode("utf-16"))
+    opened = open_data(file, encoding="utf-16", id="who", labels="this", separator="|", form="list", absent="unknown")
+    assert opened.data.labels.names == ("a", "b")
+    np.testing.assert_array_equal(opened.data.labels.values, [[1, 1], [UNKNOWN, 1]])
+    named = open_data(file, encoding="utf-16", id="who", labels="this", names=["b", "a", "c"], features=["that"])
+    assert named.data.labels.names == ("b", "a", "c")
+    wide = layouts.write(tmp_path / "wide.csv", "id,cat,dog\nx,1,-1\ny,0,1\n")
+    told = open_data(wide, labels=["cat", "dog"], minus_one="negative")
+    np.testing.assert_array_equal(told.data.labels.values, [[1, 0], [0, 1]])
+
+
+def test_the_file_of_a_split(tmp_path: Path):
+    for split, row in (("train", "x,cat"), ("test", "y,dog")):
+        layouts.write(tmp_path / f"{split}.csv", f"id,labels\n{row}\n")
+    with pytest.raises(ValueError, match=r"holds 2 data files \(test.csv, train.csv\): give one of them, or a split"):
+        open_data(tmp_path)
+    opened = open_data(tmp_path, split="test")
+    assert opened.split == "test"
+    assert opened.data.labels.names == ("dog",)
+    with pytest.raises(ValueError, match="no data file of the split 'val'"):
+        open_data(tmp_path, split="val")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    layouts.write_npz(alone / "points.npz", {"train": 8, "val": 5})
+    assert len(open_data(alone, split="val").data) == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (lambda root: root / "nothing", {}, "nothing does not exist: give a file or a folder"),
+        (lambda root: root, {}, "is an empty folder: give a data file"),
+        (
+            lambda root: layouts.write(root / "notes.txt", "hello").parent,
+            {},
+            "holds no data file .*none of the layouts",
+        ),
+        (lambda root: layouts.write(root / "a.json", "{}"), {}, "does not end as a data file does"),
+        (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"split": "train"}, "split is 'train', but"),
+        (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"year": 2012}, "year is 2012, but"),
+        (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"format": "voc"}, "is a file, but format"),
+        (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"format": "cvs"}, "format is 'cvs': choose"),
+        (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"form": "tall"}, "form is 'tall': choose"),
+        (lambda root: layouts.write(root / "a.npz", "PK"), {}, "is no .npz file of plain arrays"),
+        (lambda root: root, {"format": "voc"}, "VOCdevkit/VOC2012 is not a folder"),
+        (lambda root: root, {"format": "mnist", "year": 2012}, "year is 2012, but .* is read as mnist"),
+        (lambda root: root, {"format": "mnist", "images": "x"}, "images is 'x', but .* is read as mnist"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    make: Callable[[Path], Path], arguments: dict[str, object], message: str, tmp_path: Path
+):
+    with pytest.raises(ValueError, match=message) as caught:
+        open_data(make(tmp_path), **arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_real_data_is_recognised(shared_data: Path, tmp_path: Path):
+    assert open_data(shared_data / "VOCdevkit").data.labels.counts.sum() == 8331
+    assert open_data(shared_data / "mulan" / "corel5k.npz").data.labels.n_labels == 374
+    for name in ("bibtex-train.arff", "bibtex.xml"):
+        shutil.copy(shared_data / "mulan" / name, tmp_path)
+    assert open_data(tmp_path).data.labels.n_labels == 159
