@@ -1,0 +1,80 @@
+"""Confidence intervals by resampling items: every metric as a function of how often each item was drawn."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_RESAMPLES_AT_ONCE = 16
+
+
+def resample_weights(n_items: int, resamples: int, seed: int) -> Array:
+    """Return how often each item is drawn in each resample of `n_items` with replacement: (resamples, n_items)."""
+    generator = np.random.default_rng(seed)
+    weights = np.empty((resamples, n_items), np.uint16)
+    for row in weights:
+        row[:] = np.bincount(generator.integers(0, n_items, size=n_items), minlength=n_items)
+    return weights
+
+
+def weighted_average_precision(scores: Array, positive: Array, known: Array, weights: Array) -> Array:
+    """Return the average precision of one label in every resample: (resamples,), NaN where no positive was drawn.
+
+    `scores`, `positive` and `known` are (N,), `weights` (resamples, N). The label is sorted once; each resample is a
+    cumulative sum of its weights in that order.
+    """
+    items = np.flatnonzero(known)
+    items = items[np.argsort(-scores[items].astype(np.float64), kind="stable")]
+    s, hit = scores[items], np.flatnonzero(positive[items])
+    out = np.full(len(weights), np.nan)
+    if not len(hit):
+        return out
+    last = np.append(np.flatnonzero(s[1:] != s[:-1]), len(s) - 1)  # where each threshold ends
+    threshold = np.searchsorted(last, hit)  # of each positive
+    ends = last[threshold]
+    final = np.searchsorted(hit, ends, side="right") - 1  # the last positive at that threshold
+    for start in range(0, len(weights), _RESAMPLES_AT_ONCE):
+        w = weights[start : start + _RESAMPLES_AT_ONCE][:, items]
+        above = np.cumsum(w, axis=1, dtype=np.int64)[:, ends]
+        drawn = w[:, hit].astype(np.float64)
+        hits = np.cumsum(drawn, axis=1)
+        precision = np.divide(hits[:, final], above, out=np.zeros(above.shape), where=above > 0)
+        out[start : start + len(w)] = divide((drawn * precision).sum(1), hits[:, -1])
+    return out
+
+
+def weighted_sums(weights: Array, values: Array) -> Array:
+    """Return Σ_i w_i v_i for every resample: (resamples, …) from (resamples, N) and (N, …), in float64."""
+    out = np.zeros((len(weights), *values.shape[1:]))
+    flat, step = values.reshape(len(values), -1), 1 << 16
+    for start in range(0, len(values), step):
+        rows = slice(start, start + step)
+        out.reshape(len(weights), -1)[:] += weights[:, rows].astype(np.float64) @ flat[rows].astype(np.float64)
+    return out
+
+
+def weighted_mean(weights: Array, values: Array) -> Array:
+    """Return the mean of the defined values (N,) in every resample; NaN where none was drawn."""
+    defined = ~np.isnan(values)
+    total, n = (weighted_sums(weights, v) for v in (np.where(defined, values, 0.0), defined))
+    return divide(total, n)
+
+
+def divide(a: Array, b: Array) -> Array:
+    """Return a / b, NaN where b is 0."""
+    out = np.full(a.shape, np.nan)
+    np.divide(a, b, out=out, where=b > 0)
+    return out
+
+
+def interval(values: Array, confidence: float) -> list[float]:
+    """Return the percentile interval of the resamples where the metric is defined; NaN if it never is."""
+    defined = values[~np.isnan(values)]
+    if not len(defined):
+        return [float("nan"), float("nan")]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return [float(low), float(high)]

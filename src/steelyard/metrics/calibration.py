@@ -1,0 +1,226 @@
+"""How far probabilities can be trusted: calibration error in bins, Brier score, log-loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.labels.targets import ArrayLike
+from steelyard.metrics.inputs import Pair, probable
+
+Binning = Literal["width", "mass"]
+
+_CELLS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True)
+class Bins:
+    """What each bin holds; (bins,), or (L, bins) per label. Mean confidence and frequency are NaN in an empty bin."""
+
+    edges: Any
+    counts: Any
+    confidence: Any
+    frequency: Any
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """Average, maximum and expected calibration error, and the bins they come from."""
+
+    ace: Any
+    mce: Any
+    ece: Any
+    bins: Bins
+
+
+def calibration_error(
+    probabilities: ArrayLike,
+    targets: ArrayLike,
+    bins: int = 15,
+    binning: Binning = "width",
+    per: Literal["pooled", "label"] = "pooled",
+) -> CalibrationError:
+    """Return how far the mean probability of a bin is from the frequency of its labels.
+
+    With gap_b = |mean probability − mean target| in bin b and n_b its cells: ACE = the mean of gap_b over the bins that
+    are not empty, MCE = the largest, ECE = Σ n_b gap_b / Σ n_b. Floats, or (L,) with `per="label"`; NaN without a
+    known label.
+
+    - `probabilities` (N, L) in [0, 1]; `targets` (N, L), unknown cells not counted, a soft one counts its value.
+    - `binning`: `"width"`: edges k/bins; `"mass"`: edges at the order statistics ⌊kn/bins⌋, so that bins hold equally
+      many cells as far as ties allow.
+    - `per`: `"pooled"` puts the cells of all labels together, `"label"` bins each label by itself.
+    A value on an inner edge belongs to the upper bin, 1 to the last. Edges are rounded to the dtype of `probabilities`,
+    so that 0.2 as float16 lies on the edge 3/15 as it does as float64.
+    """
+    if bins < 1:
+        raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
+    if binning not in ("width", "mass"):
+        raise ValueError(f'binning is {binning!r}: give "width" or "mass"')
+    if per not in ("pooled", "label"):
+        raise ValueError(f'per is {per!r}: give "pooled" or "label"')
+    pair = probable(probabilities, targets)
+    pooled = per == "pooled"
+    if binning == "width":
+        edges = width_edges(bins, pair.values)
+    else:
+        edges = pooled_mass_edges(bins, _flat(pair)) if pooled else label_mass_edges(bins, pair)
+    sums = bin_sums(pair, edges)
+    if pooled:
+        sums = sums.sum(1)
+    elif edges.ndim == 1:
+        edges = edges.expand(sums.shape[1], -1).contiguous()
+    error = from_sums(sums, edges)
+    number = float if pooled else pair.give
+    b = error.bins
+    given = Bins(*(pair.give(x) for x in (b.edges, b.counts, b.confidence, b.frequency)))
+    return CalibrationError(number(error.ace), number(error.mce), number(error.ece), given)
+
+
+def brier(probabilities: ArrayLike, targets: ArrayLike) -> float:
+    """Return the Brier score, the mean of (η − y)² over the known labels; soft targets count as they are."""
+    n, total = label_sums(probable(probabilities, targets), squared_error).sum(1)
+    return float(total / n)
+
+
+def log_loss(probabilities: ArrayLike, targets: ArrayLike) -> float:
+    """Return the mean of −y log η − (1 − y) log(1 − η) over the known labels; soft targets count as they are.
+
+    Nothing is clipped: a probability of 0 for a label that is present, or of 1 for one that is absent, costs infinity.
+    """
+    n, total = label_sums(probable(probabilities, targets), cross_entropy).sum(1)
+    return float(total / n)
+
+
+def width_edges(bins: int, like: Tensor) -> Tensor:
+    """Return k/bins for k = 0 … bins, rounded to the dtype of `like`."""
+    return (torch.arange(bins + 1, dtype=torch.float64, device=like.device) / bins).to(like.dtype)
+
+
+def pooled_mass_edges(bins: int, flat: Tensor) -> Tensor:
+    """Return 0, the order statistics ⌊kn/bins⌋ of n probabilities (n,), 1: (bins + 1,). `flat` is left reordered."""
+    edges = width_edges(bins, flat)
+    if len(flat) and bins > 1:
+        at = torch.arange(1, bins, device=flat.device) * len(flat) // bins
+        if flat.device.type == "cpu":
+            wide = _wide(flat).numpy()
+            wide.partition(np.unique(at.numpy()))
+            edges[1:-1] = torch.from_numpy(wide[at.numpy()])
+        else:
+            edges[1:-1] = flat.sort().values[at]
+    return edges
+
+
+def label_mass_edges(bins: int, pair: Pair) -> Tensor:
+    """Return 0, the order statistics ⌊kn/bins⌋ of the n known probabilities of each label, 1: (L, bins + 1)."""
+    n_items, n_labels = pair.values.shape
+    edges = width_edges(bins, pair.values).repeat(n_labels, 1)
+    step = max(1, (1 << 22) // max(1, n_items))
+    for start in range(0, n_labels, step) if n_items and bins > 1 else ():
+        labels = slice(start, start + step)
+        v = pair.values[:, labels].T
+        n = torch.full((len(v), 1), n_items, device=v.device)
+        if pair.known is not None:
+            known = pair.known[:, labels].T
+            v, n = torch.where(known, v, torch.inf), known.sum(1, keepdim=True)
+        at = torch.arange(1, bins, device=v.device) * n // bins
+        edges[labels, 1:-1] = _sorted(v).gather(1, at).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
+    return edges
+
+
+def _flat(pair: Pair) -> Tensor:
+    """Return a copy of the known probabilities, (n,)."""
+    if pair.known is None:
+        return pair.values.clone(memory_format=torch.contiguous_format).view(-1)
+    return pair.values[pair.known]
+
+
+def _sorted(rows: Tensor) -> Tensor:
+    if rows.device.type != "cpu":
+        return rows.sort(1).values
+    return torch.from_numpy(np.sort(_wide(rows).contiguous().numpy(), axis=1))
+
+
+def _wide(p: Tensor) -> Tensor:
+    """Return float32 for half precision on a CPU, which is slow at it; the values are the same."""
+    return p.float() if p.device.type == "cpu" and p.itemsize == 2 else p
+
+
+def bin_sums(pair: Pair, edges: Tensor) -> Tensor:
+    """Return cells, Σ probability and Σ target in each bin of each label: (3, L, bins), float64.
+
+    `edges` are (bins + 1,) for all labels, or (L, bins + 1).
+    """
+    n_labels, bins = pair.values.shape[1], edges.shape[-1] - 1
+    sums = torch.zeros(3, n_labels * bins, dtype=torch.float64, device=edges.device)
+    offset = torch.arange(n_labels, device=edges.device) * bins
+    for p, t, known in _chunks(pair):
+        index = _bin_index(p, edges) + offset
+        if known is not None:
+            index, p, t = index[known], p[known], t[known]
+        for total, value in zip(sums, (torch.ones_like(p), p, t), strict=True):
+            total.index_add_(0, index.reshape(-1), value.reshape(-1).double())
+    return sums.view(3, n_labels, bins)
+
+
+def _bin_index(p: Tensor, edges: Tensor) -> Tensor:
+    """Return the bin of each probability (n, L), which is the number of inner edges not above it."""
+    p, inner = _wide(p), _wide(edges[..., 1:-1].contiguous())
+    if p.device.type == "cpu" and inner.shape[-1] < 32:  # comparing with each is the faster way to count few
+        count = torch.zeros(p.shape, dtype=torch.uint8)
+        for edge in inner.unbind(-1):
+            count.add_(p >= edge)
+        return count
+    rows = inner if inner.ndim == 2 else inner.expand(p.shape[1], -1).contiguous()
+    index: Tensor = torch.searchsorted(rows, p.T.contiguous(), right=True)
+    return index.T
+
+
+def from_sums(sums: Tensor, edges: Tensor) -> CalibrationError:
+    """Turn (3, …, bins) of `bin_sums` into errors, as tensors of the leading shape."""
+    n, confidence, frequency = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+    gap = (confidence - frequency).abs()
+    filled = n > 0
+    gap_or_0 = torch.where(filled, gap, 0.0)
+    some = filled.any(-1)
+    ace = gap_or_0.sum(-1) / filled.sum(-1)
+    mce = torch.where(some, gap_or_0.amax(-1), torch.nan)
+    ece = (n * gap_or_0).sum(-1) / n.sum(-1)
+    return CalibrationError(ace, mce, ece, Bins(edges.double(), n.long(), confidence, frequency))
+
+
+def squared_error(p: Tensor, t: Tensor) -> Tensor:
+    """Return (η − y)² of each cell."""
+    return (p - t).square()
+
+
+def cross_entropy(p: Tensor, t: Tensor) -> Tensor:
+    """Return −y log η − (1 − y) log(1 − η) of each cell, with 0 log 0 = 0."""
+    return -(torch.xlogy(t, p) + torch.xlogy(1 - t, 1 - p))
+
+
+def label_sums(pair: Pair, cell: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return the number of known cells of each label and the sum of `cell` over them: (2, L), float64."""
+    sums = torch.zeros(2, pair.values.shape[1], dtype=torch.float64, device=pair.values.device)
+    for p, t, known in _chunks(pair):
+        value = cell(p.double(), t.double())
+        if known is None:
+            sums[0] += len(p)
+        else:
+            sums[0] += known.sum(0)
+            value = torch.where(known, value, 0.0)
+        sums[1] += value.sum(0)
+    return sums
+
+
+def _chunks(pair: Pair) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Yield probabilities, targets and mask, so many rows at a time that float64 copies stay small."""
+    step = max(1, _CELLS_AT_ONCE // max(1, pair.values.shape[1]))
+    for start in range(0, len(pair.values), step):
+        rows = slice(start, start + step)
+        yield pair.values[rows], pair.targets[rows], None if pair.known is None else pair.known[rows]

@@ -1,0 +1,173 @@
+"""Batches in, everything out: an evaluator that keeps scores compactly and computes every metric of this room."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from steelyard.labels.targets import ArrayLike
+from steelyard.metrics.groups import Array, check_counts
+from steelyard.metrics.inputs import probable
+from steelyard.metrics.store import Store
+from steelyard.metrics.summary import Summary
+
+_FORMAT = "steelyard-evaluator-1"
+
+
+class Evaluator:
+    """Collects probabilities and targets batch by batch, in one process or many, and computes everything at the end.
+
+    - `n_labels`: L; `names` (L,): label names for the report.
+    - `counts` (L,): the positives of each label *in training*, by which labels are head, medium, tail and rarest.
+    - `bins`: of the calibration errors.
+    - `dtype`: how probabilities are kept, `"float32"` or `"float16"`; every metric is that of the kept values. A
+      million items × 600 labels take 3.0 GB, or 1.8 GB as float16 (a target takes one byte, four where some are soft).
+    The result does not depend on how items were split into batches, nor on the order of updates and merges.
+    """
+
+    def __init__(
+        self,
+        n_labels: int,
+        names: Sequence[str] | None = None,
+        counts: ArrayLike | None = None,
+        bins: int = 15,
+        dtype: Literal["float32", "float16"] = "float32",
+    ) -> None:
+        if n_labels < 1:
+            raise ValueError(f"n_labels is {n_labels}: give at least one label")
+        if names is not None and len(names) != n_labels:
+            raise ValueError(f"names has {len(names)} entries, but n_labels is {n_labels}: give one name a label")
+        if bins < 1:
+            raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
+        if dtype not in ("float32", "float16"):
+            raise ValueError(f'dtype is {dtype!r}: give "float32" or "float16"')
+        self.n_labels = n_labels
+        self.names = tuple(map(str, range(n_labels) if names is None else names))
+        self.counts: Array | None = None if counts is None else check_counts(counts).copy()
+        if self.counts is not None and len(self.counts) != n_labels:
+            raise ValueError(f"counts has {len(self.counts)} entries, but n_labels is {n_labels}: give one a label")
+        self.bins = bins
+        self.dtype = dtype
+        self._store = Store(n_labels, np.dtype(dtype))
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __repr__(self) -> str:
+        return f"Evaluator({len(self)} items x {self.n_labels} labels, {self.nbytes} bytes)"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the kept probabilities and targets take."""
+        return self._store.nbytes
+
+    def update(self, probabilities: ArrayLike, targets: ArrayLike) -> None:
+        """Add a batch: probabilities (B, L) in [0, 1] and targets (B, L), tensors on any device or numpy arrays."""
+        pair = probable(probabilities, targets)
+        if pair.values.shape[1] != self.n_labels:
+            raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}")
+        p, t = pair.values, pair.targets
+        if pair.known is not None:
+            p = torch.where(pair.known, p, 0.0)  # what stands at an unknown label is nobody's business, NaN included
+        kept = p.to(getattr(torch, self.dtype)).cpu().numpy()
+        t = t.float() if t.dtype.is_floating_point else t.to(torch.int8)
+        self._store.append(kept, t.cpu().numpy())
+
+    def merge(self, other: Evaluator) -> Evaluator:
+        """Add the items of another evaluator of the same labels, counts, bins and dtype; return self."""
+        for field in ("n_labels", "names", "bins", "dtype"):
+            mine, theirs = getattr(self, field), getattr(other, field)
+            if mine != theirs:
+                raise ValueError(f"{field} differs, {mine!r} here and {theirs!r} there: merge evaluators made alike")
+        if not np.array_equal(_or_empty(self.counts), _or_empty(other.counts)):
+            raise ValueError("counts differ: merge evaluators made with the same training counts")
+        if other is self:
+            raise ValueError("an evaluator cannot be merged into itself: that would count every item twice")
+        self._store.extend(other._store)
+        return self
+
+    def compute(
+        self,
+        threshold: float | ArrayLike = 0.5,
+        rarest: Sequence[int] | None = None,
+        head: int = 100,
+        tail: int = 20,
+        bootstrap: int = 0,
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Return every metric as a nested dict of plain numbers, fit for JSON: None where a metric is undefined.
+
+        - `threshold`: one number, or one a label (L,); a label is decided present where η ≥ threshold.
+        - `rarest`: the K of tail-K averages (needs counts); by default those of 5, 10 and 20 that are below L.
+        - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
+        - `bootstrap`: resamples of the items, 0 for none; adds `"intervals"`, percentile intervals at `confidence`.
+        """
+        if rarest is None:
+            rarest = [k for k in (5, 10, 20) if k < self.n_labels] if self.counts is not None else []
+        elif self.counts is None:
+            raise ValueError("rarest needs the training counts: give Evaluator(..., counts=labels.counts)")
+        if bootstrap < 0:
+            raise ValueError(f"bootstrap is {bootstrap}: give the number of resamples, 0 for none")
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
+        limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, dtype=np.float64)
+        if limit.shape not in ((), (self.n_labels,)) or np.isnan(limit).any():
+            raise ValueError(
+                f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"
+            )
+        summary = Summary(self._store, self.names, self.counts, self.bins, limit, rarest, head, tail)
+        return summary.compute(bootstrap, confidence, seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that was collected: tensors `probabilities` and `targets`, and the settings."""
+        blocks = list(self._store.blocks())
+        empty = torch.empty(0, self.n_labels)
+        kind = torch.float32 if any(t.dtype.kind == "f" for _, t in blocks) else torch.int8
+        return {
+            "probabilities": torch.cat(
+                [empty.to(getattr(torch, self.dtype)), *(torch.from_numpy(s) for s, _ in blocks)]
+            ),
+            "targets": torch.cat([empty.to(kind), *(torch.from_numpy(t).to(kind) for _, t in blocks)]),
+            "names": self.names,
+            "counts": None if self.counts is None else torch.from_numpy(self.counts),
+            "bins": self.bins,
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> Evaluator:
+        """Return the evaluator that `state_dict` described."""
+        p = state["probabilities"]
+        evaluator = cls(p.shape[1], state["names"], state["counts"], state["bins"], state["dtype"])
+        evaluator.update(p, state["targets"])
+        return evaluator
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one safetensors file."""
+        state = self.state_dict()
+        tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
+        settings = {k: state[k] for k in ("names", "bins", "dtype")}
+        save_file(tensors, path, metadata={"format": _FORMAT, "settings": json.dumps(settings)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Evaluator:
+        """Read an evaluator that `save` wrote."""
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            if about.get("format") != _FORMAT:
+                raise ValueError(f"{path} is not an evaluator's file: give one that Evaluator.save wrote")
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+        return cls.from_state_dict({"counts": None, **json.loads(about["settings"]), **tensors})
+
+
+def _or_empty(counts: Array | None) -> Array:
+    return np.empty(0) if counts is None else counts

@@ -1,0 +1,114 @@
+"""What a metric takes: two arrays of one shape, checked, as tensors on the device they came on."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.labels.targets import UNKNOWN, ArrayLike, as_targets
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Checked values and targets, both (N, L); `known` is None where every label is known."""
+
+    values: Tensor
+    targets: Tensor
+    known: Tensor | None
+    from_numpy: bool
+
+    def give(self, result: Tensor) -> Any:
+        """Return `result` as the kind of array the caller gave."""
+        return result.numpy() if self.from_numpy else result
+
+
+def as_tensor(array: ArrayLike, name: str) -> Tensor:
+    """Return an array as a tensor that shares its memory where it can."""
+    if isinstance(array, Tensor):
+        return array.detach()
+    a = np.asarray(array)
+    if a.dtype.kind not in "biuf" or a.dtype.itemsize > 8:
+        raise ValueError(f"{name} has dtype {a.dtype}: give real numbers of at most 64 bits")
+    if a.dtype.kind == "u" and a.dtype.itemsize > 1:
+        a = a.astype(np.int64)  # torch has few operations for wide unsigned integers
+    if not a.dtype.isnative or any(s < 0 for s in a.strides):
+        a = np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("="))
+    if a.flags.writeable:
+        return torch.from_numpy(a)
+    with warnings.catch_warnings():  # torch warns that writing would be undefined; nothing here writes
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(a)
+
+
+def shaped(values: ArrayLike, targets: ArrayLike, name: str) -> tuple[Tensor, Tensor]:
+    """Check that `values` (called `name` in errors) and `targets` are real (N, L) of one shape on one device."""
+    v, t = as_tensor(values, name), as_tensor(targets, "targets")
+    if v.ndim != 2:
+        raise ValueError(f"{name} has shape {tuple(v.shape)}: give (N, L), one row an item, one column a label")
+    if v.dtype.is_complex:
+        raise ValueError(f"{name} has dtype {v.dtype}: give real numbers")
+    if t.shape != v.shape:
+        raise ValueError(f"targets has shape {tuple(t.shape)}, but {name} has {tuple(v.shape)}: they must be equal")
+    if t.device != v.device:
+        raise ValueError(f"targets is on {t.device}, but {name} is on {v.device}: move one of them")
+    return v, t
+
+
+def paired(values: ArrayLike, targets: ArrayLike, name: str) -> Pair:
+    """Check shapes and the values of the targets."""
+    v, t = shaped(values, targets, name)
+    checked = as_targets(t, v, validate=True)
+    return Pair(v, t, None if checked.all_known else t != UNKNOWN, not isinstance(values, Tensor))
+
+
+def scored(scores: ArrayLike, targets: ArrayLike) -> Pair:
+    """Check scores of any real value, infinities included; NaN is allowed only where the label is unknown."""
+    pair = paired(scores, targets, "scores")
+    v = pair.values
+    if not v.dtype.is_floating_point:
+        return Pair(v.double(), pair.targets, pair.known, pair.from_numpy)
+    if v.numel() and bool(v.amax().isnan()):
+        bad = v.isnan() if pair.known is None else v.isnan() & pair.known
+        _refuse(v, bad, "scores", "a known label needs a score to rank by, so mend the model or mark the label unknown")
+    return pair
+
+
+def probable(probabilities: ArrayLike, targets: ArrayLike) -> Pair:
+    """Check probabilities: within [0, 1] wherever the label is known."""
+    pair = paired(probabilities, targets, "probabilities")
+    v = pair.values
+    if not v.dtype.is_floating_point:
+        v = v.double()
+    if v.numel():
+        low, high = torch.stack(torch.aminmax(v)).tolist()
+        if not (low >= 0 and high <= 1):
+            bad = ~((v >= 0) & (v <= 1)) if pair.known is None else ~((v >= 0) & (v <= 1)) & pair.known
+            _refuse(v, bad, "probabilities", "a probability lies in [0, 1], so give logits through their link first")
+    return Pair(v, pair.targets, pair.known, pair.from_numpy)
+
+
+def decided(decisions: ArrayLike, targets: ArrayLike) -> Pair:
+    """Check decisions: 0 or 1 wherever the label is known."""
+    pair = paired(decisions, targets, "decisions")
+    v = pair.values
+    if v.dtype != torch.bool:
+        bad = (v != 0) & (v != 1)
+        _refuse(v, bad if pair.known is None else bad & pair.known, "decisions", "give 0 or 1, say p >= threshold")
+    return Pair(v == 1, pair.targets, pair.known, pair.from_numpy)
+
+
+def positive(targets: Tensor) -> Tensor:
+    """Boolean mask of the present labels: 1, or soft and at least .5."""
+    return targets >= 0.5 if targets.dtype.is_floating_point else targets == 1
+
+
+def _refuse(values: Tensor, bad: Tensor, name: str, remedy: str) -> None:
+    """Raise if any cell is bad, naming the first."""
+    if bool(bad.any()):
+        i, j = bad.nonzero()[0].tolist()
+        raise ValueError(f"{name}[{i}, {j}] is {values[i, j].item()}: {remedy}")

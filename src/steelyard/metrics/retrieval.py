@@ -1,0 +1,212 @@
+"""Search as a metric: mean average precision over all queries of desired and undesired labels (paper 4)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.labels.targets import ArrayLike
+from steelyard.metrics.inputs import positive, probable
+from steelyard.metrics.queries import Answers, Array, draw_queries, every_query, n_combinations
+from steelyard.metrics.rows import average_precision_rows
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class RetrievalMap:
+    """Mean average precision over queries, and by their number of terms.
+
+    Where a number of terms has too many combinations its queries were sampled: then `exact` is False, the intervals are
+    normal ones at the asked confidence, and the number of queries is an estimate. An exact value is its own interval.
+    """
+
+    overall: float
+    by_terms: dict[int, float]
+    n_queries: int
+    n_queries_by_terms: dict[int, int]
+    n_combinations: int
+    n_scored: int
+    exact: bool
+    interval: tuple[float, float]
+    interval_by_terms: dict[int, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class _Stratum:
+    """The queries of one length: how many have an answer, their mean AP, and the variance of both estimates."""
+
+    size: float
+    size_variance: float
+    mean: float
+    mean_variance: float
+    n_scored: int
+    exact: bool
+
+
+def retrieval_map(
+    probabilities: ArrayLike,
+    targets: ArrayLike,
+    max_terms: int = 5,
+    exact_up_to: int = 500_000,
+    samples: int = 20_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RetrievalMap:
+    """Return the mean average precision of searching with label queries, over all that have an answer.
+
+    A query desires the labels P and not the labels N, |P| ≥ 1, |P| + |N| ≤ `max_terms`. Items are ranked by
+    Π_P η Π_N (1 − η), computed in float64; relevant are those with every label of P and none of N. A query without a
+    relevant item is left out; an item with an unknown label among the query's is left out of that query.
+
+    - `probabilities` (N, L) in [0, 1]; `targets` (N, L), soft: present from .5 on. Runs on the device they are on.
+    - `exact_up_to`: all queries of k terms are scored where their combinations, C(L, k)(2^k − 1), are at most this many
+      (all, for 20 labels and 5 terms); otherwise `samples` of them that have an answer are drawn uniformly by `seed`.
+    - `confidence`: of the intervals that sampling gives.
+    - `progress(done, total)` is called as queries are scored; without one, a terminal gets a progress bar.
+    """
+    pair = probable(probabilities, targets)
+    n_labels = pair.values.shape[1]
+    if max_terms < 1:
+        raise ValueError(f"max_terms is {max_terms}: a query has at least one term")
+    if samples < 2:
+        raise ValueError(f"samples is {samples}: draw at least 2 queries of each length to have an interval")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
+    scorer = _Scorer(pair.values, positive(pair.targets), pair.known)
+    answers = scorer.answers()
+    lengths = [k for k in range(1, max_terms + 1) if k <= n_labels]
+    generator = np.random.default_rng(seed)
+    plans: dict[int, tuple[Array, tuple[float, float] | None]] = {}
+    for k in lengths:
+        if n_combinations(n_labels, k) <= exact_up_to:
+            plans[k] = _all_answered(answers, n_labels, k)
+        else:
+            plans[k] = _draw_answered(answers, n_labels, k, samples, generator)
+    with _shown(progress, sum(len(queries) for queries, _ in plans.values())) as report:
+        strata = {k: _stratum(scorer(queries, report), share, n_labels, k) for k, (queries, share) in plans.items()}
+    return _combine(strata, n_labels, NormalDist().inv_cdf((1 + confidence) / 2))
+
+
+class _Scorer:
+    """Average precision of given queries, in batches on the device of the probabilities."""
+
+    def __init__(self, probabilities: Tensor, present: Tensor, known: Tensor | None) -> None:
+        eta = probabilities.T.double()
+        absent = ~present if known is None else ~present & known
+        self.factor = torch.cat([eta, 1 - eta])
+        self.present = torch.cat([present.T, absent.T])
+        self.known = None if known is None else torch.cat([known.T, known.T])
+        cells = 1 << 21 if eta.device.type == "cpu" else 1 << 26
+        self.at_once = max(1, cells // max(1, eta.shape[1]))
+
+    def answers(self) -> Answers:
+        """Return what tells which queries have an answer."""
+        present, absent = self.present.T.cpu().tensor_split(2, dim=1)
+        return Answers(present.numpy(), absent.numpy())
+
+    def __call__(self, queries: Array, report: Callable[[int], None]) -> Array:
+        """Return the average precision of each query, (q,)."""
+        out = np.empty(len(queries))
+        for start in range(0, len(queries), self.at_once):
+            batch = torch.from_numpy(queries[start : start + self.at_once]).to(self.factor.device)
+            score, relevant = self.factor[batch[:, 0]], self.present[batch[:, 0]]
+            known = None if self.known is None else self.known[batch[:, 0]]
+            for term in batch.T[1:]:
+                score *= self.factor[term]
+                relevant &= self.present[term]
+                if known is not None and self.known is not None:
+                    known &= self.known[term]
+            out[start : start + len(batch)] = average_precision_rows(score, relevant, known).cpu().numpy()
+            report(len(batch))
+        return out
+
+
+def _all_answered(answers: Answers, n_labels: int, n_terms: int) -> tuple[Array, None]:
+    """Return all queries that have an answer."""
+    found = [q[answers.exist(q)] for q in every_query(n_labels, n_terms)]
+    return np.concatenate(found), None
+
+
+def _draw_answered(
+    answers: Answers, n_labels: int, n_terms: int, samples: int, generator: np.random.Generator
+) -> tuple[Array, tuple[float, float]]:
+    """Return queries drawn until `samples` have an answer, and the share that does, with its variance.
+
+    Drawing until the n-th success, (n − 1) / (draws − 1) is the unbiased estimate of the share. The search gives up
+    after 1000 draws a sample; then the share is successes / draws.
+    """
+    found: list[Array] = []
+    draws, have, batch = 0, 0, min(8 * samples, 1 << 16)
+    while have < samples and draws < 1000 * samples:
+        queries = draw_queries(n_labels, n_terms, batch, generator)
+        places = np.flatnonzero(answers.exist(queries))[: samples - have]
+        found.append(queries[places])
+        have += len(places)
+        draws += int(places[-1]) + 1 if have == samples else batch
+    share = (have - 1) / (draws - 1) if have == samples else have / draws
+    return np.concatenate(found), (share, share * share * (1 - share) / max(have, 1))
+
+
+def _stratum(ap: Array, share: tuple[float, float] | None, n_labels: int, n_terms: int) -> _Stratum:
+    """Turn the scored queries of one length into an estimate."""
+    mean = float(np.mean(ap)) if len(ap) else float("nan")
+    if share is None:
+        return _Stratum(len(ap), 0.0, mean, 0.0, len(ap), exact=True)
+    total = n_combinations(n_labels, n_terms)
+    variance = float(np.var(ap, ddof=1)) / len(ap) if len(ap) > 1 else float("nan")
+    return _Stratum(share[0] * total, share[1] * total**2, mean, variance, len(ap), exact=False)
+
+
+def _combine(strata: dict[int, _Stratum], n_labels: int, z: float) -> RetrievalMap:
+    """Weigh the lengths by their queries; the variance of the ratio by the delta method."""
+    filled = [s for s in strata.values() if s.n_scored]
+    total = sum(s.size for s in filled)
+    overall = sum(s.size * s.mean for s in filled) / total if filled else float("nan")
+    variance = sum(
+        (s.size / total) ** 2 * s.mean_variance + ((s.mean - overall) / total) ** 2 * s.size_variance for s in filled
+    )
+    half = z * sqrt(variance)
+    halves = {k: z * sqrt(s.mean_variance) for k, s in strata.items()}
+    return RetrievalMap(
+        overall=overall,
+        by_terms={k: s.mean for k, s in strata.items()},
+        n_queries=round(total),
+        n_queries_by_terms={k: round(s.size) for k, s in strata.items()},
+        n_combinations=sum(n_combinations(n_labels, k) for k in strata),
+        n_scored=sum(s.n_scored for s in strata.values()),
+        exact=all(s.exact for s in strata.values()),
+        interval=(overall - half, overall + half),
+        interval_by_terms={k: (s.mean - halves[k], s.mean + halves[k]) for k, s in strata.items()},
+    )
+
+
+@contextmanager
+def _shown(progress: Progress | None, total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that takes the number of queries just scored, and shows it."""
+    done = 0
+
+    def tell(n: int) -> None:
+        nonlocal done
+        done += n
+        if progress is not None:
+            progress(done, total)
+
+    if progress is not None or not sys.stderr.isatty():
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("queries", total=total)
+        yield lambda n: bar.advance(task, n)

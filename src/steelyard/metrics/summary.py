@@ -1,0 +1,301 @@
+"""Every metric of a store of items, as one nested dict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.metrics import bootstrap as boot
+from steelyard.metrics.calibration import (
+    CalibrationError,
+    bin_sums,
+    cross_entropy,
+    from_sums,
+    label_mass_edges,
+    label_sums,
+    pooled_mass_edges,
+    squared_error,
+    width_edges,
+)
+from steelyard.metrics.decisions import exact_matches, ratios
+from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
+from steelyard.metrics.inputs import Pair, positive, probable
+from steelyard.metrics.ranking import average_precision
+from steelyard.metrics.store import Store
+
+_LABELS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The settings of one computation over a store; `compute` does it."""
+
+    store: Store
+    names: tuple[str, ...]
+    counts: Array | None
+    bins: int
+    threshold: Array
+    rarest: Sequence[int]
+    head: int
+    tail: int
+
+    def compute(self, resamples: int, confidence: float, seed: int) -> dict[str, Any]:
+        """Return the report; items are taken in their canonical order, so that it depends on nothing else."""
+        order = self.store.canonical_order()
+        weights = boot.resample_weights(len(order), resamples if len(order) else 0, seed)
+        labels = _ByLabel(self, order, weights)
+        items = _ByItem(self, order, weights)
+        report = {
+            "items": len(order),
+            "labels": self.store.n_labels,
+            "known": int(labels.known.sum()),
+            "unknown": len(order) * self.store.n_labels - int(labels.known.sum()),
+            "positives": int(labels.support.sum()),
+            "threshold": self.threshold.tolist(),
+            "mAP": {
+                **_named_mean("label", "labels_left_out", labels.ap),
+                **_named_mean("item", "items_left_out", items.ap),
+            },
+            **_decision_report(labels.true, labels.predicted, labels.support),
+            "exact_match": mean_defined(items.match).value,
+            "exact_match_items_left_out": mean_defined(items.match).left_out,
+            "brier": _over(labels.square.sum(), labels.known.sum()),
+            "log_loss": _over(labels.log.sum(), labels.known.sum()),
+            "impossible": int(labels.impossible.sum()),
+            "calibration": {
+                "pooled": {"width": _error(labels.pooled_width), "mass": _error(labels.pooled_mass)},
+                "label": {"width": _mean_error(labels.width), "mass": _mean_error(labels.mass)},
+            },
+            "per_label": list(labels.rows()),
+        }
+        groups = self._groups()
+        for kind, members in groups.items():
+            report[kind] = {name: labels.part(index) for name, index in members.items()}
+        if len(weights):
+            draws = {**labels.draws(groups), **items.draws()}
+            draws["mAP"] = {"label": labels.ranked(), **draws["mAP"]}
+            intervals = _tree_map(lambda v: boot.interval(v, confidence), draws)
+            report["intervals"] = {"confidence": confidence, "resamples": resamples, **intervals}
+        plain: dict[str, Any] = _tree_map(_plain, report)
+        return plain
+
+    def _groups(self) -> dict[str, dict[str, Array]]:
+        if self.counts is None:
+            return {}
+        return {
+            "groups": label_groups(self.counts, self.head, self.tail),
+            "rarest": {str(k): rarest_labels(self.counts, k) for k in self.rarest},
+        }
+
+    def decide(self, scores: Array, labels: slice) -> Array:
+        """Return scores ≥ threshold, the threshold rounded as the kept scores are."""
+        limit = self.threshold if self.threshold.ndim == 0 else self.threshold[labels]
+        return np.asarray(scores >= limit.astype(self.store.dtype).astype(np.float32))
+
+    def width_edges(self) -> Tensor:
+        """Return the edges of bins of equal width, rounded as the kept scores are, as float32."""
+        return width_edges(self.bins, torch.from_numpy(np.empty(0, self.store.dtype))).float()
+
+
+class _ByLabel:
+    """What is summed over items for each label, a few labels at a time."""
+
+    def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
+        self.plan = plan
+        n_labels, bins, resamples = plan.store.n_labels, plan.bins, len(weights)
+        self.ap, self.square, self.log = (np.empty(n_labels) for _ in range(3))
+        self.true, self.predicted, self.support, self.known, self.impossible = np.empty((5, n_labels), np.int64)
+        self.ap_draws = np.empty((resamples, n_labels))
+        self.count_draws = np.empty((3, resamples, n_labels))
+        mass_edges = pooled_mass_edges(bins, torch.from_numpy(plan.store.known()))
+        wide_edges = plan.width_edges()
+        width, pooled_mass, label_mass = torch.empty(3, 3, n_labels, bins, dtype=torch.float64)
+        label_edges = torch.empty(n_labels, bins + 1, dtype=torch.float64)
+        for start in range(0, n_labels, _LABELS_AT_ONCE):
+            at = slice(start, min(n_labels, start + _LABELS_AT_ONCE))
+            scores, targets = plan.store.columns(at, order)
+            pair = probable(scores, targets)
+            self.ap[at] = average_precision(scores, targets)
+            self._count(at, scores, pair, weights)
+            (self.known[at], self.square[at]), (_, self.log[at]) = (
+                label_sums(pair, cell).numpy() for cell in (squared_error, cross_entropy)
+            )
+            edges = label_mass_edges(bins, pair)
+            width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, mass_edges)
+            label_mass[:, at], label_edges[at] = bin_sums(pair, edges), edges.double()
+        self.width = from_sums(width, wide_edges)
+        self.mass = from_sums(label_mass, label_edges)
+        self.pooled_width = from_sums(width.sum(1), wide_edges)
+        self.pooled_mass = from_sums(pooled_mass.sum(1), mass_edges)
+
+    def _count(self, at: slice, scores: Array, pair: Pair, weights: Array) -> None:
+        """Count decisions, and draw the resamples of what is ranked and decided."""
+        hit = positive(pair.targets).numpy()
+        known = np.ones(hit.shape, bool) if pair.known is None else pair.known.numpy()
+        said = self.plan.decide(scores, at) & known
+        counted = (said & hit, said, hit)
+        self.true[at], self.predicted[at], self.support[at] = (x.sum(0) for x in counted)
+        t = pair.targets.numpy()
+        self.impossible[at] = ((scores == 0) & (t > 0) | (scores == 1) & (t < 1) & known).sum(0)
+        if len(weights):
+            self.count_draws[:, :, at] = [boot.weighted_sums(weights, x) for x in counted]
+            for j in range(hit.shape[1]):
+                draws = boot.weighted_average_precision(scores[:, j], hit[:, j], known[:, j], weights)
+                self.ap_draws[:, at.start + j] = draws
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the report of each label."""
+        precision, recall, f1 = _ratios(self.true, self.predicted, self.support)
+        for j, name in enumerate(self.plan.names):
+            yield {
+                "name": name,
+                "training_positives": None if self.plan.counts is None else self.plan.counts[j].item(),
+                "positives": self.support[j],
+                "known": self.known[j],
+                "average_precision": self.ap[j],
+                "precision": precision[j],
+                "recall": recall[j],
+                "f1": f1[j],
+                "brier": _over(self.square[j], self.known[j]),
+                "log_loss": _over(self.log[j], self.known[j]),
+                **{name: float(getattr(self.width, name)[j]) for name in ("ace", "mce", "ece")},
+            }
+
+    def part(self, index: Array) -> dict[str, Any]:
+        """Return the report of some labels."""
+        return {
+            "labels": len(index),
+            **_named_mean("mAP", "labels_left_out", self.ap[index]),
+            **_decision_report(self.true[index], self.predicted[index], self.support[index]),
+            "brier": _over(self.square[index].sum(), self.known[index].sum()),
+            "log_loss": _over(self.log[index].sum(), self.known[index].sum()),
+            **{name: mean_defined(getattr(self.width, name)[index]).value for name in ("ace", "mce", "ece")},
+        }
+
+    def draws(self, groups: dict[str, dict[str, Array]]) -> dict[str, Any]:
+        """Return the resamples of what is averaged over labels, by the path the metric has in the report."""
+
+        def averages(index: Array) -> dict[str, Any]:
+            true, predicted, support = self.count_draws[:, :, index]
+            by_label = _ratios(true, predicted, support)
+            pooled = _ratios(true.sum(1), predicted.sum(1), support.sum(1))
+            return {
+                "macro": dict(zip(("precision", "recall", "f1"), (x.mean(1) for x in by_label), strict=True)),
+                "micro": dict(zip(("precision", "recall", "f1"), pooled, strict=True)),
+            }
+
+        return {
+            **averages(np.arange(self.plan.store.n_labels)),
+            "per_label": [{"average_precision": v} for v in self.ap_draws.T],
+            **{
+                kind: {name: {"mAP": self.ranked(i), **averages(i)} for name, i in members.items() if len(i)}
+                for kind, members in groups.items()
+            },
+        }
+
+    def ranked(self, index: Array | slice = slice(None)) -> Array:
+        """Return the mAP of some labels in every resample."""
+        return np.array([mean_defined(row).value for row in self.ap_draws[:, index]])
+
+
+class _ByItem:
+    """What belongs to one item: its own ranking, whether it is all right, its losses and its cells in each bin."""
+
+    def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
+        n_labels, self.weights = plan.store.n_labels, weights
+        every = slice(0, n_labels)
+        rows: list[list[Array]] = []
+        step = max(1, (1 << 20) // n_labels)
+        for block_scores, block_targets in plan.store.blocks():
+            for start in range(0, len(block_scores), step):
+                scores = block_scores[start : start + step].astype(np.float32)
+                targets = block_targets[start : start + step]
+                row = [
+                    average_precision(scores, targets, per="item"),
+                    exact_matches(plan.decide(scores, every), targets).numpy(),
+                ]
+                if len(weights):
+                    row += _item_sums(probable(scores, targets), plan.width_edges())
+                rows.append(row)
+        columns: list[Array] = [np.concatenate(parts)[order] for parts in zip(*rows, strict=True)]
+        self.ap, self.match, *self.sums = columns or [np.empty(0), np.empty(0)]
+
+    def draws(self) -> dict[str, Any]:
+        """Return the resamples of what is averaged over items, by the path the metric has in the report."""
+        square, log, bins = self.sums
+        n, square = boot.weighted_sums(self.weights, square).T
+        finite = np.isfinite(log).all()
+        log = boot.weighted_sums(self.weights, log)[:, 1] if finite else np.full(len(self.weights), np.nan)
+        sums = torch.from_numpy(boot.weighted_sums(self.weights, bins)).movedim(1, 0)
+        error = from_sums(sums, torch.empty(0))
+        return {
+            "mAP": {"item": boot.weighted_mean(self.weights, self.ap)},
+            "exact_match": boot.weighted_mean(self.weights, self.match),
+            "brier": boot.divide(square, n),
+            "log_loss": boot.divide(log, n),
+            "calibration": {
+                "pooled": {"width": {name: getattr(error, name).numpy() for name in ("ace", "mce", "ece")}}
+            },
+        }
+
+
+def _item_sums(pair: Pair, edges: Tensor) -> list[Array]:
+    """Return (n, 2) known cells and squared error, the same with log-loss, and (n, 3, bins) of each item."""
+    turned = Pair(pair.values.T, pair.targets.T, None if pair.known is None else pair.known.T, True)
+    sums = [label_sums(turned, cell).T.contiguous() for cell in (squared_error, cross_entropy)]
+    sums.append(bin_sums(turned, edges).movedim(0, 1).contiguous())
+    return [s.numpy() for s in sums]
+
+
+def _ratios(*counts: Array) -> tuple[Array, Array, Array]:
+    precision, recall, f1 = ratios(*(torch.from_numpy(np.asarray(c)) for c in counts))
+    return precision.numpy(), recall.numpy(), f1.numpy()
+
+
+def _decision_report(true: Array, predicted: Array, support: Array) -> dict[str, dict[str, float]]:
+    by_label = _ratios(true, predicted, support)
+    pooled = _ratios(true.sum(), predicted.sum(), support.sum())
+    names = ("precision", "recall", "f1")
+    return {
+        "macro": {name: mean_defined(x).value for name, x in zip(names, by_label, strict=True)},
+        "micro": {name: float(x) for name, x in zip(names, pooled, strict=True)},
+    }
+
+
+def _named_mean(name: str, left_out: str, values: Array) -> dict[str, Any]:
+    mean = mean_defined(values)
+    return {name: mean.value, left_out: mean.left_out}
+
+
+def _error(e: CalibrationError) -> dict[str, Any]:
+    bins = {name: getattr(e.bins, name).tolist() for name in ("edges", "counts", "confidence", "frequency")}
+    return {"ace": float(e.ace), "mce": float(e.mce), "ece": float(e.ece), "bins": bins}
+
+
+def _mean_error(e: CalibrationError) -> dict[str, float]:
+    return {name: mean_defined(getattr(e, name)).value for name in ("ace", "mce", "ece")}
+
+
+def _over(a: Any, b: Any) -> float:
+    return float(a) / float(b) if b else math.nan
+
+
+def _tree_map(leaf: Any, tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _tree_map(leaf, value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_tree_map(leaf, value) for value in tree]
+    return leaf(tree)
+
+
+def _plain(value: Any) -> Any:
+    """Return a plain Python value; None for what JSON has no number for."""
+    if isinstance(value, np.generic | Tensor):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

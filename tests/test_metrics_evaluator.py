@@ -1,0 +1,261 @@
+"""The evaluator: equal to the functions, however batches are split and evaluators merged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import steelyard.metrics as m
+from steelyard.metrics import bootstrap as boot
+from steelyard.metrics import store as store_module
+
+COUNTS = np.array([500, 120, 100, 99, 40, 20, 19, 5, 1, 0, 3, 300, 60, 7, 15, 2, 80, 9])
+L = len(COUNTS)
+
+
+def drawn(seed: int, n: int = 400, soft: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    t = (rng.random((n, L)) < rng.random(L) * 0.4).astype(np.float32)
+    t[:, 3] = 0  # a label without positives
+    p = (1 / (1 + np.exp(-rng.normal(size=(n, L)) - 2 * t + 1))).astype(np.float32)
+    p[:, 5] = np.round(p[:, 5], 1).clip(0.1, 0.9)
+    if soft:
+        t = np.where(rng.random(t.shape) < 0.2, 0.9 * t + 0.05, t).astype(np.float32)
+    t[rng.random(t.shape) < 0.15] = -1
+    t[7] = -1
+    return p, t
+
+
+def evaluated(p: np.ndarray, t: np.ndarray, cuts: list[int], **options: Any) -> m.Evaluator:
+    evaluator = m.Evaluator(L, counts=COUNTS, **options)
+    for start, stop in zip([0, *cuts], [*cuts, len(p)], strict=True):
+        evaluator.update(p[start:stop], t[start:stop])
+    return evaluator
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_everything_equals_the_functions(soft: bool) -> None:
+    p, t = drawn(0, soft=soft)
+    report = evaluated(p, t, [10, 11, 250]).compute(threshold=0.4, rarest=[3, L])
+    decisions = p >= np.float32(0.4)
+    ap, by_item = m.average_precision(p, t), m.mean_defined(m.average_precision(p, t, per="item"))
+    prf = m.precision_recall_f1(decisions, t)
+    assert report["items"] == len(p)
+    assert report["known"] == (t != -1).sum() == t.size - report["unknown"]
+    assert report["positives"] == (t >= 0.5).sum()
+    assert report["mAP"]["label"] == pytest.approx(m.mean_average_precision(p, t), abs=1e-12)
+    assert report["mAP"]["labels_left_out"] == 1
+    assert report["mAP"]["item"] == pytest.approx(by_item.value, abs=1e-12)
+    assert report["mAP"]["items_left_out"] == by_item.left_out > 0
+    for name in ("macro", "micro"):
+        assert report[name] == pytest.approx(vars(getattr(prf, name)), abs=1e-12)
+    assert report["exact_match"] == pytest.approx(m.exact_match(decisions, t), abs=1e-12)
+    assert report["exact_match_items_left_out"] == 1
+    assert report["brier"] == pytest.approx(m.brier(p, t), abs=1e-12)
+    assert report["log_loss"] == pytest.approx(m.log_loss(p, t), abs=1e-12)
+    for binning in ("width", "mass"):
+        pooled, want = report["calibration"]["pooled"][binning], m.calibration_error(p, t, binning=binning)
+        assert (pooled["ace"], pooled["mce"], pooled["ece"]) == pytest.approx((want.ace, want.mce, want.ece), abs=1e-12)
+        assert pooled["bins"]["counts"] == want.bins.counts.tolist()
+        assert pooled["bins"]["edges"] == want.bins.edges.tolist()
+        np.testing.assert_allclose(np.array(pooled["bins"]["frequency"], float), want.bins.frequency, atol=1e-12)
+        by_label = m.calibration_error(p, t, binning=binning, per="label")
+        assert report["calibration"]["label"][binning]["ace"] == pytest.approx(np.nanmean(by_label.ace), abs=1e-12)
+    width = m.calibration_error(p, t, per="label")
+    for j, row in enumerate(report["per_label"]):
+        assert row["name"] == str(j)
+        assert row["training_positives"] == COUNTS[j]
+        assert row["average_precision"] == (None if np.isnan(ap[j]) else pytest.approx(ap[j], abs=1e-12))
+        assert (row["precision"], row["recall"], row["f1"]) == pytest.approx(
+            (prf.precision[j], prf.recall[j], prf.f1[j])
+        )
+        assert row["brier"] == pytest.approx(m.brier(p[:, j : j + 1], t[:, j : j + 1]), abs=1e-12)
+        assert row["ace"] == pytest.approx(width.ace[j], abs=1e-12)
+    for group, mean in m.mean_by_group(ap, COUNTS).items():
+        assert report["groups"][group]["mAP"] == pytest.approx(mean.value, abs=1e-12)
+        assert report["groups"][group]["labels"] == mean.n + mean.left_out
+        assert report["groups"][group]["labels_left_out"] == mean.left_out
+    assert report["rarest"]["3"]["macro"]["f1"] == pytest.approx(m.mean_of_rarest(prf.f1, COUNTS, 3).value, abs=1e-12)
+    assert report["rarest"][str(L)]["brier"] == pytest.approx(report["brier"], abs=1e-12)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_batches_merges_and_orders_give_the_very_same_report(soft: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, t = drawn(1, soft=soft)
+    want = evaluated(p, t, []).compute(bootstrap=20)
+    assert evaluated(p, t, list(range(1, 300, 7))).compute(bootstrap=20) == want
+    monkeypatch.setattr(store_module, "CELLS_IN_BLOCK", 23 * L)
+    order = np.random.default_rng(0).permutation(len(p))
+    shuffled = evaluated(p[order], t[order], [5, 6, 200])
+    assert shuffled.compute(bootstrap=20) == want
+    parts = [evaluated(p[i::4], t[i::4], [3]) for i in (2, 0, 3, 1)]
+    first = parts.pop()
+    for part in parts:
+        assert first.merge(part) is first
+    assert len(first) == len(p)
+    assert first.compute(bootstrap=20) == want
+
+
+def test_a_report_is_plain_json_with_none_for_the_undefined() -> None:
+    p, t = drawn(2)
+    p[0, 0], t[0, 0] = 0, 1  # impossible, yet there: the log-loss is infinite
+    report = evaluated(p, t, []).compute(bootstrap=3)
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["log_loss"] is None
+    assert report["impossible"] == 1
+    assert report["per_label"][3]["average_precision"] is None
+
+
+def test_nothing_collected() -> None:
+    report = m.Evaluator(3, counts=np.array([1, 50, 200])).compute(bootstrap=5)
+    assert report["items"] == 0
+    assert report["mAP"] == {"label": None, "labels_left_out": 3, "item": None, "items_left_out": 0}
+    assert report["brier"] is report["exact_match"] is None
+    assert report["calibration"]["pooled"]["mass"]["ace"] is None
+
+
+def test_without_counts_there_are_no_groups() -> None:
+    evaluator = m.Evaluator(2, names=("cat", "dog"))
+    evaluator.update(torch.tensor([[0.2, 0.9]]), torch.tensor([[0, 1]]))
+    report = evaluator.compute()
+    assert "groups" not in report
+    assert [row["name"] for row in report["per_label"]] == ["cat", "dog"]
+    with pytest.raises(ValueError, match="rarest needs the training counts"):
+        evaluator.compute(rarest=[1])
+
+
+def test_thresholds_by_label_are_rounded_as_the_scores_are() -> None:
+    evaluator = m.Evaluator(2)
+    evaluator.update(np.array([[0.7, 0.3]]), np.array([[1, 1]]))
+    assert evaluator.compute(threshold=np.array([0.7, 0.3]))["exact_match"] == 1
+    assert evaluator.compute(threshold=torch.tensor([0.7, 0.4]))["exact_match"] == 0
+    assert evaluator.compute(threshold=0.3)["exact_match"] == 1
+
+
+def test_float16_keeps_half_the_bytes_and_the_metrics_of_what_it_kept() -> None:
+    p, t = drawn(3, n=2000)
+    t = t.astype(np.int8)
+    whole, half = evaluated(p, t, [900]), evaluated(p, t, [900], dtype="float16")
+    assert half.nbytes / whole.nbytes == pytest.approx(3 / 5)
+    assert whole.nbytes < 2.5 * 5 * p.size
+    kept = p.astype(np.float16)
+    report = half.compute()
+    assert report["mAP"]["label"] == pytest.approx(m.mean_average_precision(kept, t), abs=1e-12)
+    assert report["brier"] == pytest.approx(m.brier(kept, t), abs=1e-12)
+    assert report["calibration"]["pooled"]["width"]["ace"] == pytest.approx(m.calibration_error(kept, t).ace, abs=1e-12)
+
+
+def test_what_stands_at_an_unknown_label_does_not_matter() -> None:
+    p, t = drawn(4)
+    want = evaluated(p, t, []).compute()
+    assert evaluated(np.where(t == -1, np.nan, p), t, []).compute() == want
+
+
+def test_batches_may_be_reused_by_the_caller() -> None:
+    p, t = drawn(5)
+    buffer_p, buffer_t = np.empty((100, L), np.float32), np.empty((100, L), np.float32)
+    evaluator = m.Evaluator(L, counts=COUNTS)
+    for start in range(0, len(p), 100):
+        buffer_p[:], buffer_t[:] = p[start : start + 100], t[start : start + 100]
+        evaluator.update(buffer_p, buffer_t)
+    assert evaluator.compute() == evaluated(p, t, []).compute()
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_saved_and_loaded(soft: bool, dtype: str, tmp_path: Path) -> None:
+    p, t = drawn(6, soft=soft)
+    evaluator = evaluated(p, t, [33], names=[f"label {j}" for j in range(L)], bins=7, dtype=dtype)
+    evaluator.save(tmp_path / "evaluator.safetensors")
+    loaded = m.Evaluator.load(tmp_path / "evaluator.safetensors")
+    assert loaded.compute(bootstrap=3) == evaluator.compute(bootstrap=3)
+    assert m.Evaluator.from_state_dict(evaluator.state_dict()).compute() == evaluator.compute()
+    other = evaluated(*drawn(7), [], names=[f"label {j}" for j in range(L)], bins=7, dtype=dtype)
+    assert loaded.merge(other).compute() == evaluator.merge(other).compute()
+    m.Evaluator(2).save(tmp_path / "empty.safetensors")
+    assert len(m.Evaluator.load(tmp_path / "empty.safetensors")) == 0
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="is not an evaluator's file"):
+        m.Evaluator.load(tmp_path / "other.safetensors")
+
+
+def test_bootstrap_is_the_metric_of_the_resampled_items() -> None:
+    p, t = drawn(8, n=120, soft=True)
+    evaluator = evaluated(p, t, [])
+    resamples, confidence = 40, 0.8
+    got = evaluator.compute(bootstrap=resamples, confidence=confidence, seed=5)["intervals"]
+    order = evaluator._store.canonical_order()
+    draws: dict[str, list[float]] = {}
+    for weights in boot.resample_weights(len(p), resamples, seed=5):
+        rows = np.repeat(order, weights)
+        q, y = p[rows], t[rows]
+        prf, error, ap = m.precision_recall_f1(q >= 0.5, y), m.calibration_error(q, y), m.average_precision(q, y)
+        values = {
+            "mAP.label": m.mean_average_precision(q, y),
+            "mAP.item": m.mean_average_precision(q, y, per="item"),
+            "macro.f1": prf.macro.f1,
+            "micro.precision": prf.micro.precision,
+            "exact_match": m.exact_match(q >= 0.5, y),
+            "brier": m.brier(q, y),
+            "log_loss": m.log_loss(q, y),
+            "calibration.pooled.width.ace": error.ace,
+            "calibration.pooled.width.mce": error.mce,
+            "groups.tail.mAP": m.mean_by_group(ap, COUNTS)["tail"].value,
+            "rarest.5.macro.recall": m.mean_of_rarest(prf.recall, COUNTS, 5).value,
+        }
+        for name, value in values.items():
+            draws.setdefault(name, []).append(value)
+    for name, values_drawn in draws.items():
+        node: Any = got
+        for key in name.split("."):
+            node = node[key]
+        assert node == pytest.approx(np.quantile(values_drawn, [0.1, 0.9]), abs=1e-12), name
+    assert got["resamples"] == resamples
+    assert evaluator.compute(bootstrap=resamples, seed=6)["intervals"] != got
+
+
+def test_weighted_average_precision_with_ties_and_nothing_drawn() -> None:
+    scores = np.array([0.5, 0.5, 0.1, 0.5, 0.9])
+    positive, known = np.array([1, 0, 1, 1, 0], bool), np.array([1, 1, 1, 1, 0], bool)
+    weights = np.array([[1, 1, 1, 1, 1], [2, 0, 0, 3, 9], [0, 4, 0, 0, 1], [0, 1, 1, 0, 0]])
+    got = boot.weighted_average_precision(scores, positive, known, weights)
+    np.testing.assert_allclose(got, [(2 * 2 / 3 + 3 / 4) / 3, 1, np.nan, 1 / 2])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: m.Evaluator(0), "n_labels is 0"),
+        (lambda: m.Evaluator(2, names=["a"]), "names has 1 entries"),
+        (lambda: m.Evaluator(2, counts=np.array([1])), "counts has 1 entries"),
+        (lambda: m.Evaluator(2, bins=0), "bins is 0"),
+        (lambda: m.Evaluator(2, dtype="int8"), "dtype is 'int8'"),
+        (lambda: m.Evaluator(2).update(np.zeros((1, 3)), np.zeros((1, 3))), "probabilities has 3 labels"),
+        (lambda: m.Evaluator(1).update(np.array([[1.1]]), np.zeros((1, 1))), r"probabilities\[0, 0\] is 1.1"),
+        (lambda: m.Evaluator(2).merge(m.Evaluator(3)), "n_labels differs, 2 here and 3 there"),
+        (lambda: m.Evaluator(2).merge(m.Evaluator(2, counts=np.ones(2))), "counts differ"),
+        (lambda: m.Evaluator(2).compute(bootstrap=-1), "bootstrap is -1"),
+        (lambda: m.Evaluator(2).compute(confidence=0), "confidence is 0"),
+        (lambda: m.Evaluator(2).compute(threshold=np.zeros(3)), r"threshold has shape \(3,\)"),
+        (lambda: m.Evaluator(2, counts=np.ones(2)).compute(rarest=[3]), "k is 3: there are 2 labels"),
+    ],
+)
+def test_mistakes(call: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()  # type: ignore[operator]
+
+
+def test_merging_into_itself_is_refused() -> None:
+    evaluator = m.Evaluator(1)
+    with pytest.raises(ValueError, match="count every item twice"):
+        evaluator.merge(evaluator)

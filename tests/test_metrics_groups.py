@@ -1,0 +1,58 @@
+"""Averages over head, medium, tail and the rarest labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import steelyard.metrics as m
+from steelyard.labels import Labels
+
+
+def test_groups_of_the_published_long_tails(shared_data: Path) -> None:
+    for file, sizes in (("voc_mlt.npz", [6, 6, 8]), ("coco_mlt.npz", [22, 33, 25])):
+        stored = np.load(shared_data / "labels" / file)
+        counts = stored["class_freq"]
+        assert [len(g) for g in m.label_groups(counts).values()] == sizes
+
+
+def test_groups_and_rarest_are_those_of_labels() -> None:
+    rng = np.random.default_rng(0)
+    labels = Labels((rng.random((200, 30)) < rng.random(30) ** 2).astype(np.int8))
+    for head, tail in ((100, 20), (20, 20), (50, 0), (0, 0)):
+        mine, theirs = m.label_groups(labels.counts, head, tail), labels.groups(head, tail)
+        assert list(mine) == list(theirs)
+        for group in mine:
+            np.testing.assert_array_equal(mine[group], theirs[group])
+    for k in (1, 7, 30):
+        np.testing.assert_array_equal(m.rarest_labels(labels.counts, k), labels.rarest(k))
+
+
+def test_means() -> None:
+    values = torch.tensor([0.1, 0.2, float("nan"), 0.4])
+    counts = np.array([100, 99, 20, 19])
+    by_group = m.mean_by_group(values, counts)
+    assert by_group["head"] == pytest.approx((0.1, 1, 0))
+    assert by_group["medium"] == pytest.approx((0.2, 1, 1))
+    assert by_group["tail"] == pytest.approx((0.4, 1, 0))
+    assert m.mean_of_rarest(values, counts, 2) == pytest.approx((0.4, 1, 1))
+    assert m.mean_of_rarest(values, counts, 4) == pytest.approx(m.mean_defined(values))
+    assert m.mean_of_rarest(np.array([1.0, 2.0, 3.0]), np.array([5, 5, 5]), 1).value == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: m.mean_of_rarest(np.zeros(3), np.zeros(3), 4), "k is 4: there are 3 labels"),
+        (lambda: m.mean_by_group(np.zeros(3), np.zeros(2)), r"values has shape \(3,\), but counts has \(2,\)"),
+        (lambda: m.label_groups(np.array([1, -1])), r"counts\[1\] is -1"),
+        (lambda: m.label_groups(np.zeros((2, 2))), r"counts has shape \(2, 2\)"),
+        (lambda: m.label_groups(np.zeros(2), head=5, tail=10), "head is 5 and tail is 10"),
+    ],
+)
+def test_mistakes(call: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()  # type: ignore[operator]
