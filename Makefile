@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test lint bench bench-data clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,8 +27,14 @@ lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## time of every loss as a multiple of torch's own BCE, in one run
+bench: $(STAMP)  ## losses beside torch's own BCE, metrics beside torchmetrics if installed; ratios in one run
 	$(BIN)/python bench/losses.py
+	$(BIN)/python bench/metrics.py
+
+bench-data: $(STAMP)  ## ten million rows and items; with FOLDER=folder-of-jpegs also images a second
+	$(BIN)/python bench/data_tables.py
+	$(BIN)/python bench/data_labels.py
+	$(if $(FOLDER),$(BIN)/python bench/data_images.py $(FOLDER))
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
