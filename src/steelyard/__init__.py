@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard import balance, data, labels, losses, metrics, objective, report, run
+    from steelyard import balance, calibrate, data, labels, losses, metrics, objective, report, run
     from steelyard.labels import UNKNOWN, Labels
     from steelyard.objective import Objective
 
@@ -14,6 +14,7 @@ __all__ = [
     "Labels",
     "Objective",
     "balance",
+    "calibrate",
     "data",
     "labels",
     "losses",

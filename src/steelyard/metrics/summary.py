@@ -142,7 +142,7 @@ class _ByLabel:
         counted = (said & hit, said, hit)
         self.true[at], self.predicted[at], self.support[at] = (x.sum(0) for x in counted)
         t = pair.targets.numpy()
-        self.impossible[at] = ((scores == 0) & (t > 0) | (scores == 1) & (t < 1) & known).sum(0)
+        self.impossible[at] = ((scores == 0) & (t > 0) | (scores == 1) & (t < 1)).sum(0)  # unknown ones are kept as 0
         if len(weights):
             self.count_draws[:, :, at] = [boot.weighted_sums(weights, x) for x in counted]
             for j in range(hit.shape[1]):

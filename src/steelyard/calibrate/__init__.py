@@ -1,0 +1,31 @@
+"""What is η? Links, fitted calibrators, shifted priors and thresholds."""
+
+from steelyard.calibrate.calibrator import Calibrator, NotFitted
+from steelyard.calibrate.isotonic import Isotonic
+from steelyard.calibrate.link import Link
+from steelyard.calibrate.platt import Platt
+from steelyard.calibrate.prior import PriorReport, UncalibratedWarning, estimate_prior, prior_report, shift_prior
+from steelyard.calibrate.sampling import undo_class_aware
+from steelyard.calibrate.store import load, save
+from steelyard.calibrate.temperature import Temperature
+from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, thresholds
+
+__all__ = [
+    "Calibrator",
+    "Isotonic",
+    "Link",
+    "NotFitted",
+    "Platt",
+    "PriorReport",
+    "Temperature",
+    "ThresholdReport",
+    "UncalibratedWarning",
+    "estimate_prior",
+    "load",
+    "prior_report",
+    "save",
+    "shift_prior",
+    "threshold_report",
+    "thresholds",
+    "undo_class_aware",
+]

@@ -1,0 +1,160 @@
+"""What every calibrator is: a monotone map from logits to probabilities η, fitted on held-out labels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.focused import LOG_ZERO
+from steelyard.losses.loss import compute_dtype
+from steelyard.metrics.inputs import as_tensor, paired
+
+Per: TypeAlias = Literal["label", "pooled"]
+State: TypeAlias = dict[str, Any]
+
+_CELLS_AT_ONCE = 1 << 18
+
+
+class NotFitted(ValueError):
+    """Raised where a calibrator is used before it was fitted."""
+
+
+class Calibrator(ABC):
+    """A monotone map (N, L) → (N, L) from logits, or log-odds, to probabilities η.
+
+    Arrays and tensors are accepted and give their like: float64 for float64, float32 for all others. The arithmetic is
+    float64. `fit` leaves unknown targets out and takes soft ones at their value; it returns the calibrator.
+    """
+
+    @abstractmethod
+    def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
+        """Fit to logits (N, L) and targets (N, L) that training has not seen, and return self."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Return what was fitted, as plain JSON; raise NotFitted before `fit`."""
+
+    @abstractmethod
+    def _eta(self, z: Tensor) -> Tensor:
+        """Return η, float64, of logits z (N, L), float64."""
+
+    @abstractmethod
+    def _log_odds(self, z: Tensor) -> Tensor:
+        """Return log η/(1−η), float64, of logits z (N, L), float64."""
+
+    @final
+    def __call__(self, logits: ArrayLike) -> Any:
+        """Return η of logits (N, L)."""
+        z, dtype, from_numpy = read_logits(logits)
+        return given_back(self._eta(z).to(dtype), from_numpy)
+
+    @final
+    def log_odds(self, logits: ArrayLike) -> Any:
+        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes."""
+        z, dtype, from_numpy = read_logits(logits)
+        return given_back(self._log_odds(z).clamp(LOG_ZERO, -LOG_ZERO).to(dtype), from_numpy)
+
+
+class Chunk(NamedTuple):
+    """Some rows as float64: logits and targets, both 0 where unknown, and 1 where known."""
+
+    z: Tensor
+    t: Tensor
+    known: Tensor
+
+
+@dataclass(frozen=True)
+class Held:
+    """Checked logits and targets of a fit, (N, L)."""
+
+    logits: Tensor
+    targets: Tensor
+    known: Tensor | None
+    present: Tensor
+    """Known positives of each label, Σ y, float64 (L,)."""
+    absent: Tensor
+    """Known negatives of each label, Σ (1 − y), float64 (L,)."""
+
+    def on_cpu(self) -> Held:
+        """Return the same, on the CPU."""
+        known = None if self.known is None else self.known.cpu()
+        return Held(self.logits.cpu(), self.targets.cpu(), known, self.present.cpu(), self.absent.cpu())
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield some rows at a time, so that float64 copies stay small."""
+        step = max(1, _CELLS_AT_ONCE // max(1, self.logits.shape[1]))
+        for start in range(0, len(self.logits), step):
+            rows = slice(start, start + step)
+            yield _chunk(self.logits[rows], self.targets[rows], None if self.known is None else self.known[rows])
+
+
+def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
+    """Check what a calibrator is fitted on: finite logits wherever a label is known, and labels of both kinds."""
+    pair = paired(logits, targets, "logits")
+    z, t = pair.values, pair.targets
+    bad = ~torch.isfinite(z)
+    bad = bad if pair.known is None else bad & pair.known
+    if bool(bad.any()):
+        i, c = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"logits[{i}, {c}] is {z[i, c].item()}: a known label needs a finite logit to be calibrated by, so mend "
+            "the model or mark the label unknown"
+        )
+    present = torch.zeros(z.shape[1], dtype=torch.float64, device=z.device)
+    n_known = torch.zeros_like(present)
+    held = Held(z, t, pair.known, present, n_known)
+    for chunk in held.chunks():
+        present += chunk.t.sum(0)
+        n_known += chunk.known.sum(0)
+    absent = n_known - present
+    if not (float(present.sum()) > 0 and float(absent.sum()) > 0):
+        what = "known label" if float(n_known.sum()) == 0 else "positive" if float(present.sum()) == 0 else "negative"
+        raise ValueError(f"targets holds no {what}: a calibrator is fitted on labels of both kinds, so give more items")
+    return Held(z, t, pair.known, present, absent)
+
+
+def read_logits(logits: ArrayLike) -> tuple[Tensor, torch.dtype, bool]:
+    """Return logits (N, L) as float64, the dtype to answer in, and whether they were an array."""
+    z = logits if isinstance(logits, Tensor) else as_tensor(logits, "logits")
+    if z.ndim != 2 or z.dtype.is_complex:
+        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row an item")
+    dtype = compute_dtype(z) if z.dtype.is_floating_point else torch.float64
+    return z.to(torch.float64), dtype, not isinstance(logits, Tensor)
+
+
+def as_vector(values: ArrayLike | float) -> Tensor:
+    """Return numbers as a float64 tensor, exact to the last digit (torch would round plain numbers to float32)."""
+    if isinstance(values, Tensor):
+        return values.detach().to(torch.float64)
+    return torch.from_numpy(np.array(values, dtype=np.float64))
+
+
+def given_back(result: Tensor, to_numpy: bool) -> Any:
+    """Return `result` as the kind of array the caller gave."""
+    return result.detach().numpy() if to_numpy else result
+
+
+def check_labels(z: Tensor, n_labels: int) -> None:
+    """Raise unless z has the labels that a calibrator was fitted on."""
+    if z.shape[1] != n_labels:
+        raise ValueError(f"logits has {z.shape[1]} labels, but the calibrator was fitted on {n_labels}")
+
+
+def check_per(per: str) -> None:
+    """Raise unless `per` is one of the two."""
+    if per not in ("label", "pooled"):
+        raise ValueError(f'per is {per!r}: give "label" or "pooled"')
+
+
+def _chunk(z: Tensor, t: Tensor, known: Tensor | None) -> Chunk:
+    z, t = z.to(torch.float64), t.to(torch.float64)
+    if known is None:
+        return Chunk(z, t, torch.ones_like(z))
+    return Chunk(torch.where(known, z, 0.0), torch.where(known, t, 0.0), known.to(torch.float64))

@@ -1,0 +1,153 @@
+"""Isotonic calibration."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from torch import Tensor
+
+from steelyard.calibrate.calibrator import Calibrator, Held, NotFitted, Per, State, check_labels, check_per, held_out
+from steelyard.calibrate.scaling import Line, fit_line
+from steelyard.calibrate.shrinkage import IDENTITY_POSITIVES, SHAPE_POSITIVES, check_prior_positives, prior_share
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.focused import LOG_ZERO
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+class Curve(NamedTuple):
+    """A piecewise linear, non-decreasing curve: knots x, strictly increasing, and their η; flat beyond the ends."""
+
+    x: Array
+    eta: Array
+
+    def at(self, z: Array) -> Array:
+        """Return η at z."""
+        out: Array = np.interp(z, self.x, self.eta)
+        return out
+
+
+class Own(NamedTuple):
+    """What a label adds to the pooled curve f: η = (1 − share) curve(z) + share σ(slope logit f(z) + shift)."""
+
+    curve: Curve | None
+    """None for a label without positives or without negatives: it has the pooled curve."""
+    share: float
+    slope: float
+    shift: float
+
+
+@final
+class Isotonic(Calibrator):
+    """Isotonic regression: η = (1−λ_c) f_c(z) + λ_c σ(a_c logit f(z) + b_c), f, f_c non-decreasing least-squares fits.
+
+    f is fitted on the cells of all labels, f_c on the label's own, by scikit-learn's pool-adjacent-violators, linear
+    between its steps. A label is shrunk in two steps, both with a prior worth m positives (see `shrinkage`): the line
+    a_c, b_c, whose prior is 1, 0, brings the pooled curve to the label's level, which few labels tell; and
+    λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself has σ as a prior worth one positive, so that η
+    does not reach 0 or 1 unless σ(z) does. Below thousands of positives `Platt` has fewer ways to be wrong. The steps
+    tie items that the logits tell apart: rank by the logits.
+
+    Args:
+        per: "label", or "pooled" for one curve.
+        prior_positives: m, how many positives the pooled fit is worth beside a label's own (50).
+    """
+
+    def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:
+        check_per(per)
+        self.per: Per = per
+        self.prior_positives = check_prior_positives(prior_positives)
+        self._pooled: Curve | None = None
+        self._own: list[Own] = []
+
+    def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
+        """Fit to logits (N, L) and targets (N, L) that training has not seen, and return self."""
+        held = held_out(logits, targets).on_cpu()
+        z, t = (x.to(torch.float64).numpy() for x in (held.logits, held.targets))
+        known = np.ones(z.shape, bool) if held.known is None else held.known.numpy()
+        every = z[known]
+        identity = torch.sigmoid(torch.from_numpy(every))
+        share = prior_share(held.present.sum(), held.absent.sum(), identity.sum(), IDENTITY_POSITIVES).item()
+        pooled = _rising(every, (1 - share) * t[known] + share * identity.numpy())
+        self._pooled, self._own = pooled, []
+        if self.per == "label":
+            heights = torch.logit(torch.from_numpy(pooled.at(z))).clamp(LOG_ZERO, -LOG_ZERO)
+            level = Held(heights, held.targets, held.known, held.present, held.absent)
+            one = torch.ones(1, dtype=torch.float64)
+            line = fit_line(level, Line(one, torch.zeros_like(one)), self.prior_positives, False, True)
+            for c, (slope, shift) in enumerate(zip(line.slope.tolist(), line.shift.tolist(), strict=True)):
+                cells = known[:, c]
+                rarer = min(float(held.present[c]), float(held.absent[c]))
+                own = _rising(z[cells, c], t[cells, c]) if rarer > 0 else None
+                self._own.append(Own(own, self.prior_positives / (self.prior_positives + rarer), slope, shift))
+        return self
+
+    def state(self) -> State:
+        """Return what was fitted, as plain JSON."""
+        return {
+            "per": self.per,
+            "prior_positives": self.prior_positives,
+            "pooled": _plain(self._fitted()),
+            "own": [
+                {"share": o.share, "slope": o.slope, "shift": o.shift, "curve": o.curve and _plain(o.curve)}
+                for o in self._own
+            ],
+        }
+
+    def restore(self, state: State) -> None:
+        """Take back what `state` gave."""
+        if not isinstance(state["own"], list) or (len(state["own"]) == 0) != (self.per == "pooled"):
+            raise ValueError("its curves are not one for each label")
+        self._pooled, self._own = _curve(state["pooled"]), [_own(entry) for entry in state["own"]]
+
+    def _fitted(self) -> Curve:
+        if self._pooled is None:
+            raise NotFitted("Isotonic is not fitted: call fit(logits, targets) on held-out items first")
+        return self._pooled
+
+    def _eta(self, z: Tensor) -> Tensor:
+        pooled = self._fitted()
+        x = z.detach().cpu().numpy()
+        eta = torch.from_numpy(pooled.at(x))
+        if self.per == "label":
+            check_labels(z, len(self._own))
+            level = torch.logit(eta).clamp(LOG_ZERO, -LOG_ZERO)
+            for c, own in enumerate(self._own):
+                if own.curve is not None:
+                    brought = torch.sigmoid(own.slope * level[:, c] + own.shift)
+                    eta[:, c] = (1 - own.share) * torch.from_numpy(own.curve.at(x[:, c])) + own.share * brought
+        return eta.to(z.device)
+
+    def _log_odds(self, z: Tensor) -> Tensor:
+        return torch.logit(self._eta(z))
+
+
+def _rising(z: Array, t: Array) -> Curve:
+    """Return the non-decreasing fit to t at z: knots at the ends of its steps, tied logits as one."""
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0, increasing=True, out_of_bounds="clip").fit(z, t)
+    return Curve(np.asarray(fit.X_thresholds_, np.float64), np.asarray(fit.y_thresholds_, np.float64))
+
+
+def _plain(curve: Curve) -> dict[str, list[float]]:
+    return {"x": curve.x.tolist(), "eta": curve.eta.tolist()}
+
+
+def _curve(knots: dict[str, Any]) -> Curve:
+    x, eta = (np.array(knots[name], np.float64) for name in ("x", "eta"))
+    if x.ndim != 1 or x.shape != eta.shape or len(x) == 0 or not (np.isfinite(x).all() and (np.diff(x) > 0).all()):
+        raise ValueError("the knots of a curve are out of order")
+    if not ((eta >= 0) & (eta <= 1)).all() or (np.diff(eta) < 0).any():
+        raise ValueError("a curve falls or leaves [0, 1]")
+    return Curve(x, eta)
+
+
+def _own(entry: dict[str, Any]) -> Own:
+    share, slope, shift = (float(entry[name]) for name in ("share", "slope", "shift"))
+    curve = entry["curve"] if entry["curve"] is None else _curve(entry["curve"])
+    if not (0 < share <= 1 and 0 <= slope < np.inf and abs(shift) < np.inf):
+        raise ValueError("a label has a share outside (0, 1], a negative slope, or a number that is not finite")
+    return Own(curve, share, slope, shift)

@@ -1,0 +1,104 @@
+"""The probability that follows from the loss: the derived link as a calibrator."""
+
+from __future__ import annotations
+
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+from steelyard.calibrate.calibrator import Calibrator, State, as_vector
+from steelyard.calibrate.sampling import check_visits, undo_class_aware
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.distribution_balanced import WeightedLoss
+from steelyard.losses.loss import Loss, NoLink
+from steelyard.losses.pair import PairLoss
+from steelyard.metrics.inputs import paired
+from steelyard.objective.objective import Objective
+
+Weight = Tensor | float | None
+PROBES = (-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0)
+"""Logits whose log-odds a saved link remembers, to know its loss again."""
+
+
+@final
+class Link(Calibrator):
+    """η by the derived link of a loss, log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊), with sampling undone; nothing is fitted.
+
+    Of an `Objective`, w₊ and w₋ are its class weights at the moment η is asked for (PLM's keep-probabilities,
+    weightings, the rule for unknown labels). A loss alone has none: give the weights its training applied, such as
+    `steelyard.balance.expected_weights` of a `WeightedLoss`.
+
+    Args:
+        loss: a loss with a link, or an `Objective` over one; others raise NoLink.
+        pos_weight, neg_weight: w₊, w₋ (numbers or (L,)) of a loss alone.
+        class_aware: positives n_c of each class (L,) if items were drawn by `ClassAware`: undone by its fixed point.
+    """
+
+    def __init__(
+        self,
+        loss: Loss | WeightedLoss | Objective,
+        pos_weight: ArrayLike | float | None = None,
+        neg_weight: ArrayLike | float | None = None,
+        class_aware: ArrayLike | None = None,
+    ) -> None:
+        if isinstance(loss, Objective) and not (pos_weight is None and neg_weight is None):
+            raise ValueError("pos_weight and neg_weight are known to an objective: give them with a loss alone")
+        self._objective = loss if isinstance(loss, Objective) else None
+        self.loss = pair_of(loss)
+        self.loss.check_link()
+        self._weights: tuple[Weight, Weight] = (_weight(pos_weight), _weight(neg_weight))
+        self.class_aware = None if class_aware is None else check_visits(class_aware).cpu()
+        if self._objective is None:
+            width = next((len(w) for w in self._weights if isinstance(w, Tensor) and w.ndim), self.loss.n_labels or 1)
+            self.loss.log_odds(torch.zeros(1, width, dtype=torch.float64), *self._weights)  # refuses bad weights now
+
+    def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
+        """Return self: there is nothing to fit; shapes are checked."""
+        paired(logits, targets, "logits")
+        return self
+
+    def class_weights(self) -> tuple[Weight, Weight]:
+        """Return (w₊, w₋) as they are undone now."""
+        return self._weights if self._objective is None else self._objective.class_weights()
+
+    def state(self) -> State:
+        """Return the class weights and the link at a few logits, as plain JSON; the loss itself is not in it."""
+        w_pos, w_neg = (w.tolist() if isinstance(w, Tensor) else w for w in self.class_weights())
+        return {
+            "loss": type(self.loss).__name__,
+            "probes": probe(self.loss).tolist(),
+            "pos_weight": w_pos,
+            "neg_weight": w_neg,
+            "class_aware": None if self.class_aware is None else self.class_aware.tolist(),
+        }
+
+    def _log_odds(self, z: Tensor) -> Tensor:
+        out = self.loss.log_odds(z, *self.class_weights())
+        if self.class_aware is None:
+            return out
+        undone: Tensor = undo_class_aware(out, self.class_aware)
+        return undone
+
+    def _eta(self, z: Tensor) -> Tensor:
+        return torch.sigmoid(self._log_odds(z))
+
+
+def pair_of(loss: Loss | WeightedLoss | Objective) -> PairLoss:
+    """Return the pair at the heart of a loss or objective, or raise NoLink."""
+    inner = loss.loss if isinstance(loss, Objective | WeightedLoss) else loss
+    if isinstance(inner, PairLoss):
+        return inner
+    if isinstance(inner, Loss):
+        raise NoLink(f"{type(inner).__name__} has no probability a label: fit Temperature, Platt or Isotonic instead")
+    raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses, or an Objective")
+
+
+def probe(loss: PairLoss) -> Tensor:
+    """Return the link, (7, L) or (7, 1), at a few logits."""
+    z = torch.tensor(PROBES, dtype=torch.float64)[:, None].expand(-1, loss.n_labels or 1)
+    return loss.log_odds(z).detach().cpu()
+
+
+def _weight(weight: ArrayLike | float | None) -> Weight:
+    return weight if weight is None or isinstance(weight, int | float) else as_vector(weight)

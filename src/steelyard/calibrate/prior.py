@@ -1,0 +1,198 @@
+"""Label frequencies that differ from training's: shift the odds, and estimate the new frequencies without labels."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.focused import LOG_ZERO
+from steelyard.metrics.inputs import probable
+
+_CELLS_AT_ONCE = 1 << 18
+_MAX_STEPS = 200
+_EXPECTED = 10  # a label expected that often, and estimated never to occur, is worth a word
+_SIGMAS, _RELATIVE = 5.0, 0.1
+
+
+class UncalibratedWarning(UserWarning):
+    """Probabilities given to `estimate_prior` cannot be calibrated for the training prior given."""
+
+
+@dataclass(frozen=True)
+class PriorReport:
+    """What `estimate_prior` found of each label, all (L,)."""
+
+    prior: Any
+    """The estimated prior q."""
+    standard_error: Any
+    """1/√I(q), I the observed Fisher information; NaN where q is on the border or the label tells nothing."""
+    steps: Any
+    """Steps taken."""
+    residual: Any
+    """|EM(q) − q|: how far one more EM step would move the estimate."""
+    converged: Any
+    """Whether that is below 1e-9 of q."""
+    suspicious: Any
+    """Whether the input is visibly uncalibrated (see `prior_report`)."""
+
+
+def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: ArrayLike | float) -> Any:
+    """Return log-odds (N, L) for a world where a label has frequency π' instead of π: + logit π' − logit π.
+
+    Args:
+        log_odds: calibrated log-odds (N, L).
+        from_prior: π, the frequency they are calibrated for, a number or (L,), inside (0, 1) unless π' is the same.
+        to_prior: π', a number or (L,) in [0, 1]; 0 and 1 give log-odds of −100 and 100.
+    """
+    z, dtype, from_numpy = read_logits(log_odds)
+    old, new = (_prior(name, p, z.shape[1]).to(z.device) for name, p in (("from", from_prior), ("to", to_prior)))
+    same = old == new
+    bad = ~same & ((old <= 0) | (old >= 1))
+    if bool(bad.any()):
+        c = int(bad.nonzero()[0])
+        raise ValueError(
+            f"from_prior of label {c} is {old[c].item():g}: odds learned where a label is never or always present "
+            "cannot be shifted; leave the label out"
+        )
+    out = z + torch.where(same, 0.0, torch.logit(new) - torch.logit(torch.where(same, 0.5, old)))
+    out = torch.where(~same & (new == 0), LOG_ZERO, torch.where(~same & (new == 1), -LOG_ZERO, out))
+    return given_back(out.to(dtype), from_numpy)
+
+
+def estimate_prior(probabilities: ArrayLike, train_prior: ArrayLike | float, reference: ArrayLike | None = None) -> Any:
+    """Return the frequency (L,) of each label among unlabelled items: the `prior` of `prior_report`."""
+    return _report(probabilities, train_prior, reference).prior
+
+
+def prior_report(
+    probabilities: ArrayLike, train_prior: ArrayLike | float, reference: ArrayLike | None = None
+) -> PriorReport:
+    """Estimate the frequency of each label among unlabelled items by maximum likelihood (Saerens et al. 2002).
+
+    Their EM repeats q ← mean_i [ p_i q/π / (p_i q/π + (1−p_i)(1−q)/(1−π)) ]. That is a step q(1−q)/N along the gradient
+    of the log-likelihood Σ_i log(q p_i/π + (1−q)(1−p_i)/(1−π)), which is concave in q: the fixed point reported here is
+    EM's, found by Newton's method inside a bracket, in some ten passes where EM may need thousands.
+
+    Only the label frequencies may differ from training (label shift), and the input must be calibrated. It visibly is
+    not, and `UncalibratedWarning` says so, where the likelihood rises to a border though training's prior would lead
+    one to expect ten labels of the kind ruled out, or where the mean of `reference` differs from π. Miscalibration that
+    leaves an inner maximum cannot be seen without `reference`: give it.
+
+    Args:
+        probabilities: η (N, L) of unlabelled items, calibrated for the training prior.
+        train_prior: π, a number or (L,). A label with π = 0 or 1 keeps it: its probabilities tell nothing.
+        reference: η (M, L) of items with training's frequencies (held out from it), to check the calibration by:
+            |mean η − π| of more than 5 standard errors and more than a tenth of π or 1−π, whichever is smaller.
+    """
+    return _report(probabilities, train_prior, reference)
+
+
+def _report(probabilities: ArrayLike, train_prior: ArrayLike | float, reference: ArrayLike | None) -> PriorReport:
+    p, from_numpy = _probabilities("probabilities", probabilities)
+    pi = _prior("train", train_prior, p.shape[1]).to(p.device)
+    inner = (pi > 0) & (pi < 1)
+    safe = torch.where(inner, pi, 0.5)
+    zero, one = torch.zeros_like(pi), torch.ones_like(pi)
+    at_zero, at_one = _score(p, safe, zero)[0] <= 0, _score(p, safe, one)[0] >= 0
+    silent = (at_zero & at_one) | ~inner  # a likelihood that is flat, or no likelihood at all
+    q, steps, information = _maximum(p, safe, inner & ~at_zero & ~at_one)
+    q = torch.where(silent, pi, torch.where(at_zero, zero, torch.where(at_one, one, q)))
+    border = (q == 0) | (q == 1)
+    gradient = torch.where(border | silent, 0.0, _score(p, safe, torch.where(border, 0.5, q))[0])
+    residual = q * (1 - q) * gradient.abs() / len(p)
+    error = torch.where(border | silent, torch.nan, information.rsqrt())
+    suspicious = ~silent & (((q == 0) & (len(p) * pi >= _EXPECTED)) | ((q == 1) & (len(p) * (1 - pi) >= _EXPECTED)))
+    if reference is not None:
+        suspicious = suspicious | _off(reference, pi)
+    if bool(suspicious.any()):
+        _warn(suspicious, q, pi)
+    fields = (q, error, steps, residual, residual <= 1e-9 * q, suspicious)
+    return PriorReport(*(given_back(x, from_numpy) for x in fields))
+
+
+def _score(p: Tensor, pi: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first derivative of the log-likelihood in q, and minus the second, float64 (L,)."""
+    first, second = torch.zeros_like(pi), torch.zeros_like(pi)
+    step = max(1, _CELLS_AT_ONCE // max(1, p.shape[1]))
+    for start in range(0, len(p), step):
+        x = p[start : start + step].to(torch.float64)
+        ratio = (x - pi) / (pi * (1 - pi)) / (q * x / pi + (1 - q) * (1 - x) / (1 - pi))
+        first += ratio.sum(0)
+        second += ratio.square().sum(0)
+    return first, second
+
+
+def _maximum(p: Tensor, pi: Tensor, busy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inner maximum q of the labels that have one, the steps taken and the information at q."""
+    q, low, high = pi.clone(), torch.zeros_like(pi), torch.ones_like(pi)
+    steps = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
+    before = torch.full_like(pi, torch.inf)
+    for _ in range(_MAX_STEPS):
+        first, second = _score(p, pi, q)
+        if not bool(busy.any()):
+            break
+        low, high = torch.where(first > 0, q, low), torch.where(first < 0, q, high)
+        newton, middle = q + first / second, (low + high) / 2
+        fair = (newton > low) & (newton < high) & ((newton - q).abs() < before / 2)
+        following = torch.where(fair, newton, middle)
+        before = (following - q).abs()
+        steps += busy
+        settled = (newton - q).abs() <= 1e-12 * q
+        q = torch.where(busy & ~settled, following, q)
+        busy = busy & ~settled
+    return q, steps, second
+
+
+def _off(reference: ArrayLike, pi: Tensor) -> Tensor:
+    """Return which labels have a mean probability that training's frequency rules out."""
+    r, _ = _probabilities("reference", reference)
+    if r.shape[1] != len(pi):
+        raise ValueError(f"reference has {r.shape[1]} labels, but probabilities has {len(pi)}: they must be the same")
+    r = r.to(pi.device, torch.float64)
+    gap = (r.mean(0) - pi).abs()
+    error = (pi * (1 - pi) / len(r)).sqrt()  # η varies no more than the labels themselves
+    return (gap > _SIGMAS * error) & (gap > _RELATIVE * torch.minimum(pi, 1 - pi))
+
+
+def _warn(suspicious: Tensor, q: Tensor, pi: Tensor) -> None:
+    labels = suspicious.nonzero()[:, 0].tolist()
+    c = labels[0]
+    others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+    warnings.warn(
+        f"probabilities of label {c}{others} are not calibrated for the training prior (estimate {q[c].item():.3g}, "
+        f"training {pi[c].item():.3g}): read them through Link or a fitted calibrator first",
+        UncalibratedWarning,
+        stacklevel=4,
+    )
+
+
+def _probabilities(name: str, values: ArrayLike) -> tuple[Tensor, bool]:
+    """Return probabilities (N, L) in [0, 1], at least one row, and whether they were an array."""
+    shape = tuple(values.shape)
+    if len(shape) != 2 or shape[0] == 0:
+        raise ValueError(f"{name} has shape {shape}: give (N, L), at least one item")
+    device = values.device if isinstance(values, Tensor) else torch.device("cpu")
+    try:
+        pair = probable(values, torch.zeros(1, 1, dtype=torch.uint8, device=device).expand(shape))
+    except ValueError as error:
+        raise ValueError(str(error).replace("probabilities", name, 1)) from None
+    return pair.values, not isinstance(values, Tensor)
+
+
+def _prior(name: str, prior: ArrayLike | float, n_labels: int) -> Tensor:
+    """Return a prior as float64 (L,)."""
+    q = as_vector(prior)
+    if q.ndim > 1 or (q.ndim == 1 and len(q) != n_labels):
+        raise ValueError(f"{name}_prior has shape {tuple(q.shape)}: give a number or one for each of {n_labels} labels")
+    q = q.expand(n_labels)
+    bad = ~((q >= 0) & (q <= 1))
+    if bool(bad.any()):
+        c = int(bad.nonzero()[0])
+        raise ValueError(f"{name}_prior of label {c} is {q[c].item()}: a frequency lies in [0, 1]")
+    return q

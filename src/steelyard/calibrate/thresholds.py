@@ -1,0 +1,216 @@
+"""From probabilities to decisions: the threshold of each label for a goal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from steelyard.calibrate.calibrator import as_vector
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.loss import compute_dtype
+from steelyard.metrics.inputs import Pair, positive, probable
+
+Goal: TypeAlias = Literal["f1", "precision", "recall", "cost"]
+
+_CELLS_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True)
+class ThresholdReport:
+    """Thresholds and what is expected of the decisions probability ≥ threshold, all (L,)."""
+
+    thresholds: Any
+    value: Any
+    """What the goal is after: F1, recall (at the given precision), precision (at the given recall), cost an item."""
+    precision: Any
+    recall: Any
+    f1: Any
+
+
+class _Aim(NamedTuple):
+    goal: Goal
+    level: float
+    false_positive: Tensor
+    false_negative: Tensor
+
+
+def thresholds(
+    probabilities: ArrayLike,
+    targets: ArrayLike | None = None,
+    goal: Goal = "f1",
+    *,
+    level: float | None = None,
+    cost_fp: ArrayLike | float | None = None,
+    cost_fn: ArrayLike | float | None = None,
+    prior_positives: float = 0.0,
+) -> Any:
+    """Return the threshold (L,) of each label: the `thresholds` of `threshold_report`."""
+    return threshold_report(
+        probabilities,
+        targets,
+        goal,
+        level=level,
+        cost_fp=cost_fp,
+        cost_fn=cost_fn,
+        prior_positives=prior_positives,
+    ).thresholds
+
+
+def threshold_report(
+    probabilities: ArrayLike,
+    targets: ArrayLike | None = None,
+    goal: Goal = "f1",
+    *,
+    level: float | None = None,
+    cost_fp: ArrayLike | float | None = None,
+    cost_fn: ArrayLike | float | None = None,
+    prior_positives: float = 0.0,
+) -> ThresholdReport:
+    """Choose for each label the best of all cuts between distinct probabilities, and say what it is expected to give.
+
+    A label is decided present where its probability is at least the threshold. With k cells so decided, T positives
+    among them and P positives in all, the goals are
+
+    - "f1": the largest 2T/(k + P);
+    - "precision": the largest recall T/P among cuts with precision T/k of at least `level`; inf where there is none;
+    - "recall": the largest precision T/k among cuts with recall T/P of at least `level`;
+    - "cost": the least c_fp (k − T) + c_fn (P − T). Without targets that is Bayes' threshold c_fp/(c_fp + c_fn).
+
+    Positives are counted from `targets`; without them, or for a label of which no positive is known, expected ones from
+    calibrated probabilities over all items, T = Σ η (F1 is then that of the expected counts, which differs from the
+    expected F1 by O(1/P)). With few positives the best cut of a sample is a matter of chance: `prior_positives` = m
+    counts a cell as (1−λ) y + λ η, λ = m/(m + max(n₊, Σ η)), the partial pooling of the calibrators; 0 takes the sample
+    as it is. Of cuts that do equally well the highest is taken ("recall": the lowest). A threshold lies half-way
+    between the probabilities that it parts; below all of them it is 0.
+
+    Args:
+        probabilities: (N, L), calibrated wherever no target is given.
+        targets: (N, L) or None; unknown cells are left out, soft ones are present from .5 on.
+        goal: see above.
+        level: the precision or recall asked for, in (0, 1].
+        cost_fp, cost_fn: what a false positive and a false negative cost, positive numbers or (L,).
+        prior_positives: m ≥ 0 (0).
+    """
+    if not 0 <= prior_positives < math.inf:
+        raise ValueError(f"prior_positives is {prior_positives}: it must be at least 0 and finite")
+    pair, label_known = _inputs(probabilities, targets)
+    aim = _aim(goal, level, cost_fp, cost_fn, pair.values)
+    n_items, n_labels = pair.values.shape
+    step = max(1, _CELLS_AT_ONCE // max(1, n_items))
+    blocks = [
+        _block(pair, slice(start, start + step), aim, prior_positives, label_known)
+        for start in range(0, n_labels, step)
+    ]
+    dtype = compute_dtype(pair.values)
+    columns = [torch.cat(parts).to(dtype) for parts in zip(*blocks, strict=True)]
+    return ThresholdReport(*(pair.give(column) for column in columns))
+
+
+def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool) -> tuple[Tensor, ...]:
+    """Return threshold, value, precision, recall and F1 of some labels."""
+    p = pair.values[:, labels].to(compute_dtype(pair.values))
+    y = positive(pair.targets[:, labels]).double()
+    used = torch.ones_like(p, dtype=torch.bool) if pair.known is None else pair.known[:, labels]
+    n = y.sum(0) if has_targets else torch.zeros_like(y[0])
+    expected = torch.where(used, p, 0.0).sum(0, dtype=torch.float64)
+    share = torch.where(n > 0, prior / (prior + torch.maximum(n, expected)), 1.0)
+    used = used | (share == 1)
+    t = torch.where(used, (1 - share) * y + share * p.double(), 0.0)
+    p, order = torch.where(used, p, -1.0).sort(dim=0, descending=True)
+    nothing = torch.zeros_like(t[:1])
+    hits = torch.cat([nothing, t.gather(0, order).cumsum(0)])
+    said = torch.cat([nothing, used.gather(0, order).double().cumsum(0)])
+    low = torch.cat([p[1:], torch.full_like(p[:1], -1.0)])
+    a_cut = torch.cat([torch.ones_like(used[:1]), (p > low) & (p >= 0)])
+    precision, recall, f1 = _over(hits, said), _over(hits, hits[-1:]), _over(2 * hits, said + hits[-1:])
+    cost = (aim.false_positive[labels] * (said - hits) + aim.false_negative[labels] * (hits[-1:] - hits)) / said[-1:]
+    chosen = _choose(aim, precision, recall, f1, cost, a_cut)
+    between = torch.where(low >= 0, low + (p - low) / 2, 0.0)
+    between = torch.where(between > low, between, p)  # neighbouring floats have nothing between them
+    cuts = torch.cat([torch.full_like(p[:1], torch.inf), between])
+    threshold = cuts.gather(0, chosen)[0]
+    if aim.goal == "cost":
+        bayes = aim.false_positive[labels] / (aim.false_positive[labels] + aim.false_negative[labels])
+        below = (p >= bayes.to(p.dtype)).sum(0, keepdim=True)
+        chosen = torch.where(share == 1, below, chosen)
+        threshold = torch.where(share == 1, bayes.to(p.dtype), threshold)
+    precision, recall, f1, cost = (x.gather(0, chosen)[0] for x in (precision, recall, f1, cost))
+    value = {"f1": f1, "precision": recall, "recall": precision, "cost": cost}[aim.goal]
+    return threshold, value, precision, recall, f1
+
+
+def _choose(aim: _Aim, precision: Tensor, recall: Tensor, f1: Tensor, cost: Tensor, a_cut: Tensor) -> Tensor:
+    """Return which cut (1, L) is best: 0 decides for nothing, k for the k highest."""
+    if aim.goal == "recall":
+        merit = torch.where(a_cut & (recall >= aim.level), precision, -1.0)
+        return len(merit) - 1 - merit.flip(0).argmax(0, keepdim=True)
+    if aim.goal == "precision":
+        a_cut, merit = a_cut & (precision >= aim.level), recall
+        a_cut[0] = True  # what is left where nothing is precise enough
+    else:
+        merit = f1 if aim.goal == "f1" else -cost
+    return torch.where(a_cut, merit, -torch.inf).argmax(0, keepdim=True)
+
+
+def _over(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(b > 0, a / b, 0.0)
+
+
+def _inputs(probabilities: ArrayLike, targets: ArrayLike | None) -> tuple[Pair, bool]:
+    """Return checked probabilities and targets, all unknown but used where none are given."""
+    if targets is None:
+        shape = tuple(probabilities.shape)
+        if len(shape) != 2:
+            raise ValueError(f"probabilities has shape {shape}: give (N, L), one row an item, one column a label")
+        device = probabilities.device if isinstance(probabilities, Tensor) else torch.device("cpu")
+        pair = probable(probabilities, torch.zeros(1, 1, dtype=torch.uint8, device=device).expand(shape))
+    else:
+        pair = probable(probabilities, targets)
+    if len(pair.values) == 0:
+        raise ValueError("probabilities has no row: a threshold is chosen on items, so give at least one")
+    if pair.known is not None:
+        blank = ~pair.known.any(0)
+        outside = blank & ~((pair.values >= 0) & (pair.values <= 1)).all(0)
+        if bool(outside.any()):
+            c = int(outside.nonzero()[0])
+            raise ValueError(
+                f"probabilities of label {c}, of which no target is known, leave [0, 1]: they are all there is to "
+                "choose its threshold by, so mend them"
+            )
+    return pair, targets is not None
+
+
+def _aim(
+    goal: Goal,
+    level: float | None,
+    cost_fp: ArrayLike | float | None,
+    cost_fn: ArrayLike | float | None,
+    like: Tensor,
+) -> _Aim:
+    """Check the goal and what belongs to it."""
+    if goal not in get_args(Goal):
+        raise ValueError(f"goal is {goal!r}: choose one of {', '.join(get_args(Goal))}")
+    needs_level = goal in ("precision", "recall")
+    if needs_level and (level is None or not 0 < level <= 1):
+        raise ValueError(f"level is {level}: give the {goal} to reach, in (0, 1]")
+    if not needs_level and level is not None:
+        raise ValueError(f"level is {level}: it belongs to the goals precision and recall, not to {goal}")
+    if goal == "cost" and (cost_fp is None or cost_fn is None):
+        raise ValueError("cost_fp or cost_fn is missing: give what a false positive and a false negative cost")
+    if goal != "cost" and not (cost_fp is None and cost_fn is None):
+        raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}")
+    costs = [_cost(n, c, like) for n, c in (("cost_fp", cost_fp), ("cost_fn", cost_fn))]
+    return _Aim(goal, 0.0 if level is None else float(level), *costs)
+
+
+def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
+    c = as_vector(1.0 if cost is None else cost).to(like.device)
+    if c.ndim > 1 or (c.ndim == 1 and len(c) != like.shape[1]):
+        raise ValueError(f"{name} has shape {tuple(c.shape)}: give a number or one for each of {like.shape[1]} labels")
+    if not bool(((c > 0) & (c < math.inf)).all()):
+        raise ValueError(f"{name} has the value {c.min().item():g}: a cost is positive and finite")
+    return c.expand(like.shape[1])

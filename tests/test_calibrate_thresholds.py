@@ -1,0 +1,176 @@
+"""Thresholds against brute force over all cuts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import steelyard.calibrate as cal
+from steelyard.metrics import precision_recall_f1
+
+
+def counted(p: np.ndarray, t: np.ndarray, cut: float) -> tuple[float, float, float, float, float]:
+    """Precision, recall, F1, false positives and false negatives of p ≥ cut; t may be fractions of positives."""
+    said = p >= cut
+    hits, k, total = t[said].sum(), said.sum(), t.sum()
+    over = lambda a, b: a / b if b > 0 else 0.0  # noqa: E731
+    return over(hits, k), over(hits, total), over(2 * hits, k + total), k - hits, total - hits
+
+
+def cases(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    p = rng.random((rng.integers(1, 40), 3))
+    p = np.round(p, rng.integers(1, 4)) if rng.random() < 0.6 else p
+    t = (rng.random(p.shape) < p).astype(np.int64)
+    return p, np.where(rng.random(p.shape) < 0.2, -1, t)
+
+
+@given(
+    seed=st.integers(0, 10**6), goal=st.sampled_from(["f1", "precision", "recall", "cost"]), level=st.floats(0.05, 1)
+)
+@settings(max_examples=150, deadline=None)
+def test_no_cut_does_better(seed: int, goal: str, level: float) -> None:
+    p, t = cases(seed)
+    extra: dict = {"cost": {"cost_fp": 1.0, "cost_fn": 3.0}, "f1": {}}.get(goal, {"level": level})
+    report = cal.threshold_report(p, t, goal, **extra)
+    for c in range(3):
+        known = t[:, c] != -1
+        if not (t[:, c] == 1).any():
+            continue
+        x, y = p[known, c], t[known, c]
+        got = counted(x, y, report.thresholds[c])
+        every = [counted(x, y, cut) for cut in [np.inf, *np.unique(x)]]
+        np.testing.assert_allclose([report.precision[c], report.recall[c], report.f1[c]], got[:3], atol=1e-12)
+        if goal == "f1":
+            assert got[2] == report.value[c] == max(e[2] for e in every)
+        elif goal == "precision":
+            best = max((e[1] for e in every if e[0] >= level), default=0.0)
+            assert got[1] == report.value[c] == best
+            assert best == 0 or got[0] >= level
+        elif goal == "recall":
+            assert got[1] >= level
+            assert got[0] == report.value[c] == max(e[0] for e in every if e[1] >= level)
+        else:
+            assert report.value[c] == pytest.approx(min(e[3] + 3 * e[4] for e in every) / len(x), abs=1e-12)
+            assert got[3] + 3 * got[4] == pytest.approx(report.value[c] * len(x))
+
+
+def test_the_value_is_what_precision_recall_f1_finds():
+    p, t = cases(3)
+    cuts = cal.thresholds(p, t)
+    np.testing.assert_allclose(precision_recall_f1(p >= cuts, t).f1, cal.threshold_report(p, t).value, atol=1e-12)
+
+
+def test_ties_and_neighbours():
+    p = np.array([[0.9], [0.5], [0.5], [0.5], [0.1]])
+    t = np.array([[1], [1], [1], [0], [0]])
+    assert cal.thresholds(p, t).item() == pytest.approx(0.3)  # half-way between .5 and .1
+    assert cal.threshold_report(p, t).value.item() == pytest.approx(6 / 7)
+    assert cal.thresholds(p, t, "precision", level=1.0).item() == pytest.approx(0.7)
+    assert cal.thresholds(p, t, "recall", level=1.0).item() == pytest.approx(0.3)
+    assert cal.thresholds(p, 1 - t, "precision", level=0.9).item() == np.inf
+    assert cal.thresholds(p, np.ones_like(t)).item() == 0.0
+    near = np.array([[1.0], [np.nextafter(1.0, 0)]])
+    assert (near >= cal.thresholds(near, np.array([[1], [0]]))).ravel().tolist() == [True, False]
+    equal = np.array([[0.8], [0.6], [0.4], [0.2]])  # F1 is 2/3 with one, and with four decided
+    assert cal.thresholds(equal, np.array([[1], [0], [0], [1]])).item() == pytest.approx(0.7)
+
+
+def test_from_probabilities_alone():
+    rng = np.random.default_rng(0)
+    p = rng.random((3000, 2)) ** np.array([1.0, 6.0])
+    report = cal.threshold_report(p)
+    for c in range(2):
+        best = max(counted(p[:, c], p[:, c], cut)[2] for cut in p[:, c])
+        assert report.value[c] == pytest.approx(best, abs=1e-12)
+        assert report.thresholds[c] == pytest.approx(best / 2, abs=0.01)  # the optimum is half the best F1
+    drawn = (rng.random(p.shape) < p).astype(int)
+    achieved = precision_recall_f1(p >= report.thresholds, drawn).f1
+    np.testing.assert_allclose(achieved, report.value, atol=0.03)
+    precise = cal.threshold_report(p, goal="precision", level=0.9)
+    assert (precise.precision >= 0.9).all()
+    np.testing.assert_allclose(precise.precision, 0.9, atol=0.01)
+
+
+def test_costs_give_bayes_threshold():
+    rng = np.random.default_rng(0)
+    p = rng.random((5000, 3))
+    report = cal.threshold_report(p, goal="cost", cost_fp=np.array([1.0, 1.0, 9.0]), cost_fn=np.array([1.0, 4.0, 1.0]))
+    np.testing.assert_allclose(report.thresholds, [0.5, 0.2, 0.9], rtol=1e-12)
+    want = [
+        np.where(p[:, c] >= b, (1 - p[:, c]) * f, p[:, c] * g).mean()
+        for c, (b, f, g) in enumerate([(0.5, 1, 1), (0.2, 1, 4), (0.9, 9, 1)])
+    ]
+    np.testing.assert_allclose(report.value, want, rtol=1e-9)
+    t = (rng.random(p.shape) < p).astype(int)
+    fitted = cal.thresholds(p, t, "cost", cost_fp=1.0, cost_fn=4.0)
+    np.testing.assert_allclose(fitted, 0.2, atol=0.06)
+    none = cal.thresholds(p, np.zeros_like(t), "cost", cost_fp=1.0, cost_fn=4.0)
+    np.testing.assert_allclose(none, 0.2, rtol=1e-12)  # no positive known: Bayes again
+
+
+def test_a_label_without_positives_goes_by_its_probabilities_and_unknown_cells_do_not_matter():
+    p, t = np.random.default_rng(0).random((200, 3)), np.full((200, 3), -1)
+    t[:50, 0] = p[:50, 0] > 0.6
+    t[:, 1] = 0
+    cuts = cal.thresholds(np.where((t == -1) & (np.arange(3) == 0), np.nan, p), t)
+    assert cuts[0] == cal.thresholds(p[:50, :1], t[:50, :1])[0]
+    np.testing.assert_array_equal(cuts[1:], cal.thresholds(p[:, 1:]))
+
+
+def test_a_prior_steadies_labels_of_few_positives():
+    """Over draws of five positives, thresholds with a prior scatter less and lie nearer the best one."""
+    rng = np.random.default_rng(0)
+    p = rng.random((400, 60)) ** 40
+    best = cal.thresholds(rng.random((200_000, 1)) ** 40).item()
+    t = (rng.random(p.shape) < p).astype(int)
+    assert 5 < t.sum(0).mean() < 15
+    raw, steady = (cal.thresholds(p, t, prior_positives=m) for m in (0.0, 20.0))
+    assert np.abs(steady - best).mean() < 0.6 * np.abs(raw - best).mean()
+    many_p = np.random.default_rng(1).random((20000, 1))
+    many_t = (np.random.default_rng(2).random((20000, 1)) < many_p).astype(int)
+    gap = cal.thresholds(many_p, many_t, prior_positives=20.0) - cal.thresholds(many_p, many_t)
+    assert np.abs(gap).item() < 0.01
+
+
+def test_arrays_tensors_and_blocks():
+    rng = np.random.default_rng(0)
+    p = rng.random((3000, 900)).astype(np.float32)
+    t = (rng.random(p.shape) < p).astype(np.int8)
+    got = cal.thresholds(p, t)
+    assert got.dtype == np.float32
+    tensor = cal.thresholds(torch.from_numpy(p[:, 800:]), torch.from_numpy(t[:, 800:]))
+    assert isinstance(tensor, torch.Tensor)
+    np.testing.assert_array_equal(got[800:], tensor.numpy())
+    half = cal.thresholds(torch.from_numpy(p[:50, :2]).half(), torch.from_numpy(t[:50, :2]))
+    assert half.dtype == torch.float32
+
+
+def test_mistakes_are_one_sentence():
+    p, t = np.full((4, 2), 0.5), np.ones((4, 2))
+    for kwargs, message in (
+        ({"goal": "f2"}, "goal is 'f2'"),
+        ({"goal": "recall"}, "level is None"),
+        ({"goal": "precision", "level": 1.2}, "level is 1.2"),
+        ({"level": 0.5}, "belongs to the goals"),
+        ({"goal": "cost", "cost_fp": 1.0}, "cost_fp or cost_fn is missing"),
+        ({"goal": "cost", "cost_fp": 0.0, "cost_fn": 1.0}, "cost_fp has the value 0"),
+        ({"goal": "cost", "cost_fp": np.ones(3), "cost_fn": 1.0}, "cost_fp has shape"),
+        ({"cost_fp": 1.0}, "belong to the goal cost"),
+        ({"prior_positives": -1.0}, "prior_positives is -1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cal.thresholds(p, t, **kwargs)
+    with pytest.raises(ValueError, match="probabilities has shape"):
+        cal.thresholds(p[0])
+    with pytest.raises(ValueError, match="no row"):
+        cal.thresholds(p[:0])
+    with pytest.raises(ValueError, match=r"probabilities\[0, 0\] is 3"):
+        cal.thresholds(p + 2.5, t)
+    with pytest.raises(ValueError, match=r"probabilities\[0, 0\] is nan"):
+        cal.thresholds(p * np.nan)
+    with pytest.raises(ValueError, match="of which no"):
+        cal.thresholds(p * np.nan, -t)
