@@ -335,3 +335,20 @@ def test_gradient_does_not_flow_into_targets_or_surprise_second_order() -> None:
     if first.requires_grad:  # refused or right, never silently wrong
         with pytest.raises(RuntimeError):
             torch.autograd.grad(first.sum(), z)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+@pytest.mark.parametrize("gamma", [2.0, 2.5, 4.0])
+def test_asl_keeps_its_digits_at_the_margin(gamma: float, detach: bool) -> None:
+    """Just above p = m, where p − m cancels, float32 agrees with float64 in every digit it has."""
+    z = torch.linspace(-3, -2.8, 2001)[:, None]
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        logits = z.clone().to(dtype).detach().requires_grad_()
+        value = losses.Asymmetric(0.0, gamma, detach_focus=detach, reduction="none")(logits, torch.zeros_like(z))
+        value.sum().backward()
+        assert logits.grad is not None
+        results.append((value.detach().double(), logits.grad.double()))
+    for exact, single in zip(*results, strict=True):
+        assert (exact > 0).any()
+        torch.testing.assert_close(single, exact, rtol=2e-5, atol=1e-30)

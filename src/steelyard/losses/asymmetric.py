@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,8 +13,8 @@ from steelyard.losses.focused import LOG_ZERO, focused, focused_log_slope, log1m
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
 
-SAFE_MARGIN = 0.01
-"""From this margin on, 1 − s ≥ m keeps its digits in float32 when computed from s."""
+SAFE_MARGIN = 0.05
+"""From this margin on, p > m and 1 − s ≥ m keep their digits in float32 when computed from 1 − p and from s."""
 
 
 class Asymmetric(AnalyticLoss):
@@ -70,9 +71,9 @@ class Asymmetric(AnalyticLoss):
         down = focused_log_slope(-z, self.gamma_pos, self.detach_focus)
         if self.margin == 0:
             return focused_log_slope(z, self.gamma_neg, self.detach_focus) - down
-        above = z > self.z_margin
+        above = self._above_margin(z) > 0
         log_p, log_q = F.logsigmoid(z), F.logsigmoid(-z)
-        log_s = math.log1p(-self.margin) + log_p + log1mexp(z - self.z_margin)
+        log_s = math.log1p(-self.margin) + log_p + log1mexp(self._above_margin(z))
         s = torch.where(above, torch.exp(log_s), 0.5)
         cost = self._cost(s, torch.exp(log_q))
         up = log_p + log_q + self.gamma_neg * log_s + cost
@@ -89,7 +90,7 @@ class Asymmetric(AnalyticLoss):
         if self.margin == 0:
             return focused(z, self.gamma_neg, self.detach_focus)
         p, q, gamma = torch.sigmoid(z), torch.sigmoid(-z), self.gamma_neg
-        s = (self.margin - 1) * p * torch.expm1(self.z_margin - z.clamp_min(self.z_margin))
+        s = (self.margin - 1) * p * torch.expm1(-self._above_margin(z))
         cost = self._cost(s, q)
         ds = p * q  # ds/dz beyond the margin; below it s = 0, and so is every power of it
         if gamma == 0:
@@ -106,8 +107,9 @@ class Asymmetric(AnalyticLoss):
 
         It uses −log p = −log1p(−min(p, 1−p)) + (−z)₊, whose parts are not differentiable at 0; its value is.
         """
-        p, q, other, gamma = torch.sigmoid(z), torch.sigmoid(-z), 1 - side, self.gamma_neg
-        s = z.clamp_min(self.z_margin).neg_().add_(self.z_margin).expm1_().mul_(p).mul_(self.margin - 1)
+        q, other, gamma = torch.sigmoid(-z), 1 - side, self.gamma_neg
+        p = 1 - q  # its digits are lost only where p is small, below the margin, where no term needs them
+        s = self._above_margin(z).neg_().expm1_().mul_(p).mul_(self.margin - 1)
         cost = torch.minimum(p, q).mul_(side).addcmul_(other, s).neg_().log1p_().neg_()
         cost.addcmul_(side, z.clamp_max(0), value=-1)
         near = power(s, gamma - 1)
@@ -124,6 +126,11 @@ class Asymmetric(AnalyticLoss):
             focus.mul_(gain)
             slope.mul_(gain)
         return cost.mul_(focus), slope
+
+    def _above_margin(self, z: Tensor) -> Tensor:
+        """Return (z − z_m)₊; z_m is taken off in two parts, the first exact in float32, so that no digit is lost."""
+        first = float(np.float32(self.z_margin))
+        return (z - first).sub_(self.z_margin - first).clamp_min(0)
 
     def _cost(self, s: Tensor, q: Tensor) -> Tensor:
         """Return −log(1−s); where a small margin lets s come close to 1, from 1−s = q + m."""
