@@ -33,13 +33,11 @@ class Cells(NamedTuple):
         return self._replace(a=self.a * weight, b=self.b * weight)
 
     def inert(self, z: Tensor) -> Tensor:
-        """Return z with 0 in the cells that do not count, where it may be anything, even NaN."""
+        """Return z fit to be multiplied by coefficients of 0: what does not count may be anything, even NaN."""
         if self.counted is None:
             return z
-        if z.device.type == "cpu" and not torch.compiler.is_compiling():
-            product = z * self.counted.view(torch.int8).to(z.dtype)  # many times faster than a selection on a CPU,
-            if math.isfinite(product.detach().sum().item()):  # and the same unless something is not finite
-                return product
+        if z.device.type == "cpu" and not torch.compiler.is_compiling() and math.isfinite(z.detach().sum().item()):
+            return z  # a selection is the slowest thing on a CPU, and all is finite as it is
         return torch.where(self.counted, z, 0)
 
     def rows(self, rows: slice) -> Cells:
@@ -63,16 +61,17 @@ def compute_dtype(z: Tensor) -> torch.dtype:
 
 def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
     """Return the cells of `targets` with unknown labels ignored."""
-    t = targets.values.to(dtype)
     if targets.all_known:
+        t = targets.values.to(dtype)
         return Cells(t, 1 - t, None, t if targets.hard else None)
-    a = t.clamp_min(0)
-    is_known = (t + 1).clamp_max_(1)  # −1 gives 0, all of [0, 1] gives 1
-    if torch.compiler.is_compiling():
-        counted = known(targets.values)
-    else:
-        counted = is_known.to(torch.int8).view(torch.bool)  # many times faster than a comparison on a CPU
-    return Cells(a, is_known.sub_(a), counted, a if targets.hard else None)
+    if targets.hard and not torch.compiler.is_compiling():  # in bytes: a comparison is far slower on a CPU
+        t = targets.values.to(torch.int8)
+        counted, present = (t + 1).clamp_max_(1), t.clamp_min(0)
+        a = present.to(dtype)
+        return Cells(a, (counted - present).to(dtype), counted.view(torch.bool), a)
+    counted = known(targets.values)
+    a = targets.values.to(dtype).clamp_min(0)
+    return Cells(a, counted.to(dtype) - a, counted, a if targets.hard else None)
 
 
 class Loss(nn.Module, ABC):
@@ -138,8 +137,8 @@ def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Ten
         raise ValueError(f"weight has shape {tuple(w.shape)}, which does not broadcast to {tuple(logits.shape)}")
     if w.device != logits.device:
         raise ValueError(f"weight is on {w.device}, but logits is on {logits.device}: move one of them")
-    if w.shape == logits.shape:
-        w = cells.inert(w)
+    if cells.counted is not None and w.shape == logits.shape:
+        w = torch.where(cells.counted, w, 0)
     if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel():
         for value in torch.aminmax(w):
             if not 0 <= value.item() < math.inf:

@@ -90,7 +90,9 @@ class PairLoss(Loss):
 
     def _plain(self, logits: Tensor, cells: Cells, divisor: Tensor | float) -> Tensor:
         """Return the reduced loss by automatic differentiation through ℓ₊ and ℓ₋."""
-        z = cells.inert(logits.to(compute_dtype(logits)))
+        z = logits.to(compute_dtype(logits))
+        if cells.counted is not None:
+            z = torch.where(cells.counted, z, 0)
         cost = cells.a * self.positive(z) + cells.b * self.negative(z)
         return cost if self.reduction == "none" else cost.sum() / divisor
 
