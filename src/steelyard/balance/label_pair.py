@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from steelyard.labels.targets import ArrayLike, as_targets
 
@@ -77,7 +76,8 @@ class _PairSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError("LabelPair has no second derivatives: call backward without create_graph")
         (grad,) = ctx.saved_tensors
         return (grad * upstream).to(ctx.dtype), None

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, compute_dtype
@@ -180,15 +179,18 @@ class _OnePass(torch.autograd.Function):
                 cost[rows] = part
             else:
                 parts.append(part.sum())
-        ctx.save_for_backward(slope)
-        ctx.dtype, ctx.divisor = logits.dtype, divisor
+        ctx.save_for_backward(slope, logits)
+        ctx.loss, ctx.cells, ctx.divisor = loss, cells, divisor
         return cost if each else torch.stack(parts).sum() / divisor if parts else cost.zero_()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (slope,) = ctx.saved_tensors
-        return (slope * (upstream / ctx.divisor)).to(ctx.dtype), None, None, None
+        slope, logits = ctx.saved_tensors
+        if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
+            value = ctx.loss._plain(logits, ctx.cells, ctx.divisor)
+            (grad,) = torch.autograd.grad(value, logits, upstream, create_graph=True)
+            return grad, None, None, None
+        return (slope * (upstream / ctx.divisor)).to(logits.dtype), None, None, None
 
 
 def _blocks(logits: Tensor) -> list[slice]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from steelyard.losses.focused import softplus
 from steelyard.losses.loss import Cells, Loss, NoLink, compute_dtype
@@ -81,7 +80,8 @@ class _LogSumExp(torch.autograd.Function):
         return (top + torch.log(total)).squeeze(axis)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError("TwoWay has no second derivatives: call backward without create_graph")
         share, total = ctx.saved_tensors
         return share * (upstream.unsqueeze(ctx.axis) / total), None, None
