@@ -599,3 +599,10 @@ def test_two_processes_train_as_one(two_processes: dict[str, tuple], tmp_path: P
         if objective.masking is not None:
             torch.testing.assert_close(ratio, objective.masking.ratio)
         torch.testing.assert_close(probability, objective.probability(z).detach(), rtol=1e-6, atol=1e-8)
+
+
+def test_parts_of_another_kind_are_refused_not_dropped() -> None:
+    with pytest.raises(ValueError, match="regularizers holds a Linear: give a LabelPair"):
+        Objective(losses.BCE(), regularizers=[torch.nn.Linear(2, 2)])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="weighting holds a Linear: give a Weighting"):
+        Objective(losses.BCE(), weighting=torch.nn.Linear(2, 2))  # type: ignore[arg-type]

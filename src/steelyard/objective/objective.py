@@ -70,6 +70,10 @@ class Objective(nn.Module):
             raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses")
         if not isinstance(unknown, Resolver) and unknown not in RULES:
             raise ValueError(f"unknown is {unknown!r}: choose one of {', '.join(get_args(Rule))}, or give a Resolver")
+        for name, parts, kind in (("weighting", weightings, Weighting), ("regularizers", regularizers, LabelPair)):
+            for part in parts:
+                if not isinstance(part, kind):
+                    raise ValueError(f"{name} holds a {type(part).__name__}: give a {kind.__name__}")
         if loss.reduction == "none":
             raise ValueError("loss has reduction 'none': an objective is one number; choose mean, item or sum")
         self.loss = loss
