@@ -39,6 +39,7 @@ class PartialLabelMasking(nn.Module):
         seed: of the masks, which are a pure function of (seed, epoch, item, label).
     """
 
+    maskable: Tensor
     data_ratio: Tensor
     ratio: Tensor
     histogram: Tensor
@@ -74,7 +75,7 @@ class PartialLabelMasking(nn.Module):
             raise ValueError(f"seed is {seed}: it must be in [0, 2^64)")
         self.rate, self.bins, self.eps, self.clip, self.seed = float(rate), int(bins), float(eps), clip, int(seed)
         self.n_labels = len(n)
-        self.maskable = (n > 0) & (n < k)
+        self.register_buffer("maskable", (n > 0) & (n < k), persistent=False)
         self.register_buffer("data_ratio", n / (k - n), persistent=False)
         self.register_buffer("ratio", self._clipped(self._initial(initial)))
         self.register_buffer("histogram", torch.zeros(2, self.n_labels, bins, dtype=torch.int64))
@@ -89,8 +90,7 @@ class PartialLabelMasking(nn.Module):
     @property
     def log_odds_shift(self) -> Tensor:
         """log(r̄_c/r_c), float64 (L,): what masking adds to the trained log-odds. 0 for a class that is not masked."""
-        maskable = self.maskable.to(self.ratio.device)
-        r, r_bar = (torch.where(maskable, x, 1) for x in (self.data_ratio, self.ratio))
+        r, r_bar = (torch.where(self.maskable, x, 1) for x in (self.data_ratio, self.ratio))
         return torch.log(r_bar / r)
 
     def mask(self, targets: ArrayLike, index: ArrayLike | None = None) -> Tensor:
@@ -143,7 +143,7 @@ class PartialLabelMasking(nn.Module):
         """Return D_c (L,) of the outputs observed so far, 0 where a class is left out."""
         seen = summed(self.histogram).to(torch.float64)
         positive, negative = seen
-        included = (positive.sum(1) > 0) & (negative.sum(1) > 0) & self.maskable.to(seen.device)
+        included = (positive.sum(1) > 0) & (negative.sum(1) > 0) & self.maskable
         return _standardised(self._kl(positive, self.bins - 1), included) - _standardised(
             self._kl(negative, 0), included
         )
@@ -152,7 +152,7 @@ class PartialLabelMasking(nn.Module):
         """End the epoch: move the ratios by what was observed (in all processes), and start counting anew."""
         if self.rate > 0:
             moved = self._clipped(self.ratio * torch.exp(self.rate * self.divergence()))
-            self.ratio.copy_(torch.where(self.maskable.to(moved.device), moved, self.ratio))
+            self.ratio.copy_(torch.where(self.maskable, moved, self.ratio))
         self.histogram.zero_()
         self.epoch += 1
 
@@ -185,7 +185,7 @@ class PartialLabelMasking(nn.Module):
         if self.clip is None:
             return ratio
         low, high = self.clip
-        return torch.where(self.maskable.to(ratio.device), ratio.clamp(low, high), ratio)
+        return torch.where(self.maskable, ratio.clamp(low, high), ratio)
 
     def _kl(self, counts: Tensor, true_bin: int) -> Tensor:
         """Return KL(P̂ ‖ P) of each class, or its limit form 1 − P̂[true bin]."""
