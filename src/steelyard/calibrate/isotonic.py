@@ -54,7 +54,7 @@ class Isotonic(Calibrator):
 
     Args:
         per: "label", or "pooled" for one curve.
-        prior_positives: m, how many positives the pooled fit is worth beside a label's own (50).
+        prior_positives: m, how many positives the pooled fit is worth beside a label's own (150).
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:

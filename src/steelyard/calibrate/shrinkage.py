@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 PRIOR_POSITIVES = 20.0
-"""How many positives the pooled fit is worth beside a label's own."""
-SHAPE_POSITIVES = 50.0
-"""The same where a label has a curve of its own, with more ways to be wrong than a line has."""
+"""How many positives the pooled fit is worth beside a label's own (chosen by examples/choose_prior_positives.py)."""
+SHAPE_POSITIVES = 150.0
+"""The same where a label has a curve of its own, with more ways to be wrong than a line has (chosen alike)."""
 IDENTITY_POSITIVES = 1.0
 """How many positives σ is worth beside those of all labels together, in the pooled fit."""
 
