@@ -3,7 +3,7 @@
 from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking
 from steelyard.balance.pseudo_labels import PseudoLabels
-from steelyard.balance.samplers import ClassAware, Undersample
+from steelyard.balance.samplers import ClassAware, Shuffled, Undersample
 from steelyard.balance.weighting import (
     ClassBalanced,
     Deferred,
@@ -24,6 +24,7 @@ __all__ = [
     "PartialLabelMasking",
     "PseudoLabels",
     "Rebalanced",
+    "Shuffled",
     "Undersample",
     "Weighting",
     "expected_weights",

@@ -46,6 +46,15 @@ class PseudoLabels:
             self._complete(epoch - 1)
         self.epoch = epoch
 
+    def check_continues(self, epoch: int) -> None:
+        """Raise unless `epoch` can be taken up, or up again: a later one has overwritten what it would read."""
+        latest = max(int(visited.max(initial=0)) for visited in self._visited)
+        if latest > epoch:
+            raise ValueError(
+                f"{self.path} holds pseudo-labels of epoch {latest}, and those that epoch {epoch} reads are gone: "
+                "train anew with --overwrite"
+            )
+
     def reset(self) -> None:
         """Forget everything: every pseudo-label is ½ again."""
         for values, visited in zip(self._values, self._visited, strict=True):

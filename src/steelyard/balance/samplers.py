@@ -24,7 +24,7 @@ class PlannedSampler(Sampler[int], ABC):
     equally many. `rank` and `num_replicas` are those of `torch.distributed` where it is initialised, else 0 and 1.
     """
 
-    def __init__(self, labels: Labels, rank: int | None, num_replicas: int | None, seed: int) -> None:
+    def __init__(self, rank: int | None, num_replicas: int | None, seed: int) -> None:
         super().__init__()
         running = dist.is_available() and dist.is_initialized()
         self.num_replicas = num_replicas if num_replicas is not None else dist.get_world_size() if running else 1
@@ -34,11 +34,6 @@ class PlannedSampler(Sampler[int], ABC):
                 f"rank is {self.rank} of {self.num_replicas} replicas: it must lie between 0 and that, less 1"
             )
         self.seed = draws.check_seed(seed)
-        self._classes = np.flatnonzero(labels.counts)
-        if len(self._classes) == 0:
-            raise ValueError("labels holds no positive label: there is no class to visit")
-        self._starts, self._items = labels.items_by_label()
-        self._counts, self._n_items = labels.counts, labels.n_items
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Make the next iteration that of `epoch`, from draw `start` of its plan on.
@@ -72,8 +67,42 @@ class PlannedSampler(Sampler[int], ABC):
         """Return the items drawn at increasing `positions` of the prepared plan."""
 
 
+class ClassSampler(PlannedSampler):
+    """A planned sampler that visits classes: those with a positive, each a list of its items."""
+
+    def __init__(self, labels: Labels, rank: int | None, num_replicas: int | None, seed: int) -> None:
+        super().__init__(rank, num_replicas, seed)
+        self._classes = np.flatnonzero(labels.counts)
+        if len(self._classes) == 0:
+            raise ValueError("labels holds no positive label: there is no class to visit")
+        self._starts, self._items = labels.items_by_label()
+        self._counts, self._n_items = labels.counts, labels.n_items
+
+
 @final
-class ClassAware(PlannedSampler):
+class Shuffled(PlannedSampler):
+    """Visit every item once an epoch, in random order.
+
+    Arguments: `n_items`; `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    """
+
+    def __init__(self, n_items: int, rank: int | None = None, num_replicas: int | None = None, seed: int = 0) -> None:
+        super().__init__(rank, num_replicas, seed)
+        if n_items < 1:
+            raise ValueError(f"n_items is {n_items}: there is nothing to visit")
+        self.n_items = n_items
+        self.set_epoch(0)
+
+    def _plan(self, epoch: int) -> int:
+        self._order = draws.shuffled(draws.key(self.seed, "shuffled", epoch), self.n_items)
+        return self.n_items
+
+    def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._order[positions]
+
+
+@final
+class ClassAware(ClassSampler):
     """Visit every class N_e times an epoch and draw each time an item that has it, with replacement.
 
     A round visits each class once, in a random order; an epoch is N_e rounds. Label i then comes with the frequency of
@@ -114,7 +143,7 @@ class ClassAware(PlannedSampler):
 
 
 @final
-class Undersample(PlannedSampler):
+class Undersample(ClassSampler):
     """Take S random items of every class each epoch, all items of a class that has fewer, and no item twice.
 
     The epoch's plan is the union of the classes' draws in random order: an item drawn for two of its labels comes

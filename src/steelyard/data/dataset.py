@@ -90,7 +90,8 @@ class ImageDataset(Dataset[Sample]):
             raise ValueError(f"on_bad_image is {on_bad_image!r}: give 'error' or 'skip'")
         if cache is not None and size is None:
             raise ValueError("cache is given without size: it keeps images of one size, so give size, e.g. 224")
-        self.labels, self.note, self.on_bad_image = labels, note, on_bad_image
+        self.labels, self.note = labels, note
+        self.on_bad_image: Literal["error", "skip"] = on_bad_image
         self.size = None if size is None else _checked_size(size)
         self.boxes = None if boxes is None else _checked_boxes(boxes, len(labels))
         # One Arrow array instead of a million strings: forked workers then share it instead of copying it page by page.
@@ -107,6 +108,10 @@ class ImageDataset(Dataset[Sample]):
     def paths(self) -> list[str]:
         """The image file of each item."""
         return list(self._paths.to_pylist())
+
+    def resized(self, size: int | tuple[int, int], cache: str | os.PathLike[str] | None = None) -> ImageDataset:
+        """Return the same images and labels, decoded to another size."""
+        return ImageDataset(self._paths, self.labels, size, self.on_bad_image, cache, self.boxes, self.note)
 
     @property
     def skipped(self) -> NDArray[np.int64]:

@@ -129,6 +129,10 @@ class Annotation(Resolver):
             self.weight_sums += torch.stack([alpha, beta, torch.ones_like(beta)]).to(self.weight_sums.device)
         return alpha, beta
 
+    def stored(self) -> PseudoLabels | None:
+        """Return the store."""
+        return self.store
+
     def needs_link(self) -> bool:
         """Return whether the store wants the corrected η."""
         return self.store is not None and self.store.feedback == "link"

@@ -44,6 +44,10 @@ class Resolver(nn.Module, ABC):
         """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
         return 1.0, 1.0
 
+    def stored(self) -> PseudoLabels | None:
+        """Return the pseudo-labels that this rule keeps on disk, if it does."""
+        return None
+
     def needs_link(self) -> bool:
         """Return whether `remember` reads the objective's probability, which not every loss has."""
         return False
@@ -124,6 +128,10 @@ class Pseudo(Resolver):
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Read what the epoch before wrote."""
         self.store.start_epoch(epoch)
+
+    def stored(self) -> PseudoLabels | None:
+        """Return the store."""
+        return self.store
 
     def needs_link(self) -> bool:
         """Return whether the store wants the corrected η."""

@@ -1,0 +1,86 @@
+"""Some items of a data set, as a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from steelyard.labels import Labels
+from steelyard.labels.inputs import as_index
+
+AnySample: TypeAlias = tuple[Any, Tensor, int]
+"""(input, target (L,), index), whatever the input is."""
+
+
+class Labelled(Protocol):
+    """What every data set here has: `labels`, a length, and items (input, target (L,), index)."""
+
+    @property
+    def labels(self) -> Labels:
+        """Who has which label."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> AnySample: ...
+
+
+@final
+class Subset(Dataset[AnySample]):
+    """The items of `data` at `index`, in that order, numbered from 0; a subset of a subset holds the data itself.
+
+    Its labels keep their names and their order; `.data` and `.index` say where an item comes from: item i of the
+    subset is item `index[i]` of `data`.
+
+    data: a data set with `labels`, such as `ArrayDataset` or `ImageDataset`.
+    index: (n,) distinct positions in `data`.
+    """
+
+    labels: Labels
+    data: Labelled
+    index: NDArray[np.int64]
+
+    def __init__(self, data: Labelled, index: ArrayLike) -> None:
+        self.labels = data.labels.take(index)
+        chosen: NDArray[np.int64] = as_index(index, len(data), "index").astype(np.int64)
+        if isinstance(data, Subset):
+            chosen, data = data.index[chosen], data.data
+        chosen.setflags(write=False)
+        self.data, self.index = data, chosen
+
+    @property
+    def paths(self) -> list[str]:
+        """The image file of each item, where `data` has `paths`."""
+        paths: Sequence[str] = self._of_data("paths")
+        return [paths[i] for i in self.index.tolist()]
+
+    @property
+    def inputs(self) -> NDArray[Any]:
+        """The inputs of all items as one new array, where `data` has `inputs`."""
+        inputs: NDArray[Any] = self._of_data("inputs")
+        return inputs[self.index]
+
+    def _of_data(self, name: str) -> Any:
+        """What only some data has: `data`'s own AttributeError says that it has none."""
+        return getattr(self.data, name)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, index: int) -> AnySample:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[AnySample]:
+        """Return many items at once, as a torch `DataLoader` asks for them."""
+        n = len(self)
+        if outside := [i for i in indices if not -n <= i < n]:
+            raise IndexError(f"index {outside[0]} is out of range for {n} items")
+        places = [int(i) % n for i in indices]
+        wanted = self.index[places].tolist()
+        many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
+        samples = [self.data[i] for i in wanted] if many is None else many(wanted)
+        return [(item, target, place) for (item, target, _), place in zip(samples, places, strict=True)]

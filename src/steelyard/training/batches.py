@@ -1,0 +1,266 @@
+"""Batches: from arrays that lie on the training device, or from items that worker processes fetch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.subset import Subset
+from steelyard.labels import Labels
+from steelyard.training.settings import SamplerSettings
+
+Inputs: TypeAlias = Tensor | tuple[Tensor, ...]
+SHARE_OF_GPU = 0.25
+"""Arrays up to this share of a GPU's free memory are kept on it."""
+
+
+class Batch(NamedTuple):
+    """Inputs (B, …), or a tuple of such, targets (B, L), and the items' numbers in the data (B,)."""
+
+    inputs: Inputs
+    targets: Tensor
+    index: Tensor  # type: ignore[assignment]
+
+
+def make_sampler(settings: SamplerSettings, labels: Labels, seed: int) -> PlannedSampler:
+    """Return the sampler of [train.sampler] over training labels."""
+    if settings.kind == "class_aware":
+        return ClassAware(labels, settings.visits or None, seed=seed)
+    if settings.kind == "undersample":
+        return Undersample(labels, settings.per_class, seed=seed)
+    return Shuffled(labels.n_items, seed=seed)
+
+
+class Batches(ABC):
+    """The batches of every epoch, each a pure function of (seed, epoch, step).
+
+    Args:
+        sampler: which items an epoch visits; of several processes it gives each its share.
+        batch_size: items of a step, over all processes together.
+    """
+
+    def __init__(self, sampler: PlannedSampler, batch_size: int) -> None:
+        if batch_size % sampler.num_replicas:
+            raise ValueError(
+                f"train.batch_size is {batch_size}: it must be a multiple of the {sampler.num_replicas} processes"
+            )
+        self.sampler, self.batch_size = sampler, batch_size
+        self.share = batch_size // sampler.num_replicas
+
+    def start_epoch(self, epoch: int, step: int = 0) -> int:
+        """Prepare `epoch` from `step` on, and return how many steps the whole epoch has."""
+        self.sampler.set_epoch(epoch)
+        steps = -(-len(self.sampler) // self.share)
+        self.sampler.set_epoch(epoch, min(step * self.batch_size, len(self.sampler) * self.sampler.num_replicas))
+        return steps
+
+    def draws(self, step: int, n: int, device: torch.device) -> Tensor:
+        """Return the positions (n,) in the epoch's plan of this process's items of a step."""
+        first = step * self.batch_size + self.sampler.rank
+        return first + self.sampler.num_replicas * torch.arange(n, device=device)
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the rest of the prepared epoch."""
+
+
+class Resident(Batches):
+    """Batches of arrays that lie in the memory of the training device; nothing is copied but the rows of a batch."""
+
+    def __init__(
+        self, data: ArrayDataset | Subset, sampler: PlannedSampler, batch_size: int, device: torch.device
+    ) -> None:
+        super().__init__(sampler, batch_size)
+        self.inputs = torch.from_numpy(np.ascontiguousarray(as_inputs(data.inputs))).to(device)
+        self.targets = torch.from_numpy(data.labels.values).to(device)
+        self.device = device
+
+    def order(self) -> Tensor:
+        """Return the items (n,) that are left of the prepared epoch, on the device."""
+        order = np.fromiter(iter(self.sampler), np.int64, len(self.sampler))
+        return torch.from_numpy(order).to(self.device)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for index in self.order().split(self.share):
+            yield self.rows(index)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Return the items at `index` (B,), on the device."""
+        return Batch(self.inputs[index], self.targets[index], index)
+
+
+class Loaded(Batches):
+    """Batches of items that worker processes fetch, such as images from files."""
+
+    def __init__(self, data: Any, sampler: PlannedSampler, batch_size: int, device: torch.device, workers: int) -> None:
+        super().__init__(sampler, batch_size)
+        self.device = device
+        self._loader = loader(data, _Slices(sampler, self.share), workers, pin=device.type == "cuda")
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in fetched(self._loader):
+            yield Batch(*(moved(part, self.device) for part in batch))
+
+
+def make_batches(
+    data: Any, sampler: PlannedSampler, batch_size: int, device: torch.device, workers: int
+) -> Resident | Loaded:
+    """Return `Resident` batches where the data are arrays that fit on the device, else `Loaded` ones."""
+    if is_array(data) and fits(data, device):
+        return Resident(data, sampler, batch_size, device)
+    return Loaded(data, sampler, batch_size, device, n_workers(workers, data))
+
+
+def is_array(data: Any) -> bool:
+    """Return whether all inputs of `data` lie in one array."""
+    return isinstance(data.data if isinstance(data, Subset) else data, ArrayDataset)
+
+
+def fits(data: Any, device: torch.device) -> bool:
+    """Return whether the arrays of `data` may be kept on `device`."""
+    inside: Any = data.data if isinstance(data, Subset) else data
+    a_row = inside.inputs[0].nbytes * (1 if inside.inputs.dtype == np.uint8 else 4 / inside.inputs.itemsize)
+    room = SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 8e9
+    return bool(len(data) * (a_row + data.labels.n_labels) <= room)
+
+
+def n_workers(wanted: int, data: Any) -> int:
+    """Return how many processes fetch items: as wanted, or those there are cores for; none for arrays."""
+    if wanted >= 0:
+        return wanted
+    if is_array(data):
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8) if cores > 1 else 0
+
+
+def ordered(data: Any, batch_size: int, workers: int, rank: int = 0, of: int = 1) -> Iterator[Batch]:
+    """Yield all items of `data` in order, on the CPU; process `rank` of `of` gets every `of`-th batch."""
+    slices = [range(start, min(start + batch_size, len(data))) for start in range(0, len(data), batch_size)]
+    if is_array(data):
+        yield from (_rows(data, rows) for rows in slices[rank::of])
+        return
+    yield from fetched(loader(data, [list(rows) for rows in slices[rank::of]], workers, pin=False))
+
+
+def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
+    """Return a loader of the batches whose items `slices` lists; it draws no random number of the training's."""
+    return DataLoader(
+        _Fetched(data),
+        batch_sampler=slices,
+        num_workers=workers,
+        collate_fn=_collated,
+        pin_memory=pin,
+        persistent_workers=workers > 0,
+        generator=torch.Generator(),
+        worker_init_fn=_leave_ctrl_c_to_the_first if workers else None,
+    )
+
+
+def fetched(batches: DataLoader[Any]) -> Iterator[Batch]:
+    """Yield batches, or raise what their fetching raised, in one sentence."""
+    try:
+        for batch in batches:
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise ValueError(
+            "a process that reads items was killed, perhaps for want of memory: set train.workers lower"
+        ) from None
+
+
+def moved(x: Any, device: torch.device) -> Any:
+    """Return a tensor, or each of a tuple, on `device`."""
+    if isinstance(x, tuple):
+        return tuple(moved(part, device) for part in x)
+    return x.to(device, non_blocking=True)
+
+
+def as_inputs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an `ArrayDataset`'s inputs as it gives them out: images uint8 (N, C, H, W), features float32."""
+    if array.dtype != np.uint8 or array.ndim < 3:
+        return array.astype(np.float32, copy=False)
+    return array[:, None] if array.ndim == 3 else array
+
+
+def _rows(data: Any, rows: range) -> Batch:
+    """Return some consecutive items of arrays without making each a sample first."""
+    index = np.arange(rows.start, rows.stop)
+    inside: Any = data.data if isinstance(data, Subset) else data
+    at = data.index[index] if isinstance(data, Subset) else index
+    inputs = torch.from_numpy(np.ascontiguousarray(as_inputs(inside.inputs[at])))
+    return Batch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
+
+
+def _leave_ctrl_c_to_the_first(worker: int) -> None:
+    """Let a worker go on after Ctrl-C: the process that trains decides when to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class _Slices:
+    """The rest of a sampler's epoch in batches; it is read anew for every epoch."""
+
+    def __init__(self, sampler: PlannedSampler, size: int) -> None:
+        self.sampler, self.size = sampler, size
+
+    def __len__(self) -> int:
+        return -(-len(self.sampler) // self.size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch = []
+        for item in self.sampler:
+            batch.append(item)
+            if len(batch) == self.size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+
+class _Fetched(Dataset[Any]):
+    """A data set whose mistakes arrive as values: a worker's traceback would bury their one sentence."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        try:
+            if hasattr(self.data, "__getitems__"):
+                return self.data.__getitems__(indices)
+            return [self.data[i] for i in indices]
+        except (ValueError, OSError) as error:
+            return type(error)(*error.args)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+def _collated(samples: Any) -> Any:
+    """Stack samples into a `Batch`; images of several sizes are refused in words."""
+    if isinstance(samples, Exception):
+        return samples
+    inputs, targets, index = zip(*samples, strict=True)
+    try:
+        if isinstance(inputs[0], tuple):
+            stacked: Inputs = tuple(torch.stack(part) for part in zip(*inputs, strict=True))
+        else:
+            stacked = torch.stack(inputs)
+    except RuntimeError:
+        return ValueError("images have several sizes: set data.size, the side in pixels to which all are brought")
+    return Batch(stacked, torch.stack(targets), torch.tensor(index))

@@ -1,0 +1,123 @@
+"""Checkpoints: all of a training's state in one file, from which it goes on exactly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.training.files import load_tensors, remove_partial, save_tensors
+
+FORMAT = 1
+_NAME = re.compile(r"(\d{6})-(\d{8})\.safetensors")
+
+
+class State(NamedTuple):
+    """Named tensors, and plain JSON beside them."""
+
+    tensors: dict[str, Tensor]
+    notes: dict[str, Any]
+
+
+class Checkpoints:
+    """The folder of a run's checkpoints: the two newest, and the weights of the best epoch so far.
+
+    A file is named by the epoch and the step it goes on with. It appears whole or not at all, and every tensor has a
+    checksum: a damaged one is passed over for the one before it, and named.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.damaged: list[str] = []
+
+    def save(self, epoch: int, step: int, state: State) -> None:
+        """Write a checkpoint that goes on with `step` of `epoch`, then remove all but it and the one before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_tensors(
+            self.folder / f"{epoch:06d}-{step:08d}.safetensors", state.tensors, {**state.notes, "format": FORMAT}
+        )
+        for old in self._files()[:-2]:
+            old.unlink()
+        best = state.notes.get("best_file")
+        for file in self.folder.glob("best-*.safetensors"):
+            if file.name != best:
+                file.unlink()
+
+    def load(self) -> State | None:
+        """Return the newest whole checkpoint, None where there is none; `damaged` then lists what was passed over."""
+        if not self.folder.is_dir():
+            return None
+        remove_partial(self.folder)
+        for file in reversed(self._files()):
+            try:
+                tensors, notes = load_tensors(file)
+            except ValueError as error:
+                self.damaged.append(str(error))
+                continue
+            if notes.get("format") != FORMAT:
+                raise ValueError(f"{file} is a checkpoint of another version: train anew with --overwrite")
+            return State(tensors, notes)
+        if self.damaged:
+            raise ValueError(f"{self.damaged[0]}; no other checkpoint is left: train anew with --overwrite")
+        return None
+
+    def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> str:
+        """Write the weights of the best epoch so far and return the file's name, for the next checkpoint to hold."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"best-{epoch:06d}.safetensors"
+        save_tensors(self.folder / name, weights, {"epoch": epoch})
+        return name
+
+    def load_best(self, name: str) -> dict[str, Tensor]:
+        """Return the weights that `save_best` wrote."""
+        return load_tensors(self.folder / name)[0]
+
+    def _files(self) -> list[Path]:
+        """Checkpoints, oldest first."""
+        return sorted(file for file in self.folder.iterdir() if _NAME.fullmatch(file.name))
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors under "prefix/name"."""
+    return {f"{prefix}/{name}": value for name, value in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those under "prefix/", without it."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state as tensors "parameter/what"."""
+    state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
+    return {
+        f"{number}/{what}": torch.as_tensor(value)
+        for number, parts in state.items()
+        for what, value in parts.items()
+        if value is not None
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Take back what `optimizer_tensors` gave."""
+    whole = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, what = name.split("/", 1)
+        state.setdefault(int(number), {})[what] = value
+    whole["state"] = state
+    optimizer.load_state_dict(whole)
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return a module's state; whatever is not a tensor would need pickle and is refused."""
+    state = module.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{type(module).__name__} keeps {name} as {type(value).__name__}: keep it as a tensor")
+    return dict(state)

@@ -1,0 +1,164 @@
+"""Everything about a training that changes from step to step, to be kept and taken back as one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.processes import n_processes, summed
+from steelyard.balance.pseudo_labels import PseudoLabels
+from steelyard.objective import Objective
+from steelyard.training import group
+from steelyard.training.average import Average
+from steelyard.training.checkpoint import (
+    State,
+    module_tensors,
+    optimizer_tensors,
+    prefixed,
+    restore_optimizer,
+    without_prefix,
+)
+
+LOWER_IS_BETTER = ("loss", "ace", "error")
+
+
+class Job:
+    """A training under way: network, objective, optimizer, average, scaler, random numbers, and how far it is.
+
+    `epoch` and `step` say what comes next; `sums` are the epoch's losses so far, weighted by items; `seconds` are those
+    of training so far, `seconds_before` those when the epoch began.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+        ema: float,
+        scaled: bool,
+    ) -> None:
+        self.model, self.objective, self.optimizer, self.device = model, objective, optimizer, device
+        self.average = Average(model, ema) if ema > 0 else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+        self.epoch, self.step, self.stopped_early = 1, 0, False
+        self.seconds, self.seconds_before = 0.0, 0.0
+        self.sums: dict[str, Tensor] = {}
+        self.n_seen = 0
+        self.best: float | None = None
+        self.best_epoch, self.best_file = 0, ""
+
+    @property
+    def shown(self) -> nn.Module:
+        """The network that is validated and kept: the average of the weights, where there is one."""
+        return self.model if self.average is None else self.average.model
+
+    @property
+    def store(self) -> PseudoLabels | None:
+        """The pseudo-labels on disk, where the objective keeps any."""
+        return self.objective.resolver.stored()
+
+    def add(self, total: Tensor, parts: dict[str, Tensor], n: int) -> None:
+        """Take in the loss of a step of `n` items."""
+        for name, value in {"total": total.detach(), **parts}.items():
+            if name not in self.sums:
+                self.sums[name] = torch.zeros((), dtype=torch.float64, device=self.device)
+            self.sums[name] += value.to(torch.float64) * n
+        self.n_seen += n
+
+    def means(self) -> dict[str, float]:
+        """Return the epoch's mean losses so far, over all processes; every process must call it."""
+        n = summed(torch.tensor(float(self.n_seen)))
+        # A process's loss is its share of the whole batch's, times the number of processes.
+        return {name: float(summed(value.cpu()) / n) for name, value in sorted(self.sums.items())}
+
+    def is_better(self, value: float, monitor: str) -> bool:
+        """Return whether `value` of the monitored metric beats the best so far; NaN never does."""
+        if value != value:
+            return False
+        return self.best is None or (value < self.best if monitor in LOWER_IS_BETTER else value > self.best)
+
+    def kept(self) -> dict[str, Tensor]:
+        """Return what an epoch is remembered by: the weights, and what the objective's probabilities need."""
+        learned = dict(self.objective.named_parameters())
+        needed = {name: value for name, value in module_tensors(self.objective).items() if name not in learned}
+        return prefixed("model", module_tensors(self.shown)) | prefixed("objective", needed)
+
+    def state(self) -> State | None:
+        """Return everything; every process must call it, the first one gets it."""
+        generators = group.gathered(_generators(self.device))
+        sums = {name: float(summed(value.cpu())) for name, value in self.sums.items()}
+        n_seen = int(summed(torch.tensor(self.n_seen)))
+        tensors = {
+            **prefixed("model", module_tensors(self.model)),
+            **prefixed("objective", module_tensors(self.objective)),
+            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
+            **{f"generators/{r}": state for r, state in enumerate(generators)},
+        }
+        if self.objective.masking is not None:
+            tensors["objective/masking.histogram"] = summed(self.objective.masking.histogram)
+        if self.average is not None:
+            tensors |= prefixed("average", module_tensors(self.average.model))
+        if self.store is not None:
+            self.store.flush()
+        if not group.is_first():
+            return None
+        notes = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "stopped_early": self.stopped_early,
+            "seconds": self.seconds,
+            "seconds_before": self.seconds_before,
+            "sums": sums,
+            "n_seen": n_seen,
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "best_file": self.best_file,
+            "n_updates": 0 if self.average is None else self.average.n_updates,
+            "scaler": self.scaler.state_dict(),
+            "processes": n_processes(),
+        }
+        return State(tensors, notes)
+
+    def restore(self, state: State) -> None:
+        """Take back what `state` gave."""
+        tensors, notes = state
+        self.epoch, self.step, self.stopped_early = notes["epoch"], notes["step"], notes["stopped_early"]
+        self.seconds, self.seconds_before = notes["seconds"], notes["seconds_before"]
+        if self.store is not None:
+            self.store.check_continues(self.epoch)
+        self.model.load_state_dict(without_prefix("model", tensors))
+        self.objective.load_state_dict(without_prefix("objective", tensors))
+        restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
+        if self.average is not None:
+            self.average.model.load_state_dict(without_prefix("average", tensors))
+            self.average.n_updates = notes["n_updates"]
+        if notes["scaler"]:
+            self.scaler.load_state_dict(notes["scaler"])
+        self.best, self.best_epoch, self.best_file = notes["best"], notes["best_epoch"], notes["best_file"]
+        if group.is_first():
+            self.sums = {
+                name: torch.tensor(value, dtype=torch.float64, device=self.device)
+                for name, value in notes["sums"].items()
+            }
+            self.n_seen = notes["n_seen"]
+        else:  # what all processes counted together lies with the first one
+            self.sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in notes["sums"]}
+            if self.objective.masking is not None:
+                self.objective.masking.histogram.zero_()
+        generators = tensors.get(f"generators/{group.rank()}")
+        if generators is not None:
+            _restore_generators(self.device, generators)
+
+
+def _generators(device: torch.device) -> Tensor:
+    """The states of torch's random numbers, of the CPU and then of the device."""
+    state = torch.get_rng_state()
+    return torch.cat([state, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else state
+
+
+def _restore_generators(device: torch.device, state: Tensor) -> None:
+    n = len(torch.get_rng_state())
+    torch.set_rng_state(state[:n])
+    if device.type == "cuda" and len(state) > n:
+        torch.cuda.set_rng_state(state[n:], device)

@@ -1,0 +1,92 @@
+"""How training is shown: a bar on a terminal, plain lines elsewhere, nothing where nobody looks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SECONDS = 30.0
+"""How often a plain line is printed within an epoch."""
+
+
+class Watch:
+    """Shows nothing; the others say more."""
+
+    def begin(self, epoch: int, step: int, epochs: int) -> None:
+        """Training begins, or goes on, with `step` of `epoch`."""
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """`step` steps of `steps` are done."""
+
+    def epoch(self, record: dict[str, Any], epochs: int) -> None:
+        """An epoch is done; `record` is its line in the history."""
+
+    def end(self) -> None:
+        """Training is over, one way or another."""
+
+
+class Lines(Watch):
+    """A line an epoch, and one every half a minute within it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self._last = console, time.monotonic()
+
+    def begin(self, epoch: int, step: int, epochs: int) -> None:
+        """Say where it goes on."""
+        if epoch > 1 or step > 0:
+            self.console.print(f"Going on with epoch {epoch} of {epochs}, step {step + 1}.", highlight=False)
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """Print a line now and then."""
+        if time.monotonic() - self._last > SECONDS:
+            self._last = time.monotonic()
+            self.console.print(f"epoch {epoch}: step {step} of {steps}", highlight=False)
+
+    def epoch(self, record: dict[str, Any], epochs: int) -> None:
+        """Print the epoch's line."""
+        self._last = time.monotonic()
+        self.console.print(described(record, epochs), highlight=False)
+
+
+class Bar(Lines):
+    """A bar for the epoch under way, above it a line for each that is done."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("training")
+        self._epochs = 0
+
+    def begin(self, epoch: int, step: int, epochs: int) -> None:
+        """Start the bar."""
+        super().begin(epoch, step, epochs)
+        self._epochs = epochs
+        self._progress.start()
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, description=f"epoch {epoch}/{self._epochs}", completed=step, total=steps)
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+
+def watch(console: Console) -> Watch:
+    """Return what fits the console: a bar on a terminal, lines elsewhere."""
+    return Bar(console) if console.is_terminal else Lines(console)
+
+
+def described(record: dict[str, Any], epochs: int) -> str:
+    """Return an epoch's record as one line."""
+    said = [f"epoch {record['epoch']}/{epochs}", f"loss {record['loss']:.4f}"]
+    names = {"map": "mAP", "f1": "F1", "ace": "ACE", "error": "error"}
+    for key, value in (record.get("validation") or {}).items():
+        if key in names and value is not None:
+            said.append(f"{names[key]} {100 * value:.1f}")
+    said.append(f"{record['seconds']:.1f} s")
+    return "  ".join(said)

@@ -1,0 +1,148 @@
+"""What can be set about training: the sections [optimizer], [schedule] and [train] of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from steelyard.training.checks import between, choice, least
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """The section [optimizer]."""
+
+    kind: Literal["sgd", "adamw"] = "adamw"
+    lr: float = 1e-3
+    """The learning rate after warm-up."""
+    weight_decay: float = 0.01
+    decay_all: bool = True
+    """Whether biases and the scales of normalisations decay too, as in the papers' recipes."""
+    momentum: float = 0.9
+    """Of SGD."""
+    nesterov: bool = False
+    """Of SGD."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW."""
+    backbone_lr: float = 1.0
+    """The backbone's learning rate as a multiple of `lr`."""
+    estimates_lr: float = 10.0
+    """The learning rate of ROLE's label estimates as a multiple of `lr`; they do not decay."""
+    clip_norm: float = 0.0
+    """The largest norm of the whole gradient; 0 does not clip."""
+
+    def __post_init__(self) -> None:
+        choice("optimizer.kind", self.kind, ("sgd", "adamw"))
+        for name in ("lr", "weight_decay", "backbone_lr", "estimates_lr", "clip_norm"):
+            least(f"optimizer.{name}", getattr(self, name), 0)
+        between("optimizer.momentum", self.momentum, 0, 1)
+        for beta in self.betas:
+            between("optimizer.betas", beta, 0, 1)
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """The section [schedule]: the learning rate as a function of the epoch, a new value at every step."""
+
+    kind: Literal["constant", "multistep", "cosine"] = "cosine"
+    warmup_epochs: float = 0.0
+    """Epochs over which the rate rises linearly from `warmup_from`; fractions are allowed."""
+    warmup_from: float = 0.0
+    """The share of the rate at which warm-up begins."""
+    milestones: tuple[float, ...] = ()
+    """Of "multistep": after how many epochs the rate is multiplied by `factor`, each time."""
+    factor: float = 0.1
+    """Of "multistep"."""
+    final: float = 0.0
+    """Of "cosine": the share of the rate that is left at the end."""
+
+    def __post_init__(self) -> None:
+        choice("schedule.kind", self.kind, ("constant", "multistep", "cosine"))
+        least("schedule.warmup_epochs", self.warmup_epochs, 0)
+        for name in ("warmup_from", "factor", "final"):
+            between(f"schedule.{name}", getattr(self, name), 0, 1)
+        if list(self.milestones) != sorted(self.milestones):
+            raise ValueError(f"schedule.milestones is {list(self.milestones)}: give epochs in increasing order")
+        if self.kind != "multistep" and self.milestones:
+            raise ValueError(f"schedule.milestones is given, but schedule.kind is {self.kind!r}: set it to multistep")
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """The section [train.sampler]: which items an epoch visits."""
+
+    kind: Literal["shuffle", "class_aware", "undersample"] = "shuffle"
+    visits: int = 0
+    """Of "class_aware": visits of every class an epoch; 0 is a quarter of the largest class."""
+    per_class: int = 500
+    """Of "undersample": items of every class an epoch."""
+
+    def __post_init__(self) -> None:
+        choice("train.sampler.kind", self.kind, ("shuffle", "class_aware", "undersample"))
+        least("train.sampler.visits", self.visits, 0)
+        least("train.sampler.per_class", self.per_class, 1)
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    """The section [train.augment]: how training images are varied, a pure function of (seed, epoch, draw)."""
+
+    flip: float = 0.0
+    """The chance that an image is mirrored left to right."""
+    pad_crop: int = 0
+    """Zero pixels added at every side before a crop of the old size is taken at random."""
+    resized_crop: float = 0.0
+    """The least share of an image's area in a random crop that is scaled back to full size; 0 does not crop."""
+
+    def __post_init__(self) -> None:
+        between("train.augment.flip", self.flip, 0, 1)
+        least("train.augment.pad_crop", self.pad_crop, 0)
+        between("train.augment.resized_crop", self.resized_crop, 0, 1)
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """The section [train]."""
+
+    epochs: int = 30
+    batch_size: int = 128
+    """Items of a step, over all processes together."""
+    seed: int = 0
+    out: str = ""
+    """The run folder."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the network's arithmetic; auto is bfloat16 on a GPU that has it, else float32. Losses are float32 always."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Whether the network is compiled and its steps captured as CUDA graphs; auto does where data fit on the GPU."""
+    workers: int = -1
+    """Processes that decode images, for each training process; -1 takes the cores there are, eight at most."""
+    ema: float = 0.0
+    """The decay, a step, of an exponential moving average of the weights, which is then what is validated and kept."""
+    monitor: Literal["map", "f1", "loss", "ace", "error"] = "map"
+    """What decides which epoch's weights are kept, on validation items."""
+    keep: Literal["best", "last"] = "best"
+    """Which epoch's weights are kept; without validation items always the last."""
+    patience: int = 0
+    """Epochs without a better `monitor` after which training stops; 0 never stops."""
+    validate_every: int = 1
+    """Epochs from one validation to the next."""
+    checkpoint_seconds: float = 60.0
+    """The least time between checkpoints; with pseudo-labels there is one at the end of every epoch besides."""
+    tensorboard: bool = False
+    """Whether history is written for TensorBoard too (needs the package tensorboard)."""
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "validate_every"):
+            least(f"train.{name}", getattr(self, name), 1)
+        least("train.workers", self.workers, -1)
+        for name in ("seed", "patience", "checkpoint_seconds"):
+            least(f"train.{name}", getattr(self, name), 0)
+        between("train.ema", self.ema, 0, 1)
+        choice("train.precision", self.precision, ("auto", "float32", "bfloat16", "float16"))
+        choice("train.compile", self.compile, ("auto", "on", "off"))
+        choice("train.monitor", self.monitor, ("map", "f1", "loss", "ace", "error"))
+        choice("train.keep", self.keep, ("best", "last"))

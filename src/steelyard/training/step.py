@@ -1,0 +1,62 @@
+"""One step of training: what is computed between a batch and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.models.model import Model
+from steelyard.objective import Objective
+
+
+class Step(nn.Module):
+    """The model and the objective as one module, so that DistributedDataParallel averages the gradients of both.
+
+    The network runs in `precision` (by autocast, where it is not float32); the objective always has float32 logits.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective, device: torch.device, precision: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+        self.device, self.precision = device, precision
+        self.memory = model if isinstance(model, Model) and model.has_memory else None
+
+    def forward(self, inputs: Any, targets: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Return the total to minimise, its parts by name, and the logits without gradient."""
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+            if self.memory is None:
+                logits = self.model(inputs)
+            else:
+                logits, features = self.model(inputs, with_features=True)
+        if self.memory is not None and self.training:
+            self.memory.observe(features.detach(), targets)
+        logits = logits.float()
+        value = self.objective(logits, targets, index)
+        parts = {name: part.detach() for name, part in value.parts.items()}
+        return value.total, parts, logits.detach()
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device that `train.device` names; "auto" is the GPU of this process, or the CPU without one."""
+    if name == "auto":
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"train.device is {name!r}: give auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"train.device is {name!r}, but this machine has no usable GPU: set it to cpu or auto")
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise ValueError(f"train.device is {name!r}, but this machine has {torch.cuda.device_count()} GPUs")
+        return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+    return device
+
+
+def pick_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the dtype that `train.precision` names; "auto" is bfloat16 on a GPU that has it, else float32."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
