@@ -468,7 +468,7 @@ def test_a_file_that_cannot_be_read_is_one_line(run: Any, mine: Path, monkeypatc
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "labels.csv")
 
-    monkeypatch.setattr("steelyard.data.opening.table", fail)
+    monkeypatch.setattr("steelyard.data.opening.read_table", fail)
     code, out, err = run("inspect", mine)
     assert (code, out, err) == (2, "", "steelyard: labels.csv: Permission denied\n")
 

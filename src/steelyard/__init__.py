@@ -4,27 +4,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard import balance, calibrate, data, labels, losses, metrics, objective, report, run
+    from steelyard import balance, calibrate, data, labels, losses, metrics, models, objective, report, run, training
     from steelyard.labels import UNKNOWN, Labels
     from steelyard.objective import Objective
+    from steelyard.run.api import Run, fit
+    from steelyard.run.estimator import SteelyardClassifier
 
 __version__ = "0.1.0"
 __all__ = [
     "UNKNOWN",
     "Labels",
     "Objective",
+    "Run",
+    "SteelyardClassifier",
     "balance",
     "calibrate",
     "data",
+    "fit",
     "labels",
     "losses",
     "metrics",
+    "models",
     "objective",
     "report",
     "run",
+    "training",
 ]
 
-_HOMES = {"UNKNOWN": "labels", "Labels": "labels", "Objective": "objective"}
+_HOMES = {
+    "UNKNOWN": "labels",
+    "Labels": "labels",
+    "Objective": "objective",
+    "Run": "run.api",
+    "SteelyardClassifier": "run.estimator",
+    "fit": "run.api",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m steelyard` is `steelyard`."""
+"""`python -m steelyard`, which is what `torchrun` starts."""
 
 from steelyard.cli import main
 

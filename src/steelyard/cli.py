@@ -12,7 +12,7 @@ import typer
 try:
     from typer import TyperException as UsageProblem
 except ImportError:  # typer before 0.26 rests on click
-    from click import ClickException as UsageProblem  # type: ignore[import-not-found,no-redef]
+    from click import ClickException as UsageProblem  # type: ignore[assignment,import-not-found,no-redef,unused-ignore]
 
 app = typer.Typer(
     help="Multi-label learning on real data: long tails, missing labels, probabilities that mean what they say.",
@@ -118,6 +118,112 @@ def inspect(
         console.print(f"\nA page with plots is in {terminal.plain(html)}.", markup=False)
 
 
+@app.command()
+def train(
+    config: str | None = typer.Argument(None, help="A TOML file of settings; those not in it have their defaults."),
+    data: str | None = typer.Option(None, help="What to train on: a manifest, file or folder, as for inspect."),
+    recipe: str | None = typer.Option(
+        None, help="A method or a whole set-up, see --recipes; auto looks at the labels."
+    ),
+    out: str | None = typer.Option(None, metavar="DIR", help="The run folder. By default under runs/."),
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated.")
+    ] = None,
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
+    print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
+    recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
+    json: bool = typer.Option(False, "--json", help="Print the scores as JSON in the end."),
+) -> None:
+    """Train a model: from a table of labels to probabilities that can be used, in one run folder.
+
+    Typed again, an unfinished run goes on where it was. Several processes: torchrun --nproc-per-node 2 -m steelyard
+    train ...
+
+    Example: steelyard train --data photos/labels.csv --recipe auto --out runs/photos
+    """
+    from steelyard.run import command
+
+    if recipes:
+        command.list_recipes()
+        return
+    asked = command.Typed(config, data, recipe, out, tuple(set or ()))
+    if print_config:
+        typer.echo(command.printed(asked), nl=False)
+        return
+    scores = command.train(asked, overwrite, quiet=json)
+    if json and scores is not None:
+        typer.echo(dumps(scores))
+
+
+@app.command()
+def evaluate(
+    run: str = typer.Argument(help="The folder of a finished run."),
+    data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
+    split: str | None = typer.Option(None, help="The part to read: test, val, …"),
+    deploy_prior: str | None = typer.Option(
+        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
+    ),
+    bootstrap: int = typer.Option(0, help="Resamples for 95 % confidence intervals; 0 for none."),
+    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+) -> None:
+    """Measure a run on labelled items: ranking, decisions and probabilities, by group of labels.
+
+    Example: steelyard evaluate runs/photos --data new/labels.csv
+    """
+    from steelyard.run import command
+
+    command.evaluate(run, data, split, deploy_prior, bootstrap, as_json=json)
+
+
+@app.command()
+def calibrate(
+    run: str = typer.Argument(help="The folder of a finished run."),
+    data: str | None = typer.Option(None, help="Labelled items that training has not seen. By default validation's."),
+    split: str | None = typer.Option(None, help="The part to read: val, test, …"),
+    kind: str | None = typer.Option(None, help="auto, none, link, temperature, platt or isotonic."),
+    thresholds: str | None = typer.Option(None, help="What thresholds are for: f1, half, precision, recall or cost."),
+    target: float | None = typer.Option(None, help="The precision or recall to reach."),
+    false_positive_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
+    false_negative_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
+    deploy_prior: str | None = typer.Option(
+        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
+    ),
+    keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
+    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+) -> None:
+    """Fit a run's probabilities and thresholds anew, without training.
+
+    Example: steelyard calibrate runs/photos --thresholds precision --target 0.95
+    """
+    from steelyard.run import command
+
+    costs = (false_positive_cost, false_negative_cost)
+    command.calibrate(run, data, split, kind, thresholds, target, costs, deploy_prior, keep, as_json=json)
+
+
+@app.command()
+def predict(
+    run: str = typer.Argument(help="The folder of a finished run."),
+    data: str = typer.Argument(help="Images or features: a folder, a file, a manifest, or - for paths on stdin."),
+    out: str | None = typer.Option(
+        None, metavar="FILE", help="A .csv, .parquet or .jsonl file. By default CSV to stdout."
+    ),
+    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
+    form: str = typer.Option("wide", help="wide: a column for each label; long: a row for each label that is present."),
+    top: int = typer.Option(0, help="Of the long form: the K likeliest labels instead."),
+    batch_size: int = typer.Option(256, help="Items at a time."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out images that cannot be read, and list them."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+) -> None:
+    """Give probabilities and decisions for new items.
+
+    Example: steelyard predict runs/photos new-photos/ --out predictions.csv
+    """
+    from steelyard.run import command
+
+    command.predict(run, data, out, images, form, top, batch_size, skip_bad, device)
+
+
 def main() -> None:
     """Run the command line: exit 0 done, 2 the user's mistake (one line on stderr), 1 ours."""
     for stream in (sys.stdout, sys.stderr):
@@ -135,6 +241,6 @@ def main() -> None:
         what = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
         print(f"steelyard: {what}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("steelyard: stopped", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"steelyard: {str(stop) or 'stopped'}", file=sys.stderr)
         sys.exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Self, final
 
 import torch
@@ -47,11 +48,11 @@ class Link(Calibrator):
         self._objective = loss if isinstance(loss, Objective) else None
         self.loss = pair_of(loss)
         self.loss.check_link()
-        self._weights: tuple[Weight, Weight] = (_weight(pos_weight), _weight(neg_weight))
+        self._weights: tuple[Weight, Weight] = (_weight("pos_weight", pos_weight), _weight("neg_weight", neg_weight))
         self.class_aware = None if class_aware is None else check_visits(class_aware).cpu()
         if self._objective is None:
             width = next((len(w) for w in self._weights if isinstance(w, Tensor) and w.ndim), self.loss.n_labels or 1)
-            self.loss.log_odds(torch.zeros(1, width, dtype=torch.float64), *self._weights)  # refuses bad weights now
+            self.loss.log_odds(_on_device_of(self.loss, torch.zeros(1, width)), *self._weights)  # refuses bad ones now
 
     def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
         """Return self: there is nothing to fit; shapes are checked."""
@@ -97,8 +98,18 @@ def pair_of(loss: Loss | WeightedLoss | Objective) -> PairLoss:
 def probe(loss: PairLoss) -> Tensor:
     """Return the link, (7, L) or (7, 1), at a few logits."""
     z = torch.tensor(PROBES, dtype=torch.float64)[:, None].expand(-1, loss.n_labels or 1)
-    return loss.log_odds(z).detach().cpu()
+    return loss.log_odds(_on_device_of(loss, z)).detach().cpu()
 
 
-def _weight(weight: ArrayLike | float | None) -> Weight:
-    return weight if weight is None or isinstance(weight, int | float) else as_vector(weight)
+def _on_device_of(loss: PairLoss, z: Tensor) -> Tensor:
+    device = next((x.device for x in (*loss.parameters(), *loss.buffers())), z.device)
+    return z.to(device, torch.float64)
+
+
+def _weight(name: str, weight: ArrayLike | float | None) -> Weight:
+    if weight is None or isinstance(weight, int | float):
+        return weight
+    w = as_vector(weight).cpu()
+    if not bool(((w > 0) & (w < math.inf)).all()):
+        raise ValueError(f"{name} has the value {w.min().item():g}: a class weight is positive and finite")
+    return w

@@ -29,8 +29,7 @@ FITTED: dict[str, type[Temperature | Platt | Isotonic]] = {
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator to `path` as JSON, whole or not at all; `load` gives back exactly the same η."""
-    document = {"format": FORMAT, "version": VERSION, "kind": type(calibrator).__name__, **calibrator.state()}
-    content = json.dumps(document, allow_nan=False) + "\n"
+    content = json.dumps(as_document(calibrator), allow_nan=False) + "\n"
     final = Path(path)
     partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
     try:
@@ -56,6 +55,21 @@ def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | N
         raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: not UTF-8") from None
     try:
         document = json.loads(content, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {error}") from None
+    return from_document(document, path, loss)
+
+
+def as_document(calibrator: Calibrator) -> State:
+    """Return a fitted calibrator as plain JSON, to stand alone or inside a larger document."""
+    return {"format": FORMAT, "version": VERSION, "kind": type(calibrator).__name__, **calibrator.state()}
+
+
+def from_document(
+    document: Any, path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | None = None
+) -> Calibrator:
+    """Return the calibrator that `as_document` described; `path` is the file to name where it is damaged."""
+    try:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f'it does not say "format": "{FORMAT}"')
         if document.get("version") != VERSION:

@@ -36,6 +36,7 @@ class _Aim(NamedTuple):
     level: float
     false_positive: Tensor
     false_negative: Tensor
+    prior: Tensor
 
 
 def thresholds(
@@ -47,6 +48,7 @@ def thresholds(
     cost_fp: ArrayLike | float | None = None,
     cost_fn: ArrayLike | float | None = None,
     prior_positives: float = 0.0,
+    prior: ArrayLike | float | None = None,
 ) -> Any:
     """Return the threshold (L,) of each label: the `thresholds` of `threshold_report`."""
     return threshold_report(
@@ -57,6 +59,7 @@ def thresholds(
         cost_fp=cost_fp,
         cost_fn=cost_fn,
         prior_positives=prior_positives,
+        prior=prior,
     ).thresholds
 
 
@@ -69,6 +72,7 @@ def threshold_report(
     cost_fp: ArrayLike | float | None = None,
     cost_fn: ArrayLike | float | None = None,
     prior_positives: float = 0.0,
+    prior: ArrayLike | float | None = None,
 ) -> ThresholdReport:
     """Choose for each label the best of all cuts between distinct probabilities, and say what it is expected to give.
 
@@ -84,8 +88,10 @@ def threshold_report(
     calibrated probabilities over all items, T = Σ η (F1 is then that of the expected counts, which differs from the
     expected F1 by O(1/P)). With few positives the best cut of a sample is a matter of chance: `prior_positives` = m
     counts a cell as (1−λ) y + λ η, λ = m/(m + max(n₊, Σ η)), the partial pooling of the calibrators; 0 takes the sample
-    as it is. Of cuts that do equally well the highest is taken ("recall": the lowest). A threshold lies half-way
-    between the probabilities that it parts; below all of them it is 0.
+    as it is. For a world where a label has another frequency π' than π among these items, `prior` weighs its positives
+    π'/π and its negatives (1−π')/(1−π) in all counts; the thresholds are still those of the probabilities given. Of
+    cuts that do equally well the highest is taken ("recall": the lowest). A threshold lies half-way between the
+    probabilities that it parts; below all of them it is 0.
 
     Args:
         probabilities: (N, L), calibrated wherever no target is given.
@@ -94,11 +100,12 @@ def threshold_report(
         level: the precision or recall asked for, in (0, 1].
         cost_fp, cost_fn: what a false positive and a false negative cost, positive numbers or (L,).
         prior_positives: m ≥ 0 (0).
+        prior: π', a number or (L,) in [0, 1]; NaN, like None, takes a label as often as it comes.
     """
     if not 0 <= prior_positives < math.inf:
         raise ValueError(f"prior_positives is {prior_positives}: it must be at least 0 and finite")
     pair, label_known = _inputs(probabilities, targets)
-    aim = _aim(goal, level, cost_fp, cost_fn, pair.values)
+    aim = _aim(goal, level, cost_fp, cost_fn, prior, pair.values)
     n_items, n_labels = pair.values.shape
     step = max(1, _CELLS_AT_ONCE // max(1, n_items))
     blocks = [
@@ -120,13 +127,16 @@ def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool
     share = torch.where(n > 0, prior / (prior + torch.maximum(n, expected)), 1.0)
     used = used | (share == 1)
     t = torch.where(used, (1 - share) * y + share * p.double(), 0.0)
+    w_pos, w_neg = _class_weights(aim.prior[labels], t, used)
     p, order = torch.where(used, p, -1.0).sort(dim=0, descending=True)
     nothing = torch.zeros_like(t[:1])
     hits = torch.cat([nothing, t.gather(0, order).cumsum(0)])
+    recall = _over(hits, hits[-1:])  # before weights, which cancel, round anything
     said = torch.cat([nothing, used.gather(0, order).double().cumsum(0)])
+    hits, said = w_pos * hits, w_pos * hits + w_neg * (said - hits)
     low = torch.cat([p[1:], torch.full_like(p[:1], -1.0)])
     a_cut = torch.cat([torch.ones_like(used[:1]), (p > low) & (p >= 0)])
-    precision, recall, f1 = _over(hits, said), _over(hits, hits[-1:]), _over(2 * hits, said + hits[-1:])
+    precision, f1 = _over(hits, said), _over(2 * hits, said + hits[-1:])
     cost = (aim.false_positive[labels] * (said - hits) + aim.false_negative[labels] * (hits[-1:] - hits)) / said[-1:]
     chosen = _choose(aim, precision, recall, f1, cost, a_cut)
     between = torch.where(low >= 0, low + (p - low) / 2, 0.0)
@@ -134,13 +144,22 @@ def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool
     cuts = torch.cat([torch.full_like(p[:1], torch.inf), between])
     threshold = cuts.gather(0, chosen)[0]
     if aim.goal == "cost":
-        bayes = aim.false_positive[labels] / (aim.false_positive[labels] + aim.false_negative[labels])
+        wrong_yes, wrong_no = w_neg * aim.false_positive[labels], w_pos * aim.false_negative[labels]
+        bayes = wrong_yes / (wrong_yes + wrong_no)
         below = (p >= bayes.to(p.dtype)).sum(0, keepdim=True)
         chosen = torch.where(share == 1, below, chosen)
         threshold = torch.where(share == 1, bayes.to(p.dtype), threshold)
     precision, recall, f1, cost = (x.gather(0, chosen)[0] for x in (precision, recall, f1, cost))
     value = {"f1": f1, "precision": recall, "recall": precision, "cost": cost}[aim.goal]
     return threshold, value, precision, recall, f1
+
+
+def _class_weights(prior: Tensor, t: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Return π'/π and (1−π')/(1−π) of each label, 1 where π' is not given or π is 0 or 1."""
+    pi = t.sum(0) / used.sum(0).clamp_min(1)
+    apply = ~prior.isnan() & (pi > 0) & (pi < 1)
+    safe = torch.where(apply, pi, 0.5)
+    return torch.where(apply, prior / safe, 1.0), torch.where(apply, (1 - prior) / (1 - safe), 1.0)
 
 
 def _choose(aim: _Aim, precision: Tensor, recall: Tensor, f1: Tensor, cost: Tensor, a_cut: Tensor) -> Tensor:
@@ -189,6 +208,7 @@ def _aim(
     level: float | None,
     cost_fp: ArrayLike | float | None,
     cost_fn: ArrayLike | float | None,
+    prior: ArrayLike | float | None,
     like: Tensor,
 ) -> _Aim:
     """Check the goal and what belongs to it."""
@@ -203,8 +223,8 @@ def _aim(
         raise ValueError("cost_fp or cost_fn is missing: give what a false positive and a false negative cost")
     if goal != "cost" and not (cost_fp is None and cost_fn is None):
         raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}")
-    costs = [_cost(n, c, like) for n, c in (("cost_fp", cost_fp), ("cost_fn", cost_fn))]
-    return _Aim(goal, 0.0 if level is None else float(level), *costs)
+    wrong_yes, wrong_no = _cost("cost_fp", cost_fp, like), _cost("cost_fn", cost_fn, like)
+    return _Aim(goal, 0.0 if level is None else float(level), wrong_yes, wrong_no, _frequency(prior, like))
 
 
 def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
@@ -214,3 +234,13 @@ def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
     if not bool(((c > 0) & (c < math.inf)).all()):
         raise ValueError(f"{name} has the value {c.min().item():g}: a cost is positive and finite")
     return c.expand(like.shape[1])
+
+
+def _frequency(prior: ArrayLike | float | None, like: Tensor) -> Tensor:
+    q = as_vector(math.nan if prior is None else prior).to(like.device)
+    if q.ndim > 1 or (q.ndim == 1 and len(q) != like.shape[1]):
+        raise ValueError(f"prior has shape {tuple(q.shape)}: give a number or one for each of {like.shape[1]} labels")
+    bad = (q < 0) | (q > 1)
+    if bool(bad.any()):
+        raise ValueError(f"prior has the value {q[bad].flatten()[0].item():g}: a frequency lies in [0, 1]")
+    return q.expand(like.shape[1])

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.manifest import BLANK, encode
+from steelyard.data.parts import WORDS
 from steelyard.data.words import value_of
 
 PATHS = {"path", "file", "filename", "filepath", "image", "img", "imagepath", "imagefile", "imagename", "photo"}
@@ -32,6 +33,8 @@ LABELS = {"label", "labelname", "class", "classe", "classname", "category", "cat
 LABELS |= {"topic", "genre", "keyword", "annotation", "target"}
 LABELS |= {name + "s" for name in LABELS}
 VALUES = {"value", "confidence", "present", "presence", "score", "state", "verified", "positive"}
+SPLITS = {"split", "subset", "fold", "set", "part", "partition", "phase", "usage", "dataset", "datasplit", "splitset"}
+FOLDS = {"fold", "kfold", "cvfold", "split"}
 
 
 def kind_of(column: Any) -> str:
@@ -99,6 +102,12 @@ def looks_like_files(column: Any) -> bool:
     """Do most of the first cells end as the names of image files do?"""
     cells = [text.lower() for text in encode(column)[1][:20].to_pylist()]
     return 2 * sum(1 for cell in cells if cell.endswith(EXTENSIONS)) > len(cells)
+
+
+def tells_parts(column: Any) -> bool:
+    """Are most of the different texts in a column names of parts, such as train and val?"""
+    words = [text.lower() for text in encode(column)[1].to_pylist()]
+    return 2 * sum(word in WORDS for word in words) > len(words)
 
 
 def repeats(column: Any) -> bool:

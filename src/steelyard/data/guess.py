@@ -12,9 +12,11 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from steelyard.data.columns import (
+    FOLDS,
     IDS,
     LABELS,
     PATHS,
+    SPLITS,
     VALUES,
     family,
     is_numeric,
@@ -23,6 +25,7 @@ from steelyard.data.columns import (
     mostly_values,
     plain,
     repeats,
+    tells_parts,
 )
 from steelyard.data.files import DataError, check_choice
 from steelyard.data.images import EXTENSIONS
@@ -51,6 +54,7 @@ class Guess:
     minus_one: what −1 stands for in a label column, "unknown" or "negative".
     names: in list and long form, the labels in their order; None takes those that occur, sorted.
     images: the folder of the images.
+    split: the column that says which part an item belongs to, train, val or test; None if none does.
     unused: columns that play no part.
     """
 
@@ -65,6 +69,7 @@ class Guess:
     minus_one: Literal["unknown", "negative"] = "unknown"
     names: tuple[str, ...] | None = None
     images: Path | None = None
+    split: str | None = None
     unused: tuple[str, ...] = ()
 
     @property
@@ -75,7 +80,7 @@ class Guess:
     @property
     def used(self) -> tuple[str, ...]:
         """Every column that plays a part, each once."""
-        named = [self.id, self.path, self.value, *self.label_columns, *(self.features or ())]
+        named = [self.id, self.path, self.value, self.split, *self.label_columns, *(self.features or ())]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def describe(self, source: Manifest) -> str:
@@ -103,7 +108,7 @@ class Guess:
             says.append("there is no input, only labels")
         if self.unused:
             says.append(f"not used: {_listed(self.unused, 'column')}")
-        options = "form, id, path, labels, value, features, separator, absent, minus_one, names, images"
+        options = "form, id, path, labels, value, features, separator, absent, minus_one, names, images, split_column"
         return "; ".join(says) + f". Set any of it by {options}."
 
 
@@ -111,16 +116,15 @@ def guess(source: Manifest, said: Guess) -> Guess:
     """Complete what was `said` about a manifest from the names of its columns and its first megabytes."""
     _check(source, said)
     columns = source.sample()
-    for name, column in columns.items():
-        if name.lower().endswith(EXTENSIONS) and kind_of(column) == "text" and looks_like_files(column):
-            raise DataError(
-                f"{source.path}: the first row holds {name!r}, so it is no header: add one, e.g. image,label"
-            )
     kinds = {name: kind_of(column) for name, column in columns.items()}
-    for part in (said.id, said.path, said.value):
+    check_header(source, columns, kinds)
+    for part in (said.id, said.path, said.value, said.split):
         if part is not None and pa.types.is_nested(kind := columns[part].type):
             raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
     taken = set(said.used)
+    for name, kind in kinds.items():  # the number of a fold is neither a label nor an input
+        if plain(name) in FOLDS and kind in ("number", "label") and name not in taken:
+            kinds[name] = "other"
     numbered = {family(name) for name, kind in kinds.items() if kind == "number"} - {""}
     if said.labels is None:  # then a column of label values with a few others among them is one with mistakes in it
         for name, kind in kinds.items():
@@ -135,9 +139,11 @@ def guess(source: Manifest, said: Guess) -> Guess:
     def take(*names: str | None) -> None:
         taken.update(name for name in names if name is not None)
 
-    path = said.path or _path_column(columns, free("text"))
+    split = said.split or split_column(columns, free("text"))
+    take(split)
+    path = said.path or path_column(columns, free("text"))
     take(path)
-    id = said.id or _id_column(source, kinds, free("text", "number"), taken, path)
+    id = said.id or id_column(source, kinds, free("text", "number"), taken, path)
     take(id)
     item = path or id
 
@@ -182,6 +188,7 @@ def guess(source: Manifest, said: Guess) -> Guess:
         separator=_separator(source, column, columns[column], said) if form == "list" and column else None,
         absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
         images=images,
+        split=split,
     )
     used = set(guessed.used)
     return dataclasses.replace(guessed, unused=tuple(c for c in columns if c not in used))
@@ -189,15 +196,15 @@ def guess(source: Manifest, said: Guess) -> Guess:
 
 def _check(source: Manifest, said: Guess) -> None:
     """Refuse arguments that contradict the file or each other."""
-    for argument in ("id", "path", "value"):
+    for argument in ("id", "path", "value", "split"):
         if (name := getattr(said, argument)) is not None:
-            source.check_column(name, argument)
+            source.check_column(name, "split_column" if argument == "split" else argument)
     for argument, names in (("labels", said.label_columns), ("features", said.features or ())):
         for name in names:
             source.check_column(name, argument)
         if len(set(names)) < len(names):
             raise ValueError(f"{argument} names column {Counter(names).most_common(1)[0][0]!r} twice: name it once")
-    if both := set(said.label_columns) & {*(said.features or ()), said.id, said.path, said.value}:
+    if both := set(said.label_columns) & {*(said.features or ()), said.id, said.path, said.value, said.split}:
         raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
     check_choice(said.form, ("wide", "list", "long", None), "form")
     check_choice(said.absent, ("negative", "unknown", None), "absent")
@@ -210,13 +217,27 @@ def _check(source: Manifest, said: Guess) -> None:
             raise ValueError(f"{argument} is given, but {'wide' if wide else said.form} form has none: leave it out")
 
 
-def _path_column(columns: dict[str, Any], texts: list[str]) -> str | None:
+def check_header(source: Manifest, columns: dict[str, Any], kinds: dict[str, str]) -> None:
+    """Refuse a manifest whose first row is an item already."""
+    for name, column in columns.items():
+        if name.lower().endswith(EXTENSIONS) and kinds[name] == "text" and looks_like_files(column):
+            raise DataError(
+                f"{source.path}: the first row holds {name!r}, so it is no header: add one, e.g. image,label"
+            )
+
+
+def split_column(columns: dict[str, Any], texts: list[str]) -> str | None:
+    """The column that is named as one that tells the parts is, and does."""
+    return next((name for name in texts if plain(name) in SPLITS and tells_parts(columns[name])), None)
+
+
+def path_column(columns: dict[str, Any], texts: list[str]) -> str | None:
     """The column whose cells end as image files do, else one whose name says so."""
     by_name = (name for name in texts if plain(name) in PATHS)
     return next((name for name in texts if looks_like_files(columns[name])), next(by_name, None))
 
 
-def _id_column(
+def id_column(
     source: Manifest, kinds: dict[str, str], texts: list[str], taken: set[str], path: str | None
 ) -> str | None:
     """The column that is named as ids are; failing that, the first one, if it can only be that."""

@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Nul
 _DELIMITERS = (",", "\t", ";", "|")
 _OTHER_FILES = {b"PK\x03\x04": "an Excel or zip file", b"\x1f\x8b": "a gzip file"}
 _BLOCK = 1 << 23  # bytes of CSV parsed at a time, and what is looked at to guess
+_SMALL_BLOCK = 1 << 18  # of a stream, for Arrow reads up to 32 blocks ahead
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to double: invalid value '(.*)'", re.S)
@@ -44,11 +45,19 @@ class Manifest:
     delimiter: what separates the cells of a CSV file; by default that of `,` tab `;` `|` that divides the first rows
         into the most columns, equally many in each.
     encoding: of a CSV file, as Python names it.
+    look: how many bytes of a CSV file `sample` looks at, by default eight megabytes.
     """
 
-    def __init__(self, path: str | os.PathLike[str], delimiter: str | None = None, encoding: str = "utf-8") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        delimiter: str | None = None,
+        encoding: str = "utf-8",
+        look: int | None = None,
+    ) -> None:
         self.path = Path(path)
         self.encoding = encoding
+        self._look = look
         try:
             with self.path.open("rb") as file:
                 start = file.read(1 << 16)
@@ -61,6 +70,7 @@ class Manifest:
                 raise DataError(f"{path} is {what}: save the table as CSV or Parquet")
         self.is_parquet = start.startswith(b"PAR1")
         self.delimiter: str | None = None
+        self._small_block = _SMALL_BLOCK  # grows until the longest row fits
         if self.is_parquet:
             self._guarded(lambda: str(self._parquet().schema_arrow))  # all of it can be read
             names = keys = list(self._parquet().schema_arrow.names)
@@ -101,7 +111,7 @@ class Manifest:
             batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 16))
             batch = self._guarded(lambda: next(batches, None))
         else:
-            batch = self._read_csv(dict.fromkeys(self._keys.values(), pa.string()), only_start=True)
+            batch = self._read_csv(dict.fromkeys(self._keys.values(), pa.string()), _first_block, block=self._look)
         if batch is None or batch.num_rows == 0:
             raise DataError(f"{self.path} has a header but no rows: add one for each item")
         return {name: batch.column(key) for name, key in self._keys.items()}
@@ -116,8 +126,40 @@ class Manifest:
             table = self._guarded(lambda: self._parquet(strings).read(columns=keys))
         else:
             kinds = [_TEXT] * len(texts) + [pa.float64()] * len(numbers)
-            table = self._read_csv(dict(zip(keys, kinds, strict=True)))
+            table = self._read_csv(dict(zip(keys, kinds, strict=True)), pcsv.read_csv, threads=True)
         return {name: table.column(self._keys[name]) for name in (*texts, *numbers)}
+
+    def count(self) -> int:
+        """Count the rows; the whole of a CSV file is looked through, so that one that is damaged is refused here."""
+        if self.is_parquet:
+            return int(self._parquet().metadata.num_rows)
+        n, self._small_block = self._read_csv({"0": pa.string()}, _count_rows, block=_SMALL_BLOCK) or (0, _SMALL_BLOCK)
+        return int(n)
+
+    def stream(self, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+        """Return columns some thousands of rows at a time: `texts` as strings, `numbers` as float64 where CSV.
+
+        Of a CSV file only a few megabytes are held at a time; call `count` before, which finds out how many are needed.
+        """
+        texts, numbers = list(texts), list(numbers)
+        names = [*texts, *numbers]
+        keys = [self._keys[name] for name in names]
+        if self.is_parquet:
+            batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 14, columns=keys))
+        else:
+            kinds = dict(zip(keys, [pa.string()] * len(texts) + [pa.float64()] * len(numbers), strict=True))
+            batches = iter(self._read_csv(kinds, pcsv.open_csv, block=self._small_block))
+        while True:
+            try:
+                batch = self._guarded(lambda: next(batches, None)) if self.is_parquet else next(batches, None)
+            except UnicodeDecodeError:
+                raise self._encoding_error() from None
+            except pa.ArrowInvalid as error:
+                raise self._csv_error(str(error)) from None
+            if batch is None:
+                return
+            block = {name: batch.column(self._keys[name]) for name in names}
+            yield {name: column.cast(pa.string()) if name in texts else column for name, column in block.items()}
 
     def _parquet(self, strings: Sequence[str] = ()) -> Any:
         return self._guarded(lambda: pq.ParquetFile(self.path, read_dictionary=list(strings)))
@@ -146,26 +188,18 @@ class Manifest:
             raise DataError(f"{self.path}: the header cannot be read ({error}): see delimiter, encoding") from None
         raise DataError(f"{self.path} is empty: a manifest is a table with a header and a row for each item")
 
-    def _read_csv(self, kinds: dict[str, Any], only_start: bool = False) -> Any:
-        """Read the columns with these types; a mistake is looked for again in one thread, where rows are counted."""
-        block, threads = _BLOCK, not only_start
+    def _read_csv(
+        self, kinds: dict[str, Any], read: Callable[..., Any], threads: bool = False, block: int | None = None
+    ) -> Any:
+        """Call `read` with the file and how to read it; a mistake is looked for in one thread, where rows are counted.
+
+        kinds: the types of the columns that are wanted.
+        block: bytes parsed at a time, and more where a row is longer.
+        """
+        block = block or _BLOCK
         while True:
-            options = (
-                pcsv.ReadOptions(
-                    use_threads=threads,
-                    block_size=block,
-                    column_names=[str(i) for i in range(len(self._keys))],
-                    skip_rows_after_names=self._skip,
-                    encoding="utf8" if self.encoding == "utf-8" else self.encoding,
-                ),
-                pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
-            )
             try:
-                if only_start:
-                    with pcsv.open_csv(self.path, *options) as reader:
-                        return next(iter(reader), None)
-                return pcsv.read_csv(self.path, *options)
+                return read(self.path, *self._csv_options(kinds, threads, block))
             except UnicodeDecodeError:
                 raise self._encoding_error() from None
             except pa.ArrowInvalid as error:
@@ -178,6 +212,19 @@ class Manifest:
                     threads = False
                 else:
                     raise self._csv_error(message) from None
+
+    def _csv_options(self, kinds: dict[str, Any], threads: bool, block: int) -> tuple[Any, Any, Any]:
+        return (
+            pcsv.ReadOptions(
+                use_threads=threads,
+                block_size=block,
+                column_names=[str(i) for i in range(len(self._keys))],
+                skip_rows_after_names=self._skip,
+                encoding="utf8" if self.encoding == "utf-8" else self.encoding,
+            ),
+            pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
+        )
 
     def _csv_error(self, message: str) -> DataError:
         """One line for what Arrow found wrong with the file."""
@@ -207,6 +254,20 @@ class Manifest:
             byte = content[error.start]
             return DataError(f"{self.path}: line {line} is not {self.encoding} (byte 0x{byte:02x}): {remedy}")
         return DataError(f"{self.path} is not {self.encoding}: {remedy}")
+
+
+def _first_block(path: Path, *options: Any) -> Any:
+    """The rows of the first block; of the file no more is read than the block that its last row may reach into."""
+    with path.open("rb") as file:
+        start = file.read(2 * options[0].block_size)
+    with pcsv.open_csv(pa.BufferReader(start), *options) as reader:
+        return next(iter(reader), None)
+
+
+def _count_rows(path: Path, *options: Any) -> tuple[int, int]:
+    """The rows of a file, and the size of the blocks in which they could be counted."""
+    with pcsv.open_csv(path, *options) as reader:
+        return sum(batch.num_rows for batch in reader), options[0].block_size
 
 
 def _guess_delimiter(text: str, path: Path) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,19 +19,21 @@ from steelyard.data.images import EXTENSIONS
 from steelyard.data.layouts import LAYOUTS, Data, Decoding, Spot, spots
 from steelyard.data.manifest import Manifest
 from steelyard.data.npz import npz, read_arrays, to_labels
-from steelyard.data.table import table
-from steelyard.data.vqa import Questions
+from steelyard.data.parts import file_in, format_of, part_named, siblings
+from steelyard.data.table import read_table
+from steelyard.data.vqa import Questions, vqa
 from steelyard.labels import Labels
 
-_ENDINGS = {
-    **dict.fromkeys((".csv", ".tsv", ".tab", ".parquet", ".pq"), "table"),
-    ".arff": "arff",
-    ".npz": "npz",
-}
 _FILE_FORMATS = ("table", "arff", "npz", "labels")
 
 FORMATS = (*_FILE_FORMATS, *LAYOUTS)
 """What `format` may be."""
+
+OF_TABLES = (
+    *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
+    *("names", "delimiter", "encoding", "split_column"),
+)
+"""The arguments of `open_data` that say how a manifest is read."""
 
 
 class Opened(NamedTuple):
@@ -43,6 +46,10 @@ class Opened(NamedTuple):
     """The part that was read, None where the data has no parts."""
     note: str
     """What was guessed and how to set it, for people to read."""
+    parts: tuple[str, ...] = ()
+    """The parts that are there, in this file or layout or in files beside it: what `open_part` takes."""
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """The arguments, but for `split`, with which `open_data` reads it so again; what was guessed is among them."""
 
 
 def open_data(
@@ -64,6 +71,7 @@ def open_data(
     names: Sequence[str] | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    split_column: str | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: PathLike | None = None,
@@ -75,11 +83,12 @@ def open_data(
     the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`, will do.
 
     Arguments: `path`; `images`, the folder of a manifest's images; `format`, one of `FORMATS`; `split`, the part to
-    read, by default the training part where there is one (in a folder of one's own, the file of that name: `train.csv`,
-    `mine-train.arff`); `year`, of VOC and COCO, by default the last one there; `minus_one`, what −1 stands for in a
-    manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then unknown); `path_column`,
-    `table`'s `path`, and `form` … `encoding`: of a manifest, see `table`. `size`, `on_bad_image`, `cache`: see
-    `ImageDataset`.
+    read, by default the training part of a layout or of a manifest with a column that says the part ("all" reads every
+    one of those); in a folder of one's own it chooses the file of that name, `train.csv`, `mine-train.arff`; val,
+    valid and validation mean the same, and so on; `year`, of VOC and COCO, by default the last one there; `minus_one`,
+    what −1 stands for in a manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then
+    unknown); `path_column`, `table`'s `path`, and `form` … `split_column`: of a manifest, see `table`. `size`,
+    `on_bad_image`, `cache`: see `ImageDataset`.
     """
     if format is not None:
         check_choice(format, FORMATS, "format")
@@ -91,7 +100,7 @@ def open_data(
         "images": images,
         "form": form,
         "id": id,
-        "path": path_column,
+        "path_column": path_column,
         "labels": labels,
         "value": value,
         "features": features,
@@ -101,31 +110,41 @@ def open_data(
         "names": names,
         "delimiter": delimiter,
         "encoding": encoding,
+        "split_column": split_column,
     }
     said: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not None}
-    if place.is_dir() and format not in _FILE_FORMATS and (layout := _layout(place, format)):
-        _check_fits(said, (), path, layout)
-        return _open_layout(place, layout, split, year, how)
+    if place.is_dir() and format not in _FILE_FORMATS and (layout := layout_at(place, format)):
+        _check_fits(said, ("names",) if layout == "vqa" else (), path, layout)
+        opened = _open_layout(place, layout, split, year, how, names)
+        return opened._replace(settings={"path": path, "format": format, "year": year, **said, **how})
     _check_fits({"year": year}, (), path, "one file")
     if format in LAYOUTS:
         raise DataError(f"{path} is a file, but format {format!r} is a folder: give the folder, or another format")
-    file = _file_in(place, format, split) if place.is_dir() else place
-    kind = format or _format_of(file)
+    file, by_name = file_in(place, format, split, LAYOUTS) if place.is_dir() else (place, None)
+    return open_file(file, format, by_name or split, by_name is not None, said, how)
+
+
+def open_file(
+    file: Path, format: str | None, split: str | None, by_name: bool, said: Mapping[str, Any], how: Decoding
+) -> Opened:
+    """Open one file, see `open_data`; `by_name`: its name says that it is the part `split`, so it need not itself."""
+    kind = format or format_of(file)
     if kind == "npz" and {"starts", "columns", "fill"} <= _arrays_in(file):
         kind = "labels"
-    by_name = place.is_dir() and split is not None and _is_split(file.stem, split)
-    if kind != "npz" and not by_name:
+    if kind not in ("table", "npz") and not by_name:
         _check_fits({"split": split}, (), file, kind)
-    _check_fits(said, {"table": tuple(settings), "npz": ("minus_one",)}.get(kind, ()), path, kind)
+    _check_fits(said, {"table": OF_TABLES, "npz": ("minus_one",)}.get(kind, ()), file, kind)
     if kind == "table":
-        said.setdefault("images", _images_near(file, said))
-        data = table(file, **said, **how)
-        return Opened(data, kind, split, data.note)
-    if kind == "npz":
-        return _open_npz(file, None if by_name else split, minus_one or "unknown")
-    if kind == "arff":
-        return Opened(arff(file), kind, split, f"{file} is read as ARFF.")
-    return Opened(_without_inputs(Labels.load(file)), kind, split, f"{file} is read as a table of labels, no inputs.")
+        opened = _open_table(file, split, by_name, said, how)
+    elif kind == "npz":
+        opened = _open_npz(file, split, by_name, said.get("minus_one", "unknown"))
+    elif kind == "arff":
+        opened = Opened(arff(file), kind, split, f"{file} is read as ARFF.")
+    else:
+        data = _without_inputs(Labels.load(file))
+        opened = Opened(data, kind, split, f"{file} is read as a table of labels, no inputs.")
+    parts = tuple(dict.fromkeys((*opened.parts, *siblings(file))))
+    return opened._replace(parts=parts, settings={"path": file, "format": format, **said, **how, **opened.settings})
 
 
 def _check_fits(given: Mapping[str, object], fits: Sequence[str], path: PathLike, kind: str) -> None:
@@ -138,7 +157,7 @@ def _check_fits(given: Mapping[str, object], fits: Sequence[str], path: PathLike
 # ---- folders as their owners publish them
 
 
-def _layout(place: Path, format: str | None) -> str | None:
+def layout_at(place: Path, format: str | None) -> str | None:
     """The name of the layout at `place`: what is said, or the only one that is found."""
     if format is not None:
         return format
@@ -148,23 +167,30 @@ def _layout(place: Path, format: str | None) -> str | None:
     return names[0] if names else None
 
 
-def _open_layout(place: Path, format: str, split: str | None, year: int | None, how: Decoding) -> Opened:
+def _open_layout(
+    place: Path, format: str, split: str | None, year: int | None, how: Decoding, names: Sequence[str] | None
+) -> Opened:
     layout = LAYOUTS[format]
     if layout.years == (0,):
         _check_fits({"year": year}, (), place, format)
     found = list(spots(place, layout))
+    here = tuple(dict.fromkeys(spot.split for spot in found if year in (None, spot.year)))
+    split = split if split is None else part_named(split, here) or split
     fit = [spot for spot in found if split in (None, spot.split) and year in (None, spot.year)]
     # Without a fit the reader itself says what is missing and where it looked.
     usual = Spot(found[0].root if found else place, year or layout.years[0], split or layout.splits[0])
     chosen = fit[0] if fit else usual
-    data = layout.read(chosen.root, chosen.split, chosen.year, how)
+    if format == "vqa" and names is not None:  # the labels of this part are answers that it does not count itself
+        data: Data = vqa(chosen.root, chosen.split, names)
+    else:
+        data = layout.read(chosen.root, chosen.split, chosen.year, how)
     name = f"{format} {chosen.year}" if chosen.year else format
     note = f"{place} is read as {name}, split {chosen.split!r}"
     if others := [_spot_name(spot, chosen) for spot in found if spot != chosen]:
         note += f"; also there: {', '.join(others)}"
     if not isinstance(data, Questions) and data.note:
         note += f"; {data.note}"
-    return Opened(data, format, chosen.split, note + ".")
+    return Opened(data, format, chosen.split, note + ".", here)
 
 
 def _spot_name(spot: Spot, chosen: Spot) -> str:
@@ -174,37 +200,20 @@ def _spot_name(spot: Spot, chosen: Spot) -> str:
 # ---- files of one's own
 
 
-def _file_in(folder: Path, format: str | None, split: str | None) -> Path:
-    """The only data file of a folder, or the only one of the split."""
-    kind = "npz" if format == "labels" else format
-    endings = [ending for ending, name in _ENDINGS.items() if kind in (None, name)]
-    entries = sorted(folder.iterdir())
-    if not entries:
-        raise DataError(f"{folder} is an empty folder: give a data file, or the folder of a data set")
-    files = [entry for entry in entries if entry.suffix.lower() in endings and entry.is_file()]
-    if split is not None:
-        holds_splits = [file for file in files if file.suffix.lower() == ".npz"]
-        files = [file for file in files if _is_split(file.stem, split)] or holds_splits
-    what = f"data file{'' if split is None else f' of the split {split!r}'} ({', '.join(endings)})"
-    if not files:
-        known = "" if format else f", and it is none of the layouts {', '.join(LAYOUTS)}"
-        raise DataError(f"{folder} holds no {what}{known}: give the file itself, or say what it is by format")
-    if len(files) > 1:
-        shown = ", ".join(file.name for file in files[:4]) + (", …" if len(files) > 4 else "")
-        raise DataError(f"{folder} holds {len(files)} data files ({shown}): give one of them, or a split")
-    return files[0]
-
-
-def _is_split(stem: str, split: str) -> bool:
-    return stem == split or any(stem.endswith(f"{mark}{split}") for mark in "-_.")
-
-
-def _format_of(file: Path) -> str:
-    kind = _ENDINGS.get(file.suffix.lower())
-    if kind is None:
-        known = ", ".join(_ENDINGS)
-        raise DataError(f"{file} does not end as a data file does ({known}): rename it, or say what it is by format")
-    return kind
+def _open_table(file: Path, split: str | None, by_name: bool, said: Mapping[str, Any], how: Decoding) -> Opened:
+    source = Manifest(file, **{name: said[name] for name in ("delimiter", "encoding") if name in said})
+    names = {"path_column": "path", "split_column": "split"}
+    told = {names.get(name, name): said[name] for name in OF_TABLES[:11] + OF_TABLES[13:] if name in said}
+    for name, part in told.items():
+        told[name] = Path(part) if name == "images" else part if isinstance(part, str) else tuple(part)
+    asked = Guess(**told)
+    if asked.images is None:
+        asked = dataclasses.replace(asked, images=_images_near(source, asked))
+    read = read_table(source, asked, split, by_name, **how)
+    found = {**vars(read.found), "path_column": read.found.path, "split_column": read.found.split}
+    guessed = {name: found[name] for name in OF_TABLES if found.get(name) is not None}
+    part = split if by_name else read.split
+    return Opened(read.data, "table", part, read.data.note, read.parts, guessed)
 
 
 def _arrays_in(file: Path) -> set[str]:
@@ -216,10 +225,14 @@ def _arrays_in(file: Path) -> set[str]:
         return set()
 
 
-def _open_npz(file: Path, split: str | None, minus_one: str) -> Opened:
+def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> Opened:
     arrays = _arrays_in(file)
     splits = sorted((name[2:] for name in arrays if name.startswith("Y_")), key=lambda name: (name != "train", name))
-    part = split if split is not None or "Y" in arrays or not splits else splits[0]
+    part = None if split is None else part_named(split, splits)
+    if part is None and (split is None or by_name):
+        part = None if "Y" in arrays or not splits else splits[0]
+    elif part is None:
+        part = split  # its reader says what is there
     ending = "" if part is None else f"_{part}"
     absent: Literal[0, -1] = -1 if minus_one == "negative" else 0
     if f"Y{ending}" in arrays and f"X{ending}" not in arrays:
@@ -236,27 +249,21 @@ def _open_npz(file: Path, split: str | None, minus_one: str) -> Opened:
     positives, known = int(data.labels.counts.sum()), int(data.labels.n_known.sum())
     if absent == 0 and data.labels.unknown_rate > 0 and known - positives < positives:
         note += ". -1 is taken as unknown, and few cells say absent: if -1 means absent, give minus_one 'negative'"
-    return Opened(data, "npz", part, note + ".")
+    return Opened(data, "npz", split if by_name else part, note + ".", tuple(splits))
 
 
 def _without_inputs(labels: Labels) -> ArrayDataset:
     return ArrayDataset(np.zeros((len(labels), 0), np.float32), labels)
 
 
-def _images_near(file: Path, said: Mapping[str, Any]) -> Path | None:
+def _images_near(source: Manifest, said: Guess) -> Path | None:
     """The folder beside a manifest in which its first image lies; None where `table` finds it, or there is none."""
-    parts = ("form", "id", "path", "labels", "value", "features", "separator", "names")
-    told: dict[str, Any] = {name: said[name] for name in parts if name in said}
-    for name, part in told.items():
-        told[name] = part if isinstance(part, str) else tuple(part)
-    given = Guess(**told)
     try:
-        source = Manifest(file, **{name: said[name] for name in ("delimiter", "encoding") if name in said})
-        found = guess(source, given)
+        found = guess(source, said)
         if found.images is not None or found.features:
             return None
         for folder in sorted(entry for entry in source.path.parent.iterdir() if entry.is_dir()):
-            named = guess(source, dataclasses.replace(given, images=folder)).path
+            named = guess(source, dataclasses.replace(said, images=folder)).path
             first = str(source.sample()[named or ""][0]).strip()
             if "\0" not in first and any((folder / f"{first}{ending}").is_file() for ending in ("", *EXTENSIONS)):
                 return folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ AnySample: TypeAlias = tuple[Any, Tensor, int]
 """(input, target (L,), index), whatever the input is."""
 
 
+@runtime_checkable
 class Labelled(Protocol):
     """What every data set here has: `labels`, a length, and items (input, target (L,), index)."""
 

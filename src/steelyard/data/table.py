@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.guess import Form, Guess, guess
-from steelyard.data.images import EXTENSIONS
+from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import Manifest, encode
+from steelyard.data.numbers import feature_column
+from steelyard.data.split_column import choose
 from steelyard.data.words import label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids
@@ -39,6 +41,8 @@ def table(
     names: Sequence[str] | None = None,
     delimiter: str | None = None,
     encoding: str = "utf-8",
+    split: str | None = None,
+    split_column: str | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
@@ -50,14 +54,19 @@ def table(
     label of an item, with a value or without; a row without a label only names an item. White space around a cell is
     ignored. The input is the image of each item, else its feature columns, else nothing: (N, 0) features.
 
+    A column may say which part an item belongs to, train, val or test. Then one part is read; the labels and their
+    names are those of all parts together, so that they are the same in each.
+
     manifest: a CSV file with a header (also separated by tabs, `;` or `|`) or a Parquet file.
     images: the folder of the images; no file outside of it is read. Endings may be left out in the manifest. By default
         the folder of the manifest, if the first image is there.
     form, id, path, labels, value, features, separator, absent, minus_one, names: see `steelyard.data.guess.Guess`.
     delimiter, encoding: of a CSV file; the delimiter is guessed.
+    split: the part to read, by default the training part where there are parts; "all" reads every one. Names that mean
+        the same will do, such as val for validation.
+    split_column: the column that says the part; guessed from its name and its cells.
     size, on_bad_image, cache: see `ImageDataset`.
     """
-    source = Manifest(manifest, delimiter, encoding)
     said = Guess(
         form=form,
         id=id,
@@ -70,32 +79,73 @@ def table(
         minus_one=minus_one,
         names=None if names is None else tuple(names),
         images=None if images is None else Path(images),
+        split=split_column,
     )
+    source = Manifest(manifest, delimiter, encoding)
+    return read_table(source, said, split, size=size, on_bad_image=on_bad_image, cache=cache).data
+
+
+class Table(NamedTuple):
+    """A manifest that was read, and how."""
+
+    data: ArrayDataset | ImageDataset
+    found: Guess
+    """The form, and the part of each column."""
+    split: str | None
+    """The part that was read, "all" for every one; None where there are none."""
+    parts: tuple[str, ...]
+    """The parts that there are."""
+
+
+def read_table(
+    source: Manifest,
+    said: Guess,
+    split: str | None = None,
+    optional: bool = False,
+    *,
+    size: int | tuple[int, int] | None = None,
+    on_bad_image: Literal["error", "skip"] = "error",
+    cache: str | os.PathLike[str] | None = None,
+) -> Table:
+    """Read a manifest as `table` does, and tell how it was read.
+
+    Arguments: `source`; `said` about it; `split`, and `optional`, whether all items will do where there is no such
+    part; `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    """
     found = guess(source, said)
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
+    chosen = choose(source, found, columns, split, optional)
     files = _image_names(source, found, columns)
     try:
-        read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
+        labels = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
             source, found, columns
         )
     except DataError:
         raise
     except ValueError as error:
         raise DataError(f"{source.path}: {error}") from None
-    note = found.describe(source)
-    if (found.form == "wide" or found.value) and not (read.n_known - read.counts).any():
+    note = found.describe(source) + chosen.note
+    if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
+    n = len(labels)
+    if chosen.items is not None:
+        labels = labels.take(chosen.items)
+        files = None if files is None else files.take(pa.array(chosen.items))
     if found.images is None or found.path is None:
-        return ArrayDataset(_features(source, columns, inputs, len(read)), read, note)
-    paths, missing = _located(source, found, read.ids if files is None else files, found.images)
+        features = _features(source, columns, inputs, n)
+        data = ArrayDataset(features if chosen.items is None else features[chosen.items], labels, note)
+        return Table(data, found, chosen.part, chosen.parts)
+    cells = labels.ids if files is None else files
+    paths, missing = _located(source, found, cells, chosen.items, found.images)
     if missing:
         shown = ", ".join(repr(name) for name in missing[:3]) + (", …" if len(missing) > 3 else "")
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({shown})"
         if on_bad_image == "error":
             raise DataError(f"{source.path}: {lacks}: add them, remove their rows, or give on_bad_image='skip'")
         note += f" {lacks} and will be skipped."
-    return ImageDataset(paths, read, size, on_bad_image, cache, note=note)
+    images = ImageDataset(paths, labels, size, on_bad_image, cache, note=note)
+    return Table(images, found, chosen.part, chosen.parts)
 
 
 def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
@@ -218,20 +268,7 @@ def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n
     """The feature columns side by side; a column may hold vectors."""
     parts = [np.zeros((n, 0), np.float32)]
     for name in names:
-        column, width = columns[name], 1
-        if pa.types.is_nested(column.type):
-            lengths = pc.list_value_length(column).fill_null(0).to_numpy()
-            if len(odd := np.flatnonzero(lengths != lengths[0])):
-                raise DataError(
-                    f"{source.path}: {source.row(int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers, but "
-                    f"the first row has {lengths[0]}: a feature vector is equally long in every row"
-                )
-            width, column = int(lengths[0]), pc.list_flatten(column)
-        try:
-            with np.errstate(over="ignore"):  # too large for float32 is refused below
-                part = column.cast(pa.float64()).to_numpy().astype(np.float32).reshape(n, width)
-        except pa.ArrowException:
-            raise DataError(f"{source.path}: column {name!r} holds {column.type}, no numbers: see features=") from None
+        part = feature_column(source, name, columns[name])
         if len(odd := np.flatnonzero(~np.isfinite(part).all(axis=1))):
             raise DataError(
                 f"{source.path}: {source.row(int(odd[0]))}, column {name!r} holds no finite number: fill it in, remove "
@@ -241,31 +278,18 @@ def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n
     return np.concatenate(parts, axis=1)
 
 
-def _located(source: Manifest, found: Guess, cells: Any, folder: Path) -> tuple[list[str], list[str]]:
-    """The image file of each cell, none of them outside `folder`, and the cells for which there is no file."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give the folder of the images of {source.path} by images=")
-    root = os.path.normpath(folder.absolute())
-    inside = root.rstrip(os.sep) + os.sep
-    paths, missing, usual = [], [], ""
+def _located(
+    source: Manifest, found: Guess, cells: Any, index: NDArray[np.int64] | None, images: Path
+) -> tuple[list[str], list[str]]:
+    """The image file of each cell, none of them outside `images`, and the cells for which there is no file."""
+    folder = ImageFolder(images, source.path)
+    paths, missing = [], []
     for i, cell in enumerate(cells):
-        file = os.path.normpath(Path(root, str(cell)))
-        if not file.startswith(inside):
-            row = f"{source.row(i)}: " if found.form != "long" else ""
-            raise DataError(f"{source.path}: {row}{str(cell)!r:.80} leads out of the image folder {folder}: mend it")
-        if not _is_file(file):
-            endings = () if file.lower().endswith(EXTENSIONS) else (usual, *EXTENSIONS, *map(str.upper, EXTENSIONS))
-            usual = next((ending for ending in endings if _is_file(file + ending)), "")
-            if usual:
-                file += usual
-            else:
-                missing.append(str(cell))
-        paths.append(file)
+        place = folder.find(str(cell))
+        if place is None:
+            row = f"{source.row(i if index is None else int(index[i]))}: " if found.form != "long" else ""
+            raise DataError(f"{source.path}: {row}{str(cell)!r:.80} leads out of the image folder {images}: mend it")
+        if not place[1]:
+            missing.append(str(cell))
+        paths.append(place[0])
     return paths, missing
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except OSError:  # a name too long, for one
-        return False

@@ -1,6 +1,36 @@
 """Show: plots, and pages that need nothing but a browser."""
 
+from steelyard.report.canvas import to_png, to_svg
+from steelyard.report.comparison import ComparedRun, write_comparison_page
+from steelyard.report.evaluated import Evaluated
+from steelyard.report.histograms import score_counts, score_histogram
+from steelyard.report.history import history_curves, ratio_curves
+from steelyard.report.label_scores import label_bars, label_points, label_trend
 from steelyard.report.page import write_page
-from steelyard.report.plots import frequency_curve, heat_map, resampling, to_svg, unknown_rates
+from steelyard.report.plots import frequency_curve, heat_map, resampling, unknown_rates
+from steelyard.report.precision_recall import PrecisionRecallCurve, precision_recall_curve, precision_recall_plot
+from steelyard.report.reliability import reliability_diagram
 
-__all__ = ["frequency_curve", "heat_map", "resampling", "to_svg", "unknown_rates", "write_page"]
+__all__ = [
+    "ComparedRun",
+    "Evaluated",
+    "PrecisionRecallCurve",
+    "frequency_curve",
+    "heat_map",
+    "history_curves",
+    "label_bars",
+    "label_points",
+    "label_trend",
+    "precision_recall_curve",
+    "precision_recall_plot",
+    "ratio_curves",
+    "reliability_diagram",
+    "resampling",
+    "score_counts",
+    "score_histogram",
+    "to_png",
+    "to_svg",
+    "unknown_rates",
+    "write_comparison_page",
+    "write_page",
+]

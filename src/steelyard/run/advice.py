@@ -6,6 +6,10 @@ import operator
 from typing import Literal, NamedTuple
 
 from steelyard.labels import Labels
+from steelyard.run import recipes
+from steelyard.run.sections import ObjectiveSettings
+from steelyard.run.source import python
+from steelyard.training.settings import SamplerSettings
 
 TAIL = 20
 """A label with fewer positives is of the tail."""
@@ -60,8 +64,8 @@ class Rule(NamedTuple):
     why: str
 
 
-class Recipe(NamedTuple):
-    """What a recipe is, and the objective it trains, in Python."""
+class Advised(NamedTuple):
+    """What an advised recipe is, and the objective it trains, in Python."""
 
     what: str
     code: str
@@ -75,29 +79,6 @@ class Advice(NamedTuple):
     otherwise: tuple[tuple[str, str], ...]
     """(recipe, when it is the better one)."""
 
-
-RECIPES = {
-    "bce": Recipe("binary cross-entropy over the known labels", "sy.Objective(sy.losses.BCE())"),
-    "plm": Recipe(
-        "cross-entropy with partial label masking",
-        "sy.Objective(sy.losses.BCE(), masking=sy.balance.PartialLabelMasking(labels.counts, labels.n_known))",
-    ),
-    "db": Recipe(
-        "distribution-balanced focal loss",
-        "sy.Objective(sy.losses.DistributionBalanced(labels.counts, labels.n_known, gamma=2., floor=1))",
-    ),
-    "spa-lpr": Recipe(
-        "strictly proper asymmetric loss with label-pair regularisation",
-        "sy.Objective(sy.losses.SPA(), regularizers=[sy.balance.LabelPair(.1)])",
-    ),
-    "pal": Recipe(
-        "partially annotated labels: known labels, and pseudo-labels for some of the unknown ones",
-        'store = sy.balance.PseudoLabels("pseudo-labels", labels.n_items, labels.n_labels, feedback="link")\n'
-        'sy.Objective(sy.losses.BCE(reduction="item"), unknown=sy.losses.Annotation(store))',
-    ),
-    "asl": Recipe("asymmetric loss", "sy.Objective(sy.losses.Asymmetric())"),
-}
-"""The recipes by name; "auto" is the one that `advise` chooses."""
 
 RULES = (
     Rule(None, (Condition("positives", "=", 0),), "no label is present anywhere: there is nothing to learn"),
@@ -140,8 +121,28 @@ OTHERWISE = (
 )
 
 
+def _advised(name: str) -> Advised:
+    settings = recipes.settings(name)
+    sampler = SamplerSettings(**settings.get("train", {}).get("sampler", {}))
+    return Advised(recipes.RECIPES[name].what, python(ObjectiveSettings(**settings.get("objective", {})), sampler))
+
+
+RECIPES = {
+    name: _advised(name) for name in dict.fromkeys([*(r.recipe for r in RULES if r.recipe), *(n for n, _ in OTHERWISE)])
+}
+"""The recipes that may be advised, by name; all there are, and what they set, are in `steelyard.run.recipes`."""
+
+
 def advise(evidence: Evidence) -> Advice:
     """Return the recipe of the first rule that holds."""
     rule = next(rule for rule in RULES if all(condition.holds(evidence) for condition in rule.conditions))
     otherwise = tuple(row for row in OTHERWISE if rule.recipe not in (None, row[0]))
     return Advice(rule.recipe, rule.why.format(**evidence._asdict()).replace("%", " %"), otherwise)
+
+
+def resolve_auto(labels: Labels) -> tuple[str, str]:
+    """Return the name of the recipe that "auto" stands for with these training labels, and why."""
+    advice = advise(Evidence.of(labels))
+    if advice.recipe is None:
+        raise ValueError(f"{advice.why}: give other labels")
+    return advice.recipe, advice.why

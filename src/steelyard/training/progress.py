@@ -36,7 +36,7 @@ class Lines(Watch):
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
         """Say where it goes on."""
-        if epoch > 1 or step > 0:
+        if 1 < epoch <= epochs or step > 0:
             self.console.print(f"Going on with epoch {epoch} of {epochs}, step {step + 1}.", highlight=False)
 
     def step(self, epoch: int, step: int, steps: int) -> None:

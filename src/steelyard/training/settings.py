@@ -13,9 +13,11 @@ class OptimizerSettings:
     """The section [optimizer]."""
 
     kind: Literal["sgd", "adamw"] = "adamw"
+    """The method."""
     lr: float = 1e-3
     """The learning rate after warm-up."""
     weight_decay: float = 0.01
+    """The pull of the weights towards 0."""
     decay_all: bool = True
     """Whether biases and the scales of normalisations decay too, as in the papers' recipes."""
     momentum: float = 0.9
@@ -45,6 +47,7 @@ class ScheduleSettings:
     """The section [schedule]: the learning rate as a function of the epoch, a new value at every step."""
 
     kind: Literal["constant", "multistep", "cosine"] = "cosine"
+    """How the rate falls after warm-up."""
     warmup_epochs: float = 0.0
     """Epochs over which the rate rises linearly from `warmup_from`; fractions are allowed."""
     warmup_from: float = 0.0
@@ -72,6 +75,7 @@ class SamplerSettings:
     """The section [train.sampler]: which items an epoch visits."""
 
     kind: Literal["shuffle", "class_aware", "undersample"] = "shuffle"
+    """All items in random order, every class equally often, or some of every class."""
     visits: int = 0
     """Of "class_aware": visits of every class an epoch; 0 is a quarter of the largest class."""
     per_class: int = 500
@@ -105,9 +109,11 @@ class TrainSettings:
     """The section [train]."""
 
     epochs: int = 30
+    """How often all items are visited."""
     batch_size: int = 128
     """Items of a step, over all processes together."""
     seed: int = 0
+    """Of everything random."""
     out: str = ""
     """The run folder."""
     device: str = "auto"
@@ -133,7 +139,9 @@ class TrainSettings:
     tensorboard: bool = False
     """Whether history is written for TensorBoard too (needs the package tensorboard)."""
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    """Which items an epoch visits."""
     augment: AugmentSettings = field(default_factory=AugmentSettings)
+    """How training images are varied."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "validate_every"):

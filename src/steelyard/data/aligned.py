@@ -1,0 +1,59 @@
+"""Labels brought into the order of other labels, so that a model of the one can be tested on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from steelyard.data.files import check_choice
+from steelyard.labels import Labels
+from steelyard.labels.targets import UNKNOWN
+
+
+def aligned(
+    labels: Labels,
+    names: Sequence[str],
+    absent: Literal["unknown", "negative"] = "unknown",
+    unseen: Literal["error", "drop"] = "error",
+) -> Labels:
+    """Return the same items with exactly the labels `names`, in that order.
+
+    labels: the table.
+    names: those of the training part.
+    absent: the value of a label among `names` that `labels` does not have: "unknown", or "negative" where what is not
+        mentioned is known to be absent, as in a manifest that lists the labels of each item.
+    unseen: what to do about a label of `labels` that is not among `names`: "error", or "drop" it.
+    """
+    check_choice(absent, ("unknown", "negative"), "absent")
+    check_choice(unseen, ("error", "drop"), "unseen")
+    place = {name: j for j, name in enumerate(names)}
+    if extra := [name for name in labels.names if name not in place]:
+        if unseen == "error":
+            what = f"the label{'' if len(extra) == 1 else 's'} {listed(extra)}"
+            raise ValueError(
+                f"{what} {'is' if len(extra) == 1 else 'are'} not among the {len(names)} labels of the training part: "
+                "remove them, or train with items that have them"
+            )
+        if len(extra) == len(labels.names):
+            raise ValueError(f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part")
+    if labels.names == tuple(names):
+        return labels
+    columns = np.array([place.get(name, -1) for name in labels.names])
+    items, cells, values = labels.cells()
+    at = columns[cells]
+    kept = at >= 0
+    items, at, values = items[kept].astype(np.int64), at[kept], values[kept]
+    fill = UNKNOWN if absent == "unknown" else 0
+    lacking = np.setdiff1d(np.arange(len(names)), columns)
+    if len(lacking) and fill != labels.fill:  # these cells are not what is not listed: list them
+        items = np.concatenate([items, np.repeat(np.arange(len(labels)), len(lacking))])
+        at = np.concatenate([at, np.tile(lacking, len(labels))])
+        values = np.concatenate([values, np.full(len(labels) * len(lacking), fill, values.dtype)])
+    return Labels.from_cells(items, at, values, (len(labels), len(names)), labels.fill, names, labels.ids)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few of `names` in quotes."""
+    return ", ".join(map(repr, names[:6])) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

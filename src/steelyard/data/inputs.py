@@ -1,0 +1,229 @@
+"""One door to what is to be predicted: from a path, with labels or without, to a stream of inputs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.files import DataError, PathLike, check_choice
+from steelyard.data.guess import Guess
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.located import ImageFolder, image_files
+from steelyard.data.manifest import Manifest
+from steelyard.data.npz import read_arrays
+from steelyard.data.opening import layout_at, open_data
+from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
+from steelyard.data.rows import labelled, manifest_inputs
+from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad, Size, as_size
+from steelyard.data.subset import Labelled, Subset
+from steelyard.labels.ids import Ids
+
+__all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
+
+_BLOCK = 4096  # rows of an array that are taken at a time
+
+
+def open_inputs(
+    path: PathLike,
+    images: PathLike | None = None,
+    size: Size = None,
+    on_bad_image: OnBad = "error",
+    kind: Kind | None = None,
+    *,
+    split: str | None = None,
+    id: str | None = None,
+    path_column: str | None = None,
+    features: Sequence[str] | None = None,
+    labels: Sequence[str] = (),
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> Inputs:
+    """Open the inputs at `path`, whatever it is, to predict from; labels may be there and are not used.
+
+    A folder of images, also in folders within it: they are named by their paths in it, sorted. One image file. "-":
+    paths of images on the standard input, one a line. A manifest (CSV, TSV, Parquet) with a row for each item: images
+    by their files, or feature columns. An array: `.npy`, or `X`, `X_test`, … of an `.npz` file, rows of features or
+    uint8 images. Everything else that `open_data` opens. Manifests, folders, `.npy` files and the standard input are
+    read as a stream: millions of items need no more memory than a few batches.
+
+    Arguments: `path`; `images`, the folder of the images that a manifest or the standard input names, out of which no
+    path may lead; `size`, the side of a square, or (height, width), to which images are squeezed; `on_bad_image`,
+    "error" or "skip", see `Batch.bad`, also of a row that holds something else than finite numbers; `kind`, what is
+    wanted, "image" or "features"; `split`, the part to take, by default all rows of a manifest, of an `.npz` file `X`,
+    else the test or the validation part, and of a published data set its training part.
+    Of a manifest: `id` and `path_column`, the columns that name the items and their files; `features`, the columns of
+    numbers in the order of training; `labels`, columns that are no features; `delimiter`, `encoding`.
+    """
+    check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
+    check_choice(kind, ("image", "features", None), "kind")
+    side, place = as_size(size), Path(path)
+    if str(path) == "-":
+        inputs: Inputs = _standard_input(images, side, on_bad_image)
+    elif not place.exists():
+        raise DataError(f"{path} does not exist: give a file or a folder")
+    elif place.is_dir() and layout_at(place, None):
+        inputs = _labelled(place, split, side, on_bad_image)
+    elif place.is_dir() and kind != "features" and next(image_files(place), None) is not None:
+        inputs = _folder(place, side, on_bad_image)
+    else:
+        file = file_in(place, None, split)[0] if place.is_dir() else place
+        ending = file.suffix.lower()
+        if ending in EXTENSIONS:
+            inputs = ImageInputs(lambda: [Image(file.name, str(file))], 1, side, on_bad_image, f"{path} is one image.")
+        elif ending in (".npy", ".npz"):
+            inputs = _array_file(file, split, side, on_bad_image)
+        elif ENDINGS.get(ending) == "table":
+            said = Guess(
+                id=id,
+                path=path_column,
+                features=None if features is None else tuple(features),
+                images=None if images is None else Path(images),
+            )
+            source = Manifest(file, delimiter, encoding or "utf-8", look=1 << 20)
+            found = labelled(source, said)
+            if split is not None or (found is not None and found.form == "long"):  # an item has several rows
+                opened = open_data(
+                    file,
+                    images,
+                    split=split or ALL,
+                    id=id,
+                    path_column=path_column,
+                    features=features,
+                    delimiter=delimiter,
+                    encoding=encoding,
+                    size=side,
+                    on_bad_image="skip",
+                )
+                inputs = inputs_of(opened.data, side, on_bad_image, opened.note)
+            else:
+                inputs = manifest_inputs(source, said, found, labels, kind, side, on_bad_image)
+        elif ending in ENDINGS:
+            inputs = _labelled(file, split, side, on_bad_image)
+        else:
+            known = ", ".join((*EXTENSIONS, ".npy", *ENDINGS))
+            raise DataError(f"{path} ends neither as images do nor as data files do ({known}): rename it")
+    if kind not in (None, inputs.kind):
+        have, want = (("images", "features")[one != "image"] for one in (inputs.kind, kind))
+        raise DataError(f"{path} holds {have}, but {want} are wanted: give another path")
+    return inputs
+
+
+def inputs_of(data: Labelled, size: Size = None, on_bad_image: OnBad = "error", note: str = "") -> Inputs:
+    """Return the inputs of an `ArrayDataset`, an `ImageDataset` or a `Subset` of one, named by the ids of its labels.
+
+    Arguments: `data`; `size`, by default that of the data; `on_bad_image`, `note`: see `open_inputs`.
+    """
+    whole, index = (data.data, data.index) if isinstance(data, Subset) else (data, np.arange(len(data)))
+    ids = data.labels.ids
+    if isinstance(whole, ImageDataset):
+        paths, boxes = whole.paths, whole.boxes
+
+        def images() -> Iterator[Image]:
+            for name, i in zip(ids, index.tolist(), strict=True):
+                yield Image(name, paths[i], None if boxes is None else tuple(boxes[i].tolist()))
+
+        return ImageInputs(images, len(index), as_size(size) or whole.size, on_bad_image, note)
+    if not isinstance(whole, ArrayDataset):
+        raise DataError(f"the items of {type(whole).__name__} are neither images nor features: give other data")
+    return _array(whole.inputs, index, ids, as_size(size), on_bad_image, note)
+
+
+def _labelled(place: Path, split: str | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
+    opened = open_data(place, split=split, size=size, on_bad_image="skip")
+    return inputs_of(opened.data, size, on_bad_image, opened.note)
+
+
+def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
+    n = sum(1 for _ in image_files(folder))
+    note = f"{folder} is read as a folder of images."
+
+    def images() -> Iterator[Image]:
+        return (Image(name, str(folder / name)) for name in image_files(folder))
+
+    return ImageInputs(images, n, size, on_bad_image, note)
+
+
+def _standard_input(images: PathLike | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
+    place = None if images is None else ImageFolder(Path(images), Path("-"))
+
+    def named() -> Iterator[Image]:
+        for line in sys.stdin.buffer:
+            if name := os.fsdecode(line).strip("\r\n"):
+                file = name if place is None else place.path(name)
+                if file is None:
+                    yield Image(name, "", reason=f"{name!r:.80} leads out of the image folder {images}")
+                else:
+                    yield Image(name, file)
+
+    return ImageInputs(named, None, size, on_bad_image, "Paths of images are read from the standard input.")
+
+
+def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
+    """The rows of an `.npy` file, or of the array `X` of the part that is asked for of an `.npz` file."""
+    if file.suffix.lower() == ".npy":
+        if split is not None:
+            raise ValueError(f"split is {split!r}, but {file} is one array, which has none: leave it out")
+        try:
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise DataError(f"{file} is no .npy file of a plain array ({error!s:.120}): save it again") from None
+        return _array(
+            array,
+            None,
+            Ids.numbered(len(array) if array.ndim else 0),
+            size,
+            on_bad_image,
+            f"{file} is read as one array.",
+            file,
+        )
+    arrays = read_arrays(file)
+    parts = sorted(name[2:] for name in arrays if name.startswith("X_"))
+    if split is None and "X" in arrays:
+        ending = ""
+    else:
+        part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
+        if part is None and (split is not None or len(parts) != 1):
+            there = f"it has {', '.join(arrays) or 'no arrays'}"
+            wanted = "no array X" if split is None else f"no array X_{split}"
+            raise DataError(f"{file} has {wanted}: {there}; save features as X, or choose a part by split")
+        ending = f"_{part or parts[0]}"
+    array = arrays[f"X{ending}"]
+    named = arrays.get(f"ids{ending}")
+    if named is not None and len(named) != len(array):
+        raise DataError(f"{file}: ids{ending} has {len(named)} entries, but X{ending} has {len(array)} rows: mend it")
+    ids = Ids.numbered(len(array)) if named is None else [str(name) for name in named]
+    note = f"{file} is read as the array X{ending}"
+    if others := [name for name in parts if name != ending[1:]]:
+        note += f"; also there: split {', '.join(others)}"
+    return _array(array, None, ids, size, on_bad_image, note + ".", file)
+
+
+def _array(
+    array: NDArray[Any],
+    index: NDArray[np.int64] | None,
+    ids: Sequence[str],
+    size: tuple[int, int] | None,
+    on_bad_image: OnBad,
+    note: str,
+    file: Path | str = "the array",
+) -> Inputs:
+    """The rows of an array, or those at `index`: uint8 of more than two dimensions are images, the rest features."""
+    if array.ndim < 2 or array.dtype.kind not in "biuf":
+        raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row an item, (N, …)")
+    kind: Kind = "image" if array.dtype == np.uint8 and array.ndim > 2 else "features"
+    if kind == "image" and size not in (None, array.shape[-2:]):
+        raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
+
+    def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
+        for start in range(0, len(ids), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            yield array[part if index is None else index[part]], list(ids[part])
+
+    return FeatureInputs(blocks, len(ids), on_bad_image, kind, note)

@@ -1,0 +1,94 @@
+"""Which file in a folder of images a cell of a manifest names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import final
+
+from steelyard.data.files import DataError
+from steelyard.data.images import EXTENSIONS
+
+
+@final
+class ImageFolder:
+    """A folder of images, in which files are looked up by names whose endings may be left out.
+
+    folder: the folder; no file outside of it is given out.
+    manifest: the file whose images they are, for the message.
+    """
+
+    def __init__(self, folder: Path, manifest: Path) -> None:
+        if not folder.is_dir():
+            raise DataError(f"{folder} is not a folder: give the folder of the images of {manifest} by images=")
+        self.folder = folder
+        self._root = os.path.normpath(folder.absolute())
+        self._inner = self._root.rstrip(os.sep) + os.sep
+        self._usual = ""  # the ending of the last image that was named without one: most have the same
+
+    def find(self, name: str) -> tuple[str, bool] | None:
+        """Return the path that `name` stands for, and whether there is such a file; None if it leads out."""
+        file = self._inside(name)
+        if file is None:
+            return None
+        if is_file(file):
+            return file, True
+        endings = () if file.lower().endswith(EXTENSIONS) else (self._usual, *EXTENSIONS, *map(str.upper, EXTENSIONS))
+        self._usual = next((ending for ending in endings if is_file(file + ending)), "")
+        return file + self._usual, self._usual != ""
+
+    def path(self, name: str) -> str | None:
+        """Return the path that `name` stands for, looked for only if it has no ending; None if it leads out."""
+        if name.lower().endswith(EXTENSIONS):
+            return self._inside(name)
+        found = self.find(name)
+        return None if found is None else found[0]
+
+    def _inside(self, name: str) -> str | None:
+        file = os.path.normpath(Path(self._root, name))
+        return file if file.startswith(self._inner) else None
+
+
+def is_file(path: str) -> bool:
+    """Is there such a file? A path that no file can have is not there either."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a name too long, or with a null character
+        return False
+
+
+def folder_near(manifest: Path, names: Sequence[str]) -> Path | None:
+    """Return the folder in which an image of these names lies, that of `manifest` or one in it; None if none is."""
+    home = manifest.parent
+    for folder in (home, *sorted(entry for entry in home.iterdir() if entry.is_dir())):
+        place = ImageFolder(folder, manifest)
+        if any(found is not None and found[1] for found in map(place.find, names)):
+            return folder
+    return None
+
+
+def image_files(folder: Path) -> Iterator[str]:
+    """Return the paths of all images in a folder and the folders in it, relative to it and sorted.
+
+    What ends as images do is one; what begins with a dot, and a link that leads back, is passed by. Nothing is held
+    but the names in one folder and in those above it.
+    """
+    yield from _images_in(str(folder), "", ())
+
+
+def _images_in(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    try:
+        place = Path(folder).stat()
+        if (place.st_dev, place.st_ino) in above:
+            return
+        with os.scandir(folder) as entries:
+            # A folder sorts as its files do, which all begin with its name and a slash.
+            names = sorted(entry.name + "/" * entry.is_dir() for entry in entries if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read ({error.strerror}): check its permissions") from None
+    for name in names:
+        if name.endswith("/"):
+            yield from _images_in(folder + "/" + name[:-1], inside + name, (*above, (place.st_dev, place.st_ino)))
+        elif name.lower().endswith(EXTENSIONS):
+            yield inside + name

@@ -1,0 +1,115 @@
+"""Another part of data that was opened, with the same settings and the same labels in the same order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from steelyard.data.aligned import aligned, listed
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.files import DataError, PathLike
+from steelyard.data.layouts import Decoding
+from steelyard.data.located import ImageFolder
+from steelyard.data.manifest import Manifest, encode
+from steelyard.data.opening import OF_TABLES, Opened, layout_at, open_data, open_file
+from steelyard.data.parts import ENDINGS, file_in, part_named, siblings
+
+_ALWAYS = ("path", "format", "size", "on_bad_image", "cache")
+
+
+def open_part(
+    opened: Opened,
+    split: str | None = None,
+    path: PathLike | None = None,
+    unseen: Literal["error", "drop"] = "error",
+) -> Opened:
+    """Open another part of the data with the same settings; its labels are those of `opened`, in the same order.
+
+    What was guessed about a manifest holds for the other part too: a column of features does not become one of labels
+    because the other part happens to hold only 0 and 1. A label that the other part does not have is absent where the
+    manifest lists the labels of each item and what is not listed is absent, else it is unknown.
+
+    Arguments: `opened`, the training part; `split`, the name of a part, see `Opened.parts`; `path`, other data that
+    holds it, by default the same; `unseen`, see `aligned`.
+    """
+    if split is None and path is None:
+        raise ValueError("split and path are both left out: say which other part to open")
+    names = opened.data.labels.names
+    place, name = Path(opened.settings["path"] if path is None else path), split
+    if path is None and (name := part_named(split or "", opened.parts)) is None:
+        have = f"it has {', '.join(map(repr, opened.parts))}" if opened.parts else "it has no parts"
+        raise DataError(f"{place} has no part {split!r}: {have}; give one of them, or the path of other data")
+    file = siblings(place).get(name or "") if path is None and place.is_file() else None
+    given = _fitting(opened, file or place, split)
+    if file is not None:  # its name says which part it is
+        said = {key: given[key] for key in OF_TABLES if given.get(key) is not None}
+        how: Decoding = {"size": given["size"], "on_bad_image": given["on_bad_image"], "cache": given["cache"]}
+        part = open_file(file, given["format"], name, True, said, how)
+    else:
+        part = open_data(**given | {"path": place, "split": name})
+    _check_alike(opened, part)
+    return align(part, names, unseen)
+
+
+def align(opened: Opened, names: Sequence[str], unseen: Literal["error", "drop"] = "error") -> Opened:
+    """Return the data with exactly the labels `names`, in that order, see `aligned`; `.note` says what that changed.
+
+    What a label that the data does not have is taken as: see `open_part`.
+    """
+    data, labels = copy.copy(opened.data), opened.data.labels
+    lists = opened.settings.get("form") in ("list", "long")
+    negative = lists and opened.settings.get("absent") == "negative"
+    try:
+        data.labels = aligned(labels, names, "negative" if negative else "unknown", unseen)
+    except ValueError as error:
+        raise DataError(f"{opened.settings.get('path', 'the data')}: {error}") from None
+    note, here, wanted = opened.note, set(labels.names), set(names)
+    if lacking := [name for name in names if name not in here]:
+        note += f" It does not have {listed(lacking)}: taken as {'absent' if negative else 'unknown'}."
+    if extra := [name for name in labels.names if name not in wanted]:
+        note += f" Left out, for the training part does not have them: {listed(extra)}."
+    return opened._replace(data=data, note=note)
+
+
+def _fitting(opened: Opened, place: Path, split: str | None) -> dict[str, Any]:
+    """The settings of `opened` that fit other data at `place`."""
+    given = dict(opened.settings)
+    kept = {name: given[name] for name in _ALWAYS if name in given}
+    format = given.get("format")
+    if place.is_dir() and (layout := layout_at(place, format)):
+        kept["year"] = given.get("year") if layout == opened.format else None
+        return kept | ({"names": opened.data.labels.names} if layout == "vqa" else {})
+    file = file_in(place, format, split)[0] if place.is_dir() else place
+    kind = format or ENDINGS.get(file.suffix.lower())
+    if kind != opened.format or kind not in ("table", "npz"):
+        return kept
+    if kind == "npz":
+        return kept | {"minus_one": given.get("minus_one")}
+    source = Manifest(file, given.get("delimiter"), given.get("encoding") or "utf-8")
+    if given["form"] == "wide" and (here := [name for name in given["labels"] if name in source.columns]):
+        given["labels"] = here
+    if given.get("split_column") not in source.columns:
+        given.pop("split_column", None)
+    if given.get("images") is not None and given.get("path_column") in source.columns:
+        cells = encode(source.sample()[given["path_column"]])[1].to_pylist()[:20]
+        folder = ImageFolder(Path(given["images"]), file)
+        if not any(found is not None and found[1] for found in map(folder.find, cells)):
+            del given["images"]  # those of the other part may lie beside it
+    return given
+
+
+def _check_alike(opened: Opened, part: Opened) -> None:
+    """Refuse inputs that a model of the first part cannot take."""
+    first, second = (
+        f"arrays of shape {one.data.inputs.shape[1:]}"
+        if isinstance(one.data, ArrayDataset)
+        else type(one.data).__name__
+        for one in (opened, part)
+    )
+    if first != second:
+        raise DataError(
+            f"{part.settings['path']}: its inputs are {second}, but those of the training part {first}: see images and "
+            "features"
+        )

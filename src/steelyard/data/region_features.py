@@ -1,0 +1,130 @@
+"""Questions about images whose regions were described by a detector: two inputs an item, as LXMERT takes them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from steelyard.data.cache import stamp_of
+from steelyard.data.files import DataError, PathLike, require
+from steelyard.data.vqa import Questions
+from steelyard.labels import Labels
+
+PairSample: TypeAlias = tuple[tuple[Tensor, Tensor], Tensor, int]
+"""((regions float32 (R, F), words int64 (T,)), target (L,), index)."""
+
+
+@final
+class WordTable:
+    """Numbers for words: 0 is no word, 1 a word that is not in the table, then the table's words in their order.
+
+    words: distinct words in lower case.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        self._number = {word: i for i, word in enumerate(self.words, 2)}
+        if len(self._number) != len(self.words):
+            twice = next(word for word, n in Counter(self.words).items() if n > 1)
+            raise ValueError(f"words holds {twice!r} twice: a word has one number")
+
+    @classmethod
+    def of(cls, texts: Iterable[str], least: int = 1) -> WordTable:
+        """Return the table of all words that occur at least `least` times in `texts`, frequent ones first."""
+        counts = Counter(word for text in texts for word in words_of(text))
+        return cls(sorted((w for w, n in counts.items() if n >= least), key=lambda w: (-counts[w], w)))
+
+    def __len__(self) -> int:
+        """V: how many numbers there are, 0 and 1 included."""
+        return len(self.words) + 2
+
+    def numbers(self, text: str, length: int) -> NDArray[np.int64]:
+        """Return the numbers of the first `length` words of `text`, 0 where it has fewer."""
+        found = [self._number.get(word, 1) for word in words_of(text)[:length]]
+        return np.array(found + [0] * (length - len(found)), np.int64)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in lower case: parts of letters, digits and apostrophes."""
+    return re.findall(r"[\w']+", text.lower())
+
+
+@final
+class RegionDataset(Dataset[PairSample]):
+    """Questions with the features of their image's regions: item i is ((regions, words), target, i).
+
+    questions: from `vqa`. features: a .npy file (M, R, F) of floats, mapped, not read: R regions of each of M images,
+    zeros where an image has fewer. image_ids: (M,), COCO's number of each image in it. words: from the training
+    questions, `WordTable.of(train.questions)`. length: T, the words of a question that are read.
+    """
+
+    def __init__(
+        self,
+        questions: Questions,
+        features: PathLike,
+        image_ids: Sequence[int] | NDArray[np.int64],
+        words: WordTable,
+        length: int = 20,
+    ) -> None:
+        if length < 1:
+            raise ValueError(f"length is {length}: at least one word of a question must be read")
+        self.questions, self.words, self.length = questions, words, length
+        self.path = require(features)
+        try:
+            self._features: NDArray[Any] = np.load(self.path, mmap_mode="r")
+        except ValueError:
+            raise DataError(f"{features} is no .npy file of numbers: save it by numpy.save") from None
+        ids = np.asarray(image_ids, np.int64)
+        if self._features.ndim != 3 or self._features.dtype.kind != "f" or ids.shape != self._features.shape[:1]:
+            raise DataError(
+                f"{features} has shape {self._features.shape} of {self._features.dtype} and image_ids {ids.shape}: "
+                "give floats (images, regions, features) and one id an image"
+            )
+        order = np.argsort(ids, kind="stable")
+        if len(twice := np.flatnonzero(ids[order][1:] == ids[order][:-1])):
+            raise DataError(f"image_ids holds {ids[order][twice[0]]} twice: give each image once")
+        place = np.minimum(np.searchsorted(ids[order], questions.image_ids), len(ids) - 1)
+        self._row = order[place]
+        if len(missing := np.flatnonzero(ids[self._row] != questions.image_ids)):
+            i = int(missing[0])
+            raise DataError(
+                f"{features} has no features of image {questions.image_ids[i]}, which question "
+                f"{questions.labels.ids[i]} asks about: add it, or leave the question out"
+            )
+
+    @property
+    def labels(self) -> Labels:
+        """The labels of the questions."""
+        return self.questions.labels
+
+    @property
+    def n_words(self) -> int:
+        """V, how many numbers a word may have."""
+        return len(self.words)
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __getitem__(self, index: int) -> PairSample:
+        (text, _), target, i = self.questions[index]
+        regions = torch.from_numpy(self._features[self._row[i]].astype(np.float32))
+        return (regions, torch.from_numpy(self.words.numbers(text, self.length))), target, i
+
+    def fingerprint(self, index: NDArray[np.int64]) -> bytes:
+        """Return a hash of the inputs at `index`: their questions, their images, and path and stamp of the file."""
+        found = hashlib.sha256(repr((str(Path(self.path).absolute()), stamp_of(str(self.path)), self.length)).encode())
+        found.update("\0".join(self.words.words).encode())
+        found.update(self._row[index].tobytes())
+        for i in index.tolist():
+            found.update(b"\0" + self.questions.questions[i].encode())
+        return found.digest()

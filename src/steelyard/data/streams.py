@@ -1,0 +1,229 @@
+"""Items without labels as a stream of batches: images decoded on the way, and rows of numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from steelyard.data.files import DataError
+from steelyard.data.images import BadImage, Box, decode
+
+Kind: TypeAlias = Literal["image", "features"]
+OnBad: TypeAlias = Literal["error", "skip"]
+Size: TypeAlias = int | tuple[int, int] | None
+
+
+class Batch(NamedTuple):
+    """Some items; the bad ones are in neither `inputs` nor `ids`, so that a batch may have no inputs at all."""
+
+    inputs: Tensor
+    """Images uint8 (B, C, H, W), features float32 (B, …)."""
+    ids: list[str]
+    """The name of each input, (B,)."""
+    bad: list[tuple[str, str]]
+    """(id, reason) of each item that could not be read."""
+
+
+class Image(NamedTuple):
+    """An image to be decoded."""
+
+    id: str
+    path: str
+    """Its file; "" where there is none."""
+    box: Box | None = None
+    """The part of it that is meant."""
+    reason: str = ""
+    """Why it is bad, where that is known before it is opened."""
+
+
+class Inputs(ABC):
+    """A stream of items to predict from.
+
+    kind: "image" or "features".
+    n_items: how many items there are; None where that is seen only at the end.
+    note: what was guessed and how to set it, for people to read.
+    """
+
+    kind: Kind
+    n_items: int | None
+    note: str
+
+    @abstractmethod
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+        """Return the items in their order, at most `batch_size` at a time; `workers` processes decode images."""
+
+
+@final
+class ImageInputs(Inputs):
+    """Images, decoded a batch at a time by the rules of `steelyard.data.images.decode`.
+
+    Arguments: `images`, called for each pass through them; `n_items`; `size`, (height, width) to which every image is
+    squeezed, None if all have one size already; `on_bad_image`, "error" raises `BadImage` at the first image that is
+    missing or cannot be decoded, "skip" lists it in `Batch.bad`; `note`.
+    """
+
+    kind: Kind = "image"
+
+    def __init__(
+        self,
+        images: Callable[[], Iterable[Image]],
+        n_items: int | None,
+        size: tuple[int, int] | None,
+        on_bad_image: OnBad,
+        note: str = "",
+    ) -> None:
+        self.n_items, self.note = n_items, note
+        self._images, self._size, self._on_bad_image = images, size, on_bad_image
+
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+        """Return the images in their order; `workers` processes decode them, 0 decodes here."""
+        check_batches(batch_size, workers)
+        # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
+        loader: DataLoader[Batch | str] = DataLoader(
+            _Decoder(self._size),
+            batch_sampler=_grouped(self._images(), batch_size),
+            num_workers=workers,
+            collate_fn=_as_it_is,
+        )
+        for batch in loader:
+            if isinstance(batch, str):
+                raise DataError(batch)
+            if batch.bad and self._on_bad_image == "error":
+                raise BadImage(f"{batch.bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
+            yield batch
+
+
+@final
+class FeatureInputs(Inputs):
+    """Rows of numbers, or of pixels, that are arrays already.
+
+    Arguments: `blocks`, called for each pass, gives (inputs (n, …), their n ids) of any n; `n_items`; `on_bad`, what
+    to do about a row that holds something else than finite numbers, "error" or "skip"; `kind`; `note`.
+    """
+
+    def __init__(
+        self,
+        blocks: Callable[[], Iterable[tuple[NDArray[Any], Sequence[str]]]],
+        n_items: int | None,
+        on_bad: OnBad,
+        kind: Kind = "features",
+        note: str = "",
+    ) -> None:
+        self.kind, self.n_items, self.note = kind, n_items, note
+        self._blocks, self._on_bad = blocks, on_bad
+
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+        """Return the rows in their order; there is nothing for `workers` to do."""
+        check_batches(batch_size, workers)
+        for rows, ids in _regrouped(self._blocks(), batch_size):
+            if self.kind == "image":
+                pixels = np.ascontiguousarray(rows if rows.ndim == 4 else rows[:, None])
+                yield Batch(torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()), list(ids), [])
+                continue
+            with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
+                numbers = np.ascontiguousarray(rows, np.float32)
+            is_bad = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
+            bad = [(ids[i], f"the item {ids[i]!r} holds something else than finite numbers") for i in _at(is_bad)]
+            if bad and self._on_bad == "error":
+                raise DataError(f"{bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
+            if bad:
+                numbers, ids = numbers[~is_bad], [ids[i] for i in _at(~is_bad)]
+            yield Batch(torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy()), list(ids), bad)
+
+
+def check_batches(batch_size: int, workers: int) -> None:
+    """Refuse numbers that are none."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}: give at least 1")
+    if workers < 0:
+        raise ValueError(f"workers is {workers}: give how many processes decode images, or 0")
+
+
+def _grouped(items: Iterable[Image], n: int) -> Iterator[list[Image]]:
+    """Return `items`, n at a time."""
+    group: list[Image] = []
+    for item in items:
+        group.append(item)
+        if len(group) == n:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _at(mask: Any) -> list[int]:
+    places: list[int] = np.flatnonzero(mask).tolist()
+    return places
+
+
+@final
+class _Decoder(Dataset["Batch | str"]):
+    """Decodes what a loader asks for by `Image`; what goes wrong is told, not raised, for it may be elsewhere."""
+
+    def __init__(self, size: tuple[int, int] | None) -> None:
+        self.size = size
+
+    def __getitem__(self, image: Image) -> Batch | str:
+        return self.__getitems__([image])
+
+    def __getitems__(self, images: Sequence[Image]) -> Batch | str:
+        """Return a batch, or in one sentence why there is none."""
+        pixels: list[NDArray[np.uint8]] = []
+        ids: list[str] = []
+        bad: list[tuple[str, str]] = []
+        for image in images:
+            try:
+                if image.reason:
+                    raise BadImage(image.reason)
+                pixels.append(decode(image.path, self.size, image.box))
+                ids.append(image.id)
+            except BadImage as error:
+                bad.append((image.id, str(error)))
+        if not pixels:
+            return Batch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
+        shapes = [one.shape for one in pixels]
+        if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
+            sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
+            return f"{sizes}: images of several sizes make no batch, give size"
+        return Batch(torch.from_numpy(np.stack(pixels)), ids, bad)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _regrouped(
+    blocks: Iterable[tuple[NDArray[Any], Sequence[str]]], n: int
+) -> Iterator[tuple[NDArray[Any], Sequence[str]]]:
+    """Return rows in groups of n, the last of at most n, whatever sizes they come in."""
+    rows: list[NDArray[Any]] = []
+    ids: list[str] = []
+    for block, names in blocks:
+        start = 0
+        while start < len(block):
+            part = slice(start, start + n - len(ids))
+            rows.append(block[part])
+            ids.extend(names[part])
+            start += len(rows[-1])
+            if len(ids) == n:
+                yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
+                rows, ids = [], []
+    if ids:
+        yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
+
+
+def as_size(size: Size) -> tuple[int, int] | None:
+    """Return (height, width), or None where images keep their size."""
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise ValueError(f"size is {size!r}: give a side in pixels or (height, width), at least 1")
+    return int(height), int(width)

@@ -1,0 +1,19 @@
+"""Networks: backbones, heads, and features computed once."""
+
+from steelyard.models.build import build_model, image_size, load_model
+from steelyard.models.frozen import frozen_data, frozen_features
+from steelyard.models.inputs import Input, input_of
+from steelyard.models.model import Model
+from steelyard.models.settings import ModelSettings
+
+__all__ = [
+    "Input",
+    "Model",
+    "ModelSettings",
+    "build_model",
+    "frozen_data",
+    "frozen_features",
+    "image_size",
+    "input_of",
+    "load_model",
+]

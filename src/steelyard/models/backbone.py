@@ -1,0 +1,60 @@
+"""What every backbone says about itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+
+IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and deviation of red, green and blue over ImageNet, of pixels in 0..1."""
+
+
+class Backbone(nn.Module, ABC):
+    """A network from inputs to features (B, F)."""
+
+    n_features: int
+    """F."""
+    size: int = 0
+    """The side of the images it wants; 0: any, or no images."""
+    channels: int = 0
+    """The channels of the images it wants; 0: no images."""
+    statistics: Statistics | None = None
+    """(mean, std) of the inputs that its weights were trained with; None: to be taken from the training items."""
+    trained: bool = True
+    """Whether its weights come from somewhere, or there are none."""
+
+    @abstractmethod
+    def forward(self, x: Any) -> Tensor:
+        """Return features (B, F)."""
+
+
+class ImageBackbone(Backbone):
+    """A backbone of two halves, from images to maps and from maps to features, between which attention fits."""
+
+    @abstractmethod
+    def maps(self, x: Tensor) -> Tensor:
+        """Return what the last layer sees of images (B, C, H, W) at every place."""
+
+    @abstractmethod
+    def pool(self, maps: Tensor) -> Tensor:
+        """Return features (B, F) of maps."""
+
+    @abstractmethod
+    def map_channels(self) -> int:
+        """Return K where `maps` gives (B, K, h, w), 0 where it gives something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (B, F) of images (B, C, H, W)."""
+        return self.pool(self.maps(x))
+
+
+def init_convolutions(net: nn.Module) -> None:
+    """Draw the weights of convolutions as He et al. (2015) do: normal with variance 2 / (k·k·outputs of a group)."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            fan = module.weight.numel() // module.in_channels
+            nn.init.normal_(module.weight, std=(2 / fan) ** 0.5)

@@ -1,0 +1,171 @@
+"""Models made: for data at hand, and again from what was kept of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from steelyard.data.files import DataError, require
+from steelyard.labels import Labels
+from steelyard.models.backbone import Backbone, ImageBackbone
+from steelyard.models.cross_attention import CrossAttention
+from steelyard.models.heads import BottleneckHead, LinearHead
+from steelyard.models.inputs import Input
+from steelyard.models.lite0 import Lite0
+from steelyard.models.ml_gcn import MLGCNHead, label_graph
+from steelyard.models.model import Model
+from steelyard.models.oltr import ModulatedAttention, OLTRHead
+from steelyard.models.resnet import ResNet12, ResNet32
+from steelyard.models.settings import ModelSettings
+from steelyard.models.tabular import MLP, Features
+from steelyard.models.timm_backbone import TimmBackbone, classifier_of, timm_size
+from steelyard.models.word_vectors import label_vectors
+
+_SMALL = 64
+
+
+def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
+    """Return a new model for inputs of this kind and these labels.
+
+    Weights that do not come from a file are drawn by torch's global generator: seed it first.
+
+    settings: which model; `auto` is decided here. `input`: what `input_of` says of the training items. `labels`: of
+    the training items: how many there are and, for ML-GCN, their names and which occur together.
+    """
+    settings = replace(settings, backbone=_decided(settings, input))
+    backbone = _backbone(settings, input)
+    if settings.weights:
+        _start_from(settings.weights, backbone, settings.backbone)
+    elif settings.frozen and not backbone.trained:
+        raise ValueError(
+            f"model.frozen is true, but {settings.backbone} would start from random weights: give model.weights, "
+            "a pretrained backbone, or frozen = false"
+        )
+    embeddings = graph = torch.empty(0)
+    if settings.head == "ml_gcn":
+        embeddings = torch.eye(labels.n_labels)
+        if settings.embeddings:
+            embeddings = torch.from_numpy(label_vectors(settings.embeddings, labels.names))
+        graph = torch.from_numpy(label_graph(labels.conditional()))
+    return _assembled(settings, input, backbone, labels.n_labels, embeddings, graph)
+
+
+def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+    """Return the model that `Model.describe` and `Model.state_dict` were taken from, in evaluation mode.
+
+    Nothing is downloaded, no file is read, and the state of torch's generators does not change.
+    """
+    try:
+        given = description["input"]
+        input = Input(given["kind"], tuple(given["shape"]))
+        settings = ModelSettings(**description["settings"])
+        n_labels = int(description["n_labels"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"description is none of a model of ours ({error!r}): give what describe() gave") from None
+    state = dict(tensors)
+    empty = torch.empty(0)
+    with torch.random.fork_rng(devices=[]):
+        backbone = _backbone(replace(settings, pretrained=False), input)
+        parts = (state.get("head.embeddings", empty), state.get("head.graph", empty))
+        model = _assembled(settings, input, backbone, n_labels, *parts)
+    _fill(model, state, "the file of the model")
+    return model.eval()
+
+
+def image_size(settings: ModelSettings) -> int:
+    """Return the side of the images that the backbone was made for, to which files of images are squeezed."""
+    if settings.backbone.startswith("timm:"):
+        return timm_size(settings.backbone.removeprefix("timm:"))
+    return 32 if settings.backbone in ("resnet12", "resnet32") else Lite0.size
+
+
+def _decided(settings: ModelSettings, input: Input) -> str:
+    """The name of the backbone, fit for the input."""
+    name = settings.backbone
+    image = "resnet12" if 0 < max(input.shape[1:], default=0) <= _SMALL else "lite0"
+    name = {"features": "linear", "image": image, "pair": "cross_attention"}[input.kind] if name == "auto" else name
+    wants = {"linear": "features", "mlp": "features", "cross_attention": "pair"}.get(name, "image")
+    if wants != input.kind:
+        raise ValueError(
+            f"model.backbone is {name}, which takes {wants}, but the data has {input.kind}: set it to auto, or choose "
+            "another"
+        )
+    if input.kind == "image" and name not in ("resnet12", "resnet32") and input.shape[0] not in (1, 3):
+        raise ValueError(f"the images have {input.shape[0]} channels: {name} takes 1 or 3, resnet12 and resnet32 any")
+    return name
+
+
+def _backbone(settings: ModelSettings, input: Input) -> Backbone:
+    name, pretrained = settings.backbone, settings.pretrained and not settings.weights
+    if name == "linear":
+        return Features(input.shape[0])
+    if name == "mlp":
+        return MLP(input.shape[0], settings.width)
+    if name == "cross_attention":
+        return CrossAttention(input.shape, settings.width, settings.layers)
+    if name == "resnet12":
+        return ResNet12(input.shape[0])
+    if name == "resnet32":
+        return ResNet32(input.shape[0])
+    if name == "lite0":
+        return Lite0(pretrained)
+    return TimmBackbone(name.removeprefix("timm:"), pretrained, (input.shape[1], input.shape[2]))
+
+
+def _assembled(
+    settings: ModelSettings, input: Input, backbone: Backbone, n_labels: int, embeddings: Tensor, graph: Tensor
+) -> Model:
+    features, attention = backbone.n_features, None
+    head: nn.Module
+    if settings.head == "linear":
+        head = LinearHead(features, n_labels, settings.dropout)
+    elif settings.head == "bottleneck":
+        head = BottleneckHead(features, n_labels, settings.width, settings.dropout)
+    elif settings.head == "ml_gcn":
+        head = MLGCNHead(features, embeddings, graph, settings.width, settings.dropout)
+    else:
+        head = OLTRHead(features, n_labels, settings.dropout)
+        if isinstance(backbone, ImageBackbone) and not settings.frozen and (channels := backbone.map_channels()):
+            attention = ModulatedAttention(channels)
+    return Model(settings, input, backbone, head, n_labels, attention)
+
+
+def _start_from(path: str, backbone: Backbone, name: str) -> None:
+    """Fill the backbone from a file: a model of ours, statistics included, or a bare backbone, classifier left out."""
+    if not list(backbone.parameters()):
+        raise ValueError(f"model.weights is {path}, but {name} has no weights of its own: leave it out")
+    try:
+        tensors = load_file(require(path))
+    except SafetensorError:
+        raise DataError(f"{path} is no safetensors file, or a damaged one: convert or fetch it again") from None
+    if any(key.startswith("backbone.") for key in tensors):
+        if "normalise.mean" in tensors and "normalise.std" in tensors:
+            mean, std = (tuple(tensors[f"normalise.{part}"].flatten().tolist()) for part in ("mean", "std"))
+            backbone.statistics = (mean, std)
+        tensors = {key.removeprefix("backbone."): t for key, t in tensors.items() if key.startswith("backbone.")}
+    elif isinstance(backbone, TimmBackbone):
+        drop = tuple(f"{layer}." for layer in classifier_of(backbone))
+        tensors = {f"net.{key}": t for key, t in tensors.items() if not key.startswith(drop)}
+    _fill(backbone, tensors, path)
+    backbone.trained = True
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Copy every tensor to its place, or name the first that does not fit."""
+    own = module.state_dict()
+    for key in own:
+        if key not in tensors:
+            raise ValueError(f"{source} lacks the tensor {key}: it belongs to another model")
+        if tensors[key].shape != own[key].shape:
+            have, want = tuple(tensors[key].shape), tuple(own[key].shape)
+            raise ValueError(f"{source}: the tensor {key} has shape {have}, not {want}: it belongs to another model")
+    for key in tensors:
+        if key not in own:
+            raise ValueError(f"{source} holds the tensor {key}, which has no place here: it belongs to another model")
+    module.load_state_dict(dict(tensors))

@@ -1,0 +1,177 @@
+"""A matrix on disk that is written batch after batch and is whole or not there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.files import DataError
+
+Matrix: TypeAlias = NDArray[np.float32]
+
+_BLOCK = 1 << 24  # bytes tested at a time
+
+
+class Kept(NamedTuple):
+    """A whole matrix."""
+
+    rows: Matrix
+    """Float32, mapped from the file."""
+    skipped: list[int]
+    """The rows that stand for items which could not be read."""
+
+
+class FeatureFile:
+    """Rows of float32 in `path`, a .npy file that appears when all of them are there.
+
+    Meanwhile they lie in a file `.part`; a second one, `.log`, gets a line after every batch: how many rows there are
+    now, a checksum of all of them, and which were skipped. Whoever begins again, after kill −9 or a power cut, goes on
+    behind the last line that the rows agree with, if batches are as large as before, so that the result is the same
+    to the bit. Beside the whole matrix, `.json` holds its checksum and the rows that were skipped.
+
+    path: ends in .npy. shape: (rows, columns).
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int]) -> None:
+        self.path, self.shape = path, shape
+        self._part, self._log, self._notes = (path.with_suffix(end) for end in (".part", ".log", ".json"))
+
+    def read(self) -> Kept | None:
+        """Return the matrix, or None where there is none, or one that is damaged."""
+        try:
+            notes = json.loads(self._notes.read_text())
+            rows = np.load(self.path, mmap_mode="r")
+            sound = rows.shape == self.shape and rows.dtype == np.float32 and _checksum(rows) == notes["crc"]
+            return Kept(rows, notes["skipped"]) if sound else None
+        except (OSError, ValueError, EOFError, KeyError, TypeError):
+            return None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out, waiting for them if they were first; where files have no locks, nobody waits."""
+        with _at(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = self.path.with_suffix(".lock").open("w")
+        with file:
+            if sys.platform != "win32":
+                import fcntl
+
+                with _at(self.path):
+                    fcntl.flock(file, fcntl.LOCK_EX)  # let go by the system however the process ends
+            yield
+
+    @contextmanager
+    def writing(self, batch_size: int) -> Iterator[Writer]:
+        """Give a writer that stands behind the rows there are; left without an error, the matrix is whole."""
+        with _at(self.path):
+            part, log = self._part.open("a+b"), self._log.open("a+b")
+        with part, log:
+            writer = Writer(self.path, part, log, self.shape, batch_size)
+            yield writer
+            if writer.done != self.shape[0]:
+                raise DataError(f"{self.path} got {writer.done} rows, not {self.shape[0]}: the data changed meanwhile")
+            with _at(self.path):
+                os.fsync(part.fileno())
+        with _at(self.path):
+            fresh = self._notes.with_suffix(".tmp")
+            with fresh.open("w") as file:
+                json.dump({"crc": writer.crc, "skipped": writer.skipped}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._notes)
+            self._part.replace(self.path)  # from here on it is there
+            self._log.unlink()
+
+
+class Writer:
+    """The end of a matrix that is being written: `done` rows with the checksum `crc`, some of them `skipped`."""
+
+    def __init__(self, path: Path, part: BinaryIO, log: BinaryIO, shape: tuple[int, int], batch_size: int) -> None:
+        self.done, self.crc = 0, 0
+        self.skipped: list[int] = []
+        self._path, self._part, self._log = path, part, log
+        start = _header(shape)
+        with _at(path):
+            good = self._agreed(shape, batch_size, start)
+            part.truncate(len(start) + 4 * self.done * shape[1] if good else 0)
+            log.truncate(good)
+        if not good:
+            self._write(part, start)
+            self._note({"batch_size": batch_size})
+
+    def _agreed(self, shape: tuple[int, int], batch_size: int, start: bytes) -> int:
+        """The length of the log up to where the rows agree with it, which is then where this stands."""
+        self._log.seek(0)
+        self._part.seek(0)
+        good = 0
+        for line in self._log.readlines():
+            try:
+                record = json.loads(line) if line.endswith(b"\n") else {}
+            except ValueError:
+                record = {}
+            if good == 0:
+                if record != {"batch_size": batch_size} or self._part.read(len(start)) != start:
+                    return 0
+            elif isinstance(record, dict) and record.keys() == {"rows", "crc", "skipped"}:
+                rows = self._part.read(4 * (record["rows"] - self.done) * shape[1])
+                if zlib.crc32(rows, self.crc) != record["crc"]:
+                    break
+                self.done, self.crc = record["rows"], record["crc"]
+                self.skipped += record["skipped"]
+            else:
+                break
+            good += len(line)
+        return good
+
+    def append(self, rows: Matrix, skipped: list[int]) -> None:
+        """Write a batch; `skipped` are those of its rows, numbered from the first of all, that stand for nothing."""
+        content = np.ascontiguousarray(rows, "<f4").tobytes()
+        self._write(self._part, content)
+        self.done, self.crc = self.done + len(rows), zlib.crc32(content, self.crc)
+        self.skipped += skipped
+        self._note({"rows": self.done, "crc": self.crc, "skipped": skipped})
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self._write(self._log, json.dumps(record).encode() + b"\n")
+
+    def _write(self, file: BinaryIO, content: bytes) -> None:
+        with _at(self._path):
+            file.write(content)
+            file.flush()
+
+
+@contextmanager
+def _at(path: Path) -> Iterator[None]:
+    """Tell in one sentence what a disk will not do."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"features cannot be kept in {path.parent} ({error.strerror or error}): give a folder that can be written "
+            "to, on a disk with room"
+        ) from error
+
+
+def _header(shape: tuple[int, int]) -> bytes:
+    """The first bytes of a .npy file of this shape."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def _checksum(rows: Matrix) -> int:
+    crc = 0
+    step = max(1, _BLOCK // (4 * rows.shape[1]))
+    for start in range(0, len(rows), step):
+        crc = zlib.crc32(np.ascontiguousarray(rows[start : start + step]).tobytes(), crc)
+    return crc

@@ -1,0 +1,50 @@
+"""What a network is given: features, an image, or regions and words."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from steelyard.data.dataset import ImageDataset
+from steelyard.data.region_features import RegionDataset
+from steelyard.data.subset import Subset
+
+
+class Input(NamedTuple):
+    """Kind and shape of one input."""
+
+    kind: Literal["features", "image", "pair"]
+    shape: tuple[int, ...]
+    """(F,) of features; (C, H, W) of an image, H = W = 0 where every image has its own; (R, F, T, V) of a pair: R
+    regions of F features and T words out of V, number 0 being no word."""
+
+
+def input_of(data: Any) -> Input:
+    """Return what the items of `data` give a network to work on, told from the data set or from its first item.
+
+    Features are floats (F,), images uint8 (C, H, W), a pair is a tuple of regions, floats (R, F), and words,
+    integers (T,), from a data set that says how many words there are (`n_words`).
+    """
+    if len(data) == 0:
+        raise ValueError("data holds no items: a network cannot be shaped without one")
+    source = data
+    while isinstance(source, Subset):
+        source = source.data
+    if isinstance(source, ImageDataset):
+        return Input("image", (3, *(source.size or (0, 0))))
+    x = data[0][0]
+    if isinstance(source, RegionDataset):
+        return Input("pair", (*x[0].shape, *x[1].shape, source.n_words))
+    if isinstance(x, Tensor):
+        if x.ndim == 3 and not x.is_floating_point():
+            return Input("image", tuple(x.shape))
+        if x.ndim == 1 and x.numel():
+            return Input("features", tuple(x.shape))
+        found = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
+    else:
+        found = f"a {type(x).__name__}"
+    raise ValueError(
+        f"the first item of data is {found}: give features (F,), images as uint8 (C, H, W), or regions and words "
+        "(steelyard.data.region_features)"
+    )

@@ -1,0 +1,56 @@
+"""ML-GCN (Chen et al., 2019): the classifiers of the labels come from a graph of labels that occur together."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def label_graph(conditional: NDArray[np.float64], threshold: float = 0.4, share: float = 0.2) -> NDArray[np.float64]:
+    """Return the weights (L, L) with which a label takes part in another's classifier; every row sums to 1.
+
+        label j ≠ i is a neighbour of i where p(j|i) ≥ threshold;
+        row i gives its neighbours `share` in equal parts and itself the rest, or itself all where it has none
+
+    conditional: p(i|j) as [i, j], as `Labels.conditional` gives it; where nothing is known (NaN) there is no edge.
+    """
+    edges = np.nan_to_num(conditional.T, nan=0.0) >= threshold
+    np.fill_diagonal(edges, False)
+    neighbours = edges.sum(1, keepdims=True)
+    graph: NDArray[np.float64] = np.divide(share * edges, neighbours, out=np.zeros(edges.shape), where=neighbours > 0)
+    np.fill_diagonal(graph, np.where(neighbours[:, 0] > 0, 1 - share, 1.0))
+    return graph
+
+
+@final
+class MLGCNHead(nn.Module):
+    """z = dropout(f) · (Â LeakyReLU(Â E V) W)ᵀ, two graph convolutions over label embeddings E (L, D).
+
+    Â is `label_graph`; V (D, width) and W (width, F) are drawn uniformly within ±1/√columns, as graph convolutions
+    are by their authors; the slope of LeakyReLU is .2.
+
+    embeddings: (L, D), word vectors or the identity; `graph` (L, L): Â; both are kept with the weights and do not
+    change; `width`: 256 in the distribution-balanced loss's comparison.
+    """
+
+    embeddings: Tensor
+    graph: Tensor
+
+    def __init__(self, n_features: int, embeddings: Tensor, graph: Tensor, width: int, dropout: float) -> None:
+        super().__init__()
+        self.register_buffer("embeddings", embeddings.float())
+        self.register_buffer("graph", graph.float())
+        self.first = nn.Parameter(torch.empty(embeddings.shape[1], width).uniform_(-(width**-0.5), width**-0.5))
+        self.second = nn.Parameter(torch.empty(width, n_features).uniform_(-(n_features**-0.5), n_features**-0.5))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return logits (B, L)."""
+        hidden = F.leaky_relu(self.graph @ (self.embeddings @ self.first), 0.2)
+        classifiers = self.graph @ (hidden @ self.second)
+        return F.linear(self.dropout(features), classifiers)

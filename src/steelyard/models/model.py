@@ -1,0 +1,101 @@
+"""A network from inputs to logits: normalisation, a backbone, and a head."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.data.subset import Labelled
+from steelyard.models.backbone import Backbone, ImageBackbone
+from steelyard.models.inputs import Input
+from steelyard.models.normalise import Normalise
+from steelyard.models.oltr import ModulatedAttention, OLTRHead
+from steelyard.models.settings import ModelSettings
+
+
+@final
+class Model(nn.Module):
+    """Logits (B, L) = head(features(x)) of images, uint8 (B, C, H, W) or floats in 0..1, of features (B, F), or of a
+    pair (regions (B, R, F), words (B, T)).
+
+    `backbone.parameters()` and `head.parameters()` may be given learning rates of their own; with the OLTR head on a
+    backbone that is not frozen there is `attention` too, new like the head. A frozen backbone has no gradients and
+    stays in evaluation mode, so that its normalisations keep their statistics.
+
+    Made by `build_model` and `load_model`.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        input: Input,
+        backbone: Backbone,
+        head: nn.Module,
+        n_labels: int,
+        attention: ModulatedAttention | None,
+    ) -> None:
+        super().__init__()
+        self.settings, self.input, self.n_labels = settings, input, n_labels
+        self.normalise = Normalise(input, backbone.statistics, backbone.channels)
+        self.backbone, self.attention, self.head = backbone, attention, head
+        self.n_features, self.size = backbone.n_features, backbone.size
+        if settings.frozen:
+            self.backbone.requires_grad_(False)
+            self.backbone.eval()
+
+    def features(self, x: Any) -> Tensor:
+        """Return features (B, F)."""
+        if self.settings.frozen:
+            with torch.no_grad():
+                return self._features(x)
+        return self._features(x)
+
+    def _features(self, x: Any) -> Tensor:
+        x = self.normalise(x)
+        if self.attention is not None and isinstance(self.backbone, ImageBackbone):
+            return self.backbone.pool(self.attention(self.backbone.maps(x)))
+        features: Tensor = self.backbone(x)
+        return features
+
+    def forward(self, x: Any, with_features: bool = False) -> Any:
+        """Return logits (B, L), or with `with_features` (logits, features)."""
+        features = self.features(x)
+        logits = self.head(features)
+        return (logits, features) if with_features else logits
+
+    def train(self, mode: bool = True) -> Model:
+        """Set training mode, or evaluation mode; a frozen backbone stays in the latter."""
+        super().train(mode)
+        if self.settings.frozen:
+            self.backbone.eval()
+        return self
+
+    def fit_normalisation(self, data: Labelled) -> None:
+        """Take the mean and deviation of inputs from training items; see `Normalise.fit`. Pretrained ones stay."""
+        self.normalise.fit(data)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether training must feed `observe` after every step: the head is OLTR's."""
+        return isinstance(self.head, OLTRHead)
+
+    def observe(self, features: Tensor, targets: Tensor) -> None:
+        """Let a head with a memory see the features (B, F) and targets (B, L) of a training step; others ignore it."""
+        if isinstance(self.head, OLTRHead):
+            self.head.update_centroids(features, targets)
+
+    def start_epoch(self) -> None:
+        """Let a head with a memory put what it saw to use; to be called before every epoch, the first included."""
+        if isinstance(self.head, OLTRHead):
+            self.head.start_epoch()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `load_model` needs besides the tensors of `state_dict()`, as plain JSON."""
+        return {
+            "settings": asdict(self.settings),
+            "input": {"kind": self.input.kind, "shape": list(self.input.shape)},
+            "n_labels": self.n_labels,
+        }

@@ -1,0 +1,52 @@
+"""What can be set about the network: the section [model] of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from steelyard.data.files import check_choice
+
+Head = Literal["linear", "bottleneck", "ml_gcn", "oltr"]
+
+BACKBONES = ("auto", "linear", "mlp", "resnet12", "resnet32", "lite0", "cross_attention")
+"""What `backbone` may be, besides timm:NAME."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The section [model]."""
+
+    backbone: str = "auto"
+    """What makes features of inputs: linear (nothing) or mlp on features; resnet12, resnet32, lite0 or timm:NAME on
+    images; cross_attention on regions and words; auto: linear, lite0 (resnet12 up to 64 pixels) or cross_attention."""
+    pretrained: bool = True
+    """Whether lite0 and timm's backbones start from published weights; for the others there are none."""
+    frozen: bool = False
+    """Whether the backbone keeps its weights, and the statistics of its normalisations, as they are."""
+    head: Head = "linear"
+    """What makes logits of features."""
+    width: int = 256
+    """Hidden units: of the bottleneck, mlp, cross_attention, and of ML-GCN's first graph convolution."""
+    layers: int = 2
+    """Layers of cross_attention."""
+    dropout: float = 0.0
+    """The chance that a feature is dropped before the last layer, in training."""
+    embeddings: str = ""
+    """Word vectors of the labels for ML-GCN, a text file as GloVe's: a word and its numbers a line; none: identity."""
+    weights: str = ""
+    """A safetensors file whose backbone weights to start from: a model of ours, or a bare backbone (timm's names)."""
+
+    def __post_init__(self) -> None:
+        if not (self.backbone.startswith("timm:") and len(self.backbone) > 5):
+            check_choice(self.backbone, (*BACKBONES, "timm:NAME"), "model.backbone")
+            if self.backbone == "timm:NAME":
+                raise ValueError("model.backbone is 'timm:NAME': put a model of timm for NAME, e.g. timm:resnet50")
+        check_choice(self.head, get_args(Head), "model.head")
+        for name in ("width", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"model.dropout is {self.dropout}: it must be at least 0 and below 1")
+        if self.embeddings and self.head != "ml_gcn":
+            raise ValueError(f"model.embeddings is given, but model.head is {self.head!r}: set it to ml_gcn")

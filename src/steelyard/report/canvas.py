@@ -1,0 +1,176 @@
+"""What every plot shares: its style, its colours by day and by night, and how it becomes a file."""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array: TypeAlias = NDArray[Any]
+
+MOST_NAMES = 40
+"""Names beyond these do not fit along an axis."""
+PANEL = 4.4
+"""The width in inches of a plot that a phone shows whole."""
+PAPER, INK, SOFT, FRAME, FAINT = "#ffffff", "#1d2733", "#56616f", "#8a949f", "#e3e8ee"
+ACCENT, OTHER = "#1f6fb2", "#d1702a"
+GROUPS = {"head": "#dbe9f6", "medium": "#eef1f4", "tail": "#fbe5d6"}
+"""What lies behind the labels of each group."""
+GROUP_LINES = {"head": ACCENT, "medium": "#6f7a86", "tail": OTHER}
+SERIES = (ACCENT, OTHER, "#2f8a57", "#7d56b8", "#b93a5b", "#8a6d1f", "#147f8c", "#5b6b7d")
+"""Lines that lie in one plot, in this order; `MARKERS` tells them apart without colour."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+_NIGHT = {
+    PAPER: "#14191f",
+    INK: "#dde4ec",
+    SOFT: "#a3afbc",
+    FRAME: "#77828f",
+    FAINT: "#2a323b",
+    ACCENT: "#6db3f2",
+    OTHER: "#f0a063",
+    "#dbe9f6": "#1c3349",
+    "#eef1f4": "#222a32",
+    "#fbe5d6": "#47301f",
+    "#6f7a86": "#a9b4c0",
+    "#2f8a57": "#6fcf97",
+    "#7d56b8": "#bd9df2",
+    "#b93a5b": "#f28ba6",
+    "#8a6d1f": "#dcbb5c",
+    "#147f8c": "#5fd0dd",
+    "#5b6b7d": "#9fb0c2",
+}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # the browser has fonts for scripts that matplotlib's own font lacks
+    "text.parse_math": False,  # a label may hold $
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FRAME,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.unicode_minus": True,
+    "text.color": INK,
+    "xtick.color": FRAME,
+    "ytick.color": FRAME,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+}
+_TAG = re.compile(r"<[^<>]*>")
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+
+
+def has_matplotlib() -> bool:
+    """Return whether plots can be drawn."""
+    return find_spec("matplotlib") is not None
+
+
+def check_matplotlib() -> None:
+    """Refuse to go on without matplotlib, naming the extra that brings it."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ValueError("plots need matplotlib, which is not installed: pip install 'steelyard[report]'") from None
+
+
+@contextmanager
+def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tuple[Figure, Any]]:
+    """Give a figure and its axes, one or as `Figure.subplots` takes `grid`; texts made meanwhile follow the style."""
+    check_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(**grid)
+
+
+def to_svg(figure: Figure) -> str:
+    """Return a figure as the text of an SVG file, the same for the same figure."""
+    return _saved(figure, "svg").decode()
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as the bytes of a PNG file."""
+    return _saved(figure, "png")
+
+
+def by_night(svg: str) -> str:
+    """Return an SVG file whose colours follow the reader's choice of light or dark."""
+    used: set[str] = set()
+
+    def variable(colour: re.Match[str]) -> str:
+        name = colour[0]
+        if name not in _NIGHT:
+            return name
+        used.add(name)
+        return f"var(--c{name[1:]})"
+
+    body = _TAG.sub(lambda tag: _COLOUR.sub(variable, tag[0]), svg)  # in tags only: a label may be named like a colour
+    day = "".join(f"--c{c[1:]}:{c};" for c in sorted(used))
+    night = "".join(f"--c{c[1:]}:{_NIGHT[c]};" for c in sorted(used))
+    style = f"<style>svg{{{day}}}@media (prefers-color-scheme: dark){{svg{{{night}}}}}</style>"
+    start = body.index(">", body.index("<svg")) + 1
+    return f"{body[:start]}\n {style}{body[start:]}"
+
+
+def short(name: str, most: int = 22) -> str:
+    """Return a name that fits along an axis, without characters that cannot be drawn."""
+    plain = "".join(c if c.isprintable() and unicodedata.category(c) != "Cs" else "·" for c in name)
+    fitting = plain if len(plain) <= most else f"{plain[: most - 1]}…"
+    return f" {fitting}" if fitting.startswith("_") else fitting  # matplotlib's legend leaves out what starts with _
+
+
+def legend(axes: Any, columns: int = 4) -> None:
+    """Write what is what above the axes."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9, borderaxespad=0.2)
+
+
+def key(figure: Any, axes: Any, columns: int = 1, title: str = "", first: Sequence[str] = ()) -> None:
+    """Write what is what above a panel, from its left edge on, row by row, those of `first` first, beneath a title."""
+    entries = list(zip(*axes.get_legend_handles_labels(), strict=True))
+    entries.sort(key=lambda entry: first.index(entry[1]) if entry[1] in first else len(first))
+    by_column = [entry for column in range(columns) for entry in entries[column::columns]]  # as matplotlib fills them
+    if entries or title:
+        figure.legend(
+            [handle for handle, _ in by_column],
+            [label for _, label in by_column],
+            loc="outside upper left",
+            ncols=columns,
+            title=title or None,
+            alignment="left",
+            frameon=False,
+            fontsize=9,
+            title_fontsize=10,
+            borderpad=0.2,
+            borderaxespad=0.2,
+            columnspacing=1.2,
+            handlelength=1.6,
+            handletextpad=0.6,
+        )
+
+
+def _saved(figure: Figure, format: str) -> bytes:
+    import matplotlib as mpl
+
+    content = io.BytesIO()
+    metadata = {"Date": None} if format == "svg" else None
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": "steelyard"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has it
+        figure.savefig(content, format=format, metadata=metadata, dpi=110, bbox_inches="tight", pad_inches=0.08)
+    return content.getvalue()

@@ -1,0 +1,105 @@
+"""What a run said about items whose labels are at hand: all that its plots are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from steelyard.metrics import CalibrationError, calibration_error, label_groups
+from steelyard.report.canvas import Array
+from steelyard.report.headline import plural
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The outputs of a run for N items and L labels.
+
+    - `names` (L,); `counts` (L,): the positives of each label in training.
+    - `targets` (N, L): 1 present, 0 absent, −1 unknown.
+    - `probabilities` (N, L): η, as the run gives them; None where its loss has none and no calibrator was fitted.
+    - `logits` (N, L): z, by which σ(z) is shown beside η; None leaves it out. One of the two is needed.
+    - `thresholds`: one number, or one a label (L,), at or above which η means present; None where nothing is decided.
+    - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
+    - `bins`: of the reliability diagram.
+    """
+
+    names: Sequence[str]
+    counts: Array
+    targets: Array
+    probabilities: Array | None
+    logits: Array | None = None
+    thresholds: Array | float | None = None
+    head: int = 100
+    tail: int = 20
+    bins: int = 15
+
+    def __post_init__(self) -> None:
+        n, shape = len(self.names), np.shape(self.targets)
+        if len(shape) != 2 or shape[1] != n:
+            raise ValueError(f"targets has shape {shape}: give (items, labels), a column for each of the {n} names")
+        for name in ("probabilities", "logits"):
+            given = getattr(self, name)
+            if given is not None and np.shape(given) != shape:
+                raise ValueError(f"{name} has shape {np.shape(given)}, but targets has {shape}: they must be equal")
+        if self.probabilities is None and (self.logits is None or self.thresholds is not None):
+            raise ValueError(
+                "probabilities is None: give logits instead, and no thresholds, which are for probabilities"
+            )
+        for name, shapes in (("counts", [(n,)]), ("thresholds", [(), (n,)])):
+            given = getattr(self, name)
+            if given is not None and np.shape(given) not in shapes:
+                raise ValueError(f"{name} has shape {np.shape(given)}: give one number for each of the {n} names")
+
+    @property
+    def n_items(self) -> int:
+        """N."""
+        return len(self.targets)
+
+    @property
+    def scores(self) -> Array:
+        """What labels are ranked by, (N, L): η, or z where there is no η."""
+        found = self.logits if self.probabilities is None else self.probabilities
+        return np.asarray(found)
+
+    def threshold(self, label: int) -> float | None:
+        """Return the threshold of a label."""
+        if self.thresholds is None:
+            return None
+        return float(np.broadcast_to(self.thresholds, (len(self.names),))[label])
+
+    def groups(self) -> dict[str, Array]:
+        """Return the labels of each of head, medium and tail that has any."""
+        found = label_groups(self.counts, self.head, self.tail)
+        return {name: members for name, members in found.items() if len(members)}
+
+    def ends(self) -> dict[str, Array]:
+        """Return the labels at the two ends of the long tail, by a text that names them.
+
+        The head and the tail where there are both, else the more and the less frequent half, the middle label in both.
+        """
+        groups = self.groups()
+        if "head" in groups and "tail" in groups:
+            return {f"{name}: {plural(len(groups[name]), 'label')}": groups[name] for name in ("head", "tail")}
+        order = np.argsort(-np.asarray(self.counts), kind="stable")
+        half = -(-len(order) // 2)
+        if len(order) == 1:
+            return {"the only label": order}
+        return {f"the {half:,} most frequent": order[:half], f"the {half:,} rarest": order[-half:]}
+
+    def calibration(self) -> CalibrationError | None:
+        """Return the pooled calibration error of η; None where there is no η, or no item."""
+        if self.probabilities is None or not self.n_items:
+            return None
+        return calibration_error(np.asarray(self.probabilities), np.asarray(self.targets), self.bins)
+
+    def raw_calibration(self) -> CalibrationError | None:
+        """Return that of σ(z); None where there are no logits, no item, or σ(z) is η."""
+        if self.logits is None or not self.n_items:
+            return None
+        raw = torch.sigmoid(torch.as_tensor(np.asarray(self.logits))).numpy()
+        if self.probabilities is not None and np.allclose(raw, self.probabilities, rtol=0, atol=1e-6):
+            return None
+        return calibration_error(raw, np.asarray(self.targets), self.bins)

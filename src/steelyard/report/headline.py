@@ -1,0 +1,122 @@
+"""The numbers that matter, out of the many that are computed, and what each says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from steelyard.report.canvas import Array
+from steelyard.report.page import Number
+
+Metrics = Mapping[str, Any]
+
+
+def get(tree: Any, *path: str) -> Any:
+    """Return what lies at `path` in nested dicts, None where it is missing."""
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def column(rows: Sequence[Metrics], name: str) -> Array:
+    """Return one number of each row, NaN where it has none."""
+    return np.array([row.get(name) for row in rows], dtype=np.float64)
+
+
+class Rare(NamedTuple):
+    """The rarest labels of a report, their name and their metrics."""
+
+    name: str
+    part: Metrics
+
+
+def rare(metrics: Metrics) -> Rare | None:
+    """Return the smallest K of tail-K, else the tail group; nothing where that is no label, or every label."""
+    by_k = get(metrics, "rarest") or {}
+    if by_k:
+        k = min(by_k, key=int)
+        found = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
+    else:
+        found = Rare("tail labels", get(metrics, "groups", "tail") or {})
+    return found if 0 < found.part.get("labels", 0) < get(metrics, "labels") else None
+
+
+def plural(n: int, noun: str) -> str:
+    """Return "1 label", "2 labels"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def percent(value: float) -> str:
+    """Return a fraction as a percentage of two significant digits or one decimal, such as 0.35 %, 8.3 %, 26.0 %."""
+    return f"{100 * value:.2f} %" if 0 < abs(value) < 0.01 else f"{100 * value:.1f} %"
+
+
+def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]:
+    """Yield the numbers that a report opens with; `raw_ace` is the error if σ(z) were read as a probability."""
+    if (value := get(metrics, "mAP", "label")) is not None:
+        left = get(metrics, "mAP", "labels_left_out") or 0
+        n = metrics["labels"] - left
+        over = f"the mean over {plural(n, 'label')}"
+        without = f", {left:,} without a positive left out" if left else ""
+        text = f"How well items are ranked: average precision, {over}{without}."
+        yield Number("mAP", f"{value:.3f}", text + _interval(metrics, "mAP", "label"))
+    if (value := get(metrics, "macro", "f1")) is not None:
+        micro = get(metrics, "micro", "f1")
+        pooled = "" if micro is None else f" ({micro:.3f} with all cells pooled)"
+        text = f"How good decisions at the thresholds are, every label counting the same{pooled}."
+        yield Number("F1", f"{value:.3f}", text + _interval(metrics, "macro", "f1"))
+    if (few := rare(metrics)) and (value := get(few.part, "macro", "f1")) is not None:
+        yield Number(f"F1 of the {few.name}", f"{value:.3f}", "The same where training had the fewest examples.")
+    if (value := get(metrics, "calibration", "pooled", "width", "ace")) is not None:
+        raw = "" if raw_ace is None else f" Read as σ(z) it would be {percent(raw_ace)}."
+        text = f"How far a probability is from the share that is present, on average over bins.{raw}"
+        yield Number("Calibration error (ACE)", percent(value), text)
+    if (value := get(metrics, "single_label", "accuracy")) is not None:
+        yield Number("Accuracy", percent(value), "Items whose most probable label is theirs.")
+    if (value := get(metrics, "exact_match")) is not None:
+        yield Number("All labels right", percent(value), "Items with every known label decided rightly.")
+
+
+def _interval(metrics: Metrics, *path: str) -> str:
+    found = get(metrics, "intervals", *path)
+    low, high = found or (None, None)
+    share = get(metrics, "intervals", "confidence")
+    return f" {100 * share:g} % interval {low:.3f} to {high:.3f}." if None not in (share, low, high) else ""
+
+
+class Column(NamedTuple):
+    """A column of a comparison: its name, where its number lies, and which end is the good one."""
+
+    name: str
+    read: Callable[[Metrics], float | None]
+    good: Literal["high", "low"]
+
+
+def _at(*path: str) -> Callable[[Metrics], float | None]:
+    return lambda metrics: get(metrics, *path)
+
+
+COLUMNS = (
+    Column("mAP", _at("mAP", "label"), "high"),
+    Column("F1", _at("macro", "f1"), "high"),
+    Column("F1 of the rarest", lambda m: get(few.part, "macro", "f1") if (few := rare(m)) else None, "high"),
+    Column("ACE", _at("calibration", "pooled", "width", "ace"), "low"),
+    Column("F1 pooled", _at("micro", "f1"), "high"),
+    Column("all labels right", _at("exact_match"), "high"),
+    Column("accuracy", _at("single_label", "accuracy"), "high"),
+    Column("Brier", _at("brier"), "low"),
+)
+
+
+def compared(reports: Sequence[Metrics]) -> tuple[list[str], list[list[float | None]], set[tuple[int, int]]]:
+    """Return the columns that some report has, a row of percentages a report, and the best cells of each column."""
+    columns = [c for c in COLUMNS if any(c.read(m) is not None for m in reports)]
+    rows = [[None if (value := c.read(m)) is None else 100 * value for c in columns] for m in reports]
+    best = set()
+    for j, column in enumerate(columns):
+        values = [value for row in rows if (value := row[j]) is not None]
+        target = max(values) if column.good == "high" else min(values)
+        best |= {(i, j) for i, row in enumerate(rows) if row[j] == target}
+    return [c.name for c in columns], rows, best

@@ -1,0 +1,89 @@
+"""Precision against recall as the threshold moves, and where the chosen threshold stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from steelyard.labels.targets import UNKNOWN
+from steelyard.report.canvas import MARKERS, PANEL, PAPER, SERIES, Array, drawing, key, short
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_POINTS = 400  # more do not show
+
+
+@dataclass(frozen=True)
+class PrecisionRecallCurve:
+    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`, if any."""
+
+    name: str
+    recall: Array
+    precision: Array
+    ap: float
+    threshold: float | None
+    at: tuple[float, float] | None
+
+
+def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: float | None) -> PrecisionRecallCurve:
+    """Return the curve over the distinct scores of one label, P_k = TP_k/(TP_k + FP_k), R_k = TP_k/positives.
+
+    Arguments: `name`; `scores` and `targets` (N,), unknown left out, soft ones present from .5 on, at least one
+    present; `threshold`, at or above which the label is decided present (precision 0 where nothing is), or None.
+    """
+    known = targets != UNKNOWN
+    s, hit = scores[known], targets[known] >= 0.5
+    order = np.argsort(-s, kind="stable")
+    s, hit = s[order], hit[order]
+    last = np.append(s[1:] != s[:-1], True)
+    true, said = np.cumsum(hit)[last], np.arange(1, len(s) + 1)[last]
+    recall, precision = true / true[-1], true / said
+    ap = float(np.sum(np.diff(recall, prepend=0.0) * precision))
+    if threshold is None:
+        return PrecisionRecallCurve(name, recall, precision, ap, None, None)
+    above = np.count_nonzero(s >= np.asarray(threshold, s.dtype))
+    found = np.count_nonzero(hit[:above])
+    at = (found / int(true[-1]), found / above if above else 0.0)
+    return PrecisionRecallCurve(name, recall, precision, ap, float(threshold), at)
+
+
+def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
+    """Draw precision against recall of a few labels, each with a large mark where its threshold stands."""
+    with drawing(PANEL, 3.9) as (figure, axes):
+        for i, curve in enumerate(curves):
+            colour, mark = SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]
+            x, y = _thinned(curve.recall, curve.precision)
+            label = f"{short(curve.name, 18)}: AP {curve.ap:.3f}"
+            label += (
+                ""
+                if curve.threshold is None
+                else f", threshold {curve.threshold:.3f}"
+                if curve.threshold < np.inf
+                else ", never said"
+            )
+            axes.plot([0, *x], [y[0], *y], color=colour, lw=1.4, drawstyle="steps-pre")
+            if curve.at is not None:
+                axes.plot(*curve.at, color=colour, marker=mark, ms=8, mec=PAPER, mew=0.8, ls="", clip_on=False)
+            axes.plot([], [], color=colour, marker=None if curve.at is None else mark, ms=5, lw=1.4, label=label)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        axes.grid(True)
+        axes.set_xlabel("recall")
+        axes.set_ylabel("precision")
+        key(figure, axes, title=title)
+    return figure
+
+
+def _thinned(recall: Array, precision: Array) -> tuple[Array, Array]:
+    """Keep, of many points, the first, the last, and the best precision of each small stretch of recall."""
+    if len(recall) <= _MOST_POINTS:
+        return recall, precision
+    stretch = np.minimum((recall * _MOST_POINTS).astype(int), _MOST_POINTS - 1)
+    best = np.lexsort((-precision, stretch))
+    first = np.append(True, np.diff(stretch[best]) > 0)
+    kept = np.unique(np.concatenate((best[first], [0, len(recall) - 1])))
+    return recall[kept], precision[kept]

@@ -1,0 +1,171 @@
+"""Training in Python: `fit` takes data, `Run` gives probabilities."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.inputs import Inputs, inputs_of, open_inputs
+from steelyard.data.subset import Labelled
+from steelyard.labels import Labels
+from steelyard.models import Model
+from steelyard.run import fit as whole
+from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets
+from steelyard.run.folder import RunFolder, Trained
+from steelyard.training import group
+from steelyard.training.history import read_history
+from steelyard.training.step import pick_device
+
+Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"
+"""A path as `steelyard inspect` takes it, a data set, or (inputs, labels)."""
+
+
+class Run:
+    """A trained model: from inputs to probabilities and decisions, and what was measured.
+
+    trained: the model and how its logits are read.
+    metrics: by the items they were measured on, "validation" and "test".
+    history: a dict an epoch.
+    """
+
+    def __init__(self, trained: Trained, metrics: dict[str, Any], history: list[dict[str, Any]]) -> None:
+        self.trained, self.metrics, self.history = trained, metrics, history
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Run:
+        """Return the finished run in `folder`."""
+        found = RunFolder(folder)
+        return cls(found.load(), found.read_metrics(), read_history(found / "history.jsonl"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels, in the order of the columns of `probability`."""
+        return self.trained.names
+
+    def logits(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
+        """Return the logits (N, L) of inputs: an array, a tensor, a data set, or a path as `predict` takes it."""
+        place, model = pick_device(device), self.trained.model
+        model.to(place).eval()
+        rows = [np.zeros((0, model.n_labels), np.float32)]
+        with torch.inference_mode():
+            for batch in self._inputs(inputs).batches(batch_size):
+                if len(batch.ids):
+                    rows.append(model(batch.inputs.to(place)).float().cpu().numpy())
+        return np.concatenate(rows)
+
+    def probability(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
+        """Return η (N, L) of inputs, calibrated."""
+        eta: NDArray[np.float32] = self.trained.reading.probability(self.logits(inputs, batch_size, device))
+        return eta
+
+    def decide(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.bool_]:
+        """Return which labels (N, L) are present, by the thresholds."""
+        found: NDArray[np.bool_] = self.trained.reading.decisions(self.probability(inputs, batch_size, device))
+        return found
+
+    def _inputs(self, inputs: Any) -> Inputs:
+        model, size = self.trained.model, side_of(self.trained.model)
+        if isinstance(inputs, str | os.PathLike):
+            return open_inputs(
+                os.fspath(inputs), size=size, kind="image" if model.input.kind == "image" else "features"
+            )
+        if isinstance(inputs, Labelled):
+            return inputs_of(inputs, size)
+        array = np.asarray(inputs)
+        nothing = Labels(np.full((len(array), 1), -1, np.int8))
+        return inputs_of(ArrayDataset(array, nothing))
+
+
+def side_of(model: Model) -> tuple[int, int] | None:
+    """Return the (height, width) of the images that a model was trained on, None where it takes features."""
+    if model.input.kind != "image":
+        return None
+    _, height, width = model.input.shape
+    return (height, width) if height else (model.size, model.size)
+
+
+def fit(
+    data: Data,
+    recipe: str | None = "auto",
+    *,
+    validation: Data | float | None = None,
+    test: Data | None = None,
+    out: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    verbose: bool = True,
+) -> Run:
+    """Train on `data` and return the run: model, calibrated probabilities, thresholds, metrics.
+
+        run = sy.fit("photos/labels.csv", out="runs/photos")
+        run.probability("new-photos/")
+
+    Args:
+        data: a path as `steelyard inspect` takes it, a data set, or (inputs, labels): inputs (N, …), labels (N, L) of
+            1, 0, −1 (unknown) or between, or `Labels`.
+        recipe: of `steelyard train --recipes`; "auto" is chosen by the labels, None is plain settings.
+        validation: a share of the items to hold out (.1), or other items in the form of `data`.
+        test: other items, measured in the end.
+        out: the run folder; an unfinished run in it goes on. None keeps the run in memory only.
+        settings: a nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
+        overwrite: whether a run in `out` is replaced.
+        verbose: whether progress is shown.
+    """
+    said = {section: dict(content) for section, content in (settings or {}).items()}
+    where = said.setdefault("data", {})
+    paths = {"path": data, "validation": validation, "test": test}
+    datasets = None
+    if isinstance(data, str | os.PathLike):
+        for name, given in paths.items():
+            if given is not None:
+                where[name] = os.fspath(given) if isinstance(given, str | os.PathLike) else _share(name, given)
+    else:
+        train = _dataset(data)
+        held = None if validation is None or isinstance(validation, int | float) else _dataset(validation, train.labels)
+        if validation is not None:
+            where["validation"] = 0.0 if held is not None else _share("validation", validation)
+        datasets = Datasets(train, held, None if test is None else _dataset(test, train.labels))
+
+    def configure(name: str | None) -> Config:
+        return load_config(None, name, (), said)
+
+    console = Console() if verbose else None
+    with group.joined():
+        asked = whole.ask(configure, recipe, datasets)
+        if out is not None:
+            return _done(whole.run(asked, Path(out), overwrite, console), Path(out))
+        with tempfile.TemporaryDirectory() as folder:
+            return _done(whole.run(asked, Path(folder) / "run", False, console, draws=False), Path(folder) / "run")
+
+
+def _done(trained: Trained, out: Path) -> Run:
+    folder = RunFolder(out)
+    return Run(trained, folder.read_metrics(), read_history(folder / "history.jsonl"))
+
+
+def _share(name: str, given: Any) -> float:
+    if name == "validation" and isinstance(given, int | float):
+        return float(given)
+    raise ValueError(f"{name} is a {type(given).__name__}, but data is a path: give a path or a split too")
+
+
+def _dataset(data: Any, like: Labels | None = None) -> Any:
+    """Return a data set as it is, and (inputs, labels) as one; labels without names have those of `like`."""
+    if isinstance(data, Labelled):
+        return data
+    if not (isinstance(data, tuple) and len(data) == 2):
+        raise ValueError(f"data is a {type(data).__name__}: give a path, a data set, or (inputs, labels)")
+    inputs, labels = data
+    if not isinstance(labels, Labels):
+        labels = Labels(np.asarray(labels), names=None if like is None else like.names)
+    return ArrayDataset(np.asarray(inputs), labels)

@@ -1,0 +1,112 @@
+"""The settings of a run: seven sections, read from defaults, a recipe, a TOML file and options, and written back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from steelyard.models.settings import ModelSettings
+from steelyard.run import recipes, toml
+from steelyard.run.layers import Layer, layered, plain, planted, tables
+from steelyard.run.parts import KINDS, Part, arguments, has_link
+from steelyard.run.schema import Setting, choices, describe, fields_of
+from steelyard.run.sections import DataSettings, EvaluateSettings, ObjectiveSettings
+from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
+
+__all__ = ["Config", "DataSettings", "EvaluateSettings", "ObjectiveSettings", "Part", "dump_config", "load_config"]
+
+_PATHS = "Relative paths are relative to the folder in which the command is typed, not to this file."
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+
+    def __post_init__(self) -> None:
+        if self.evaluate.calibration == "link" and not has_link(self.objective.loss):
+            raise ValueError(
+                f"evaluate.calibration is 'link', but objective.loss {self.objective.loss.kind!r} has none: "
+                "choose temperature"
+            )
+
+    def with_overrides(self, changes: Mapping[str, Any]) -> Config:
+        """Return the settings with `changes`, a nested dict such as {"train": {"epochs": 3}, "objective": {...}}."""
+        return layered(Config, self.as_dict(), [Layer("", changes)])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all settings as a nested dict, in the shape of the TOML file."""
+        return plain(self)
+
+
+def load_config(
+    file: str | Path | None = None,
+    recipe: str | None = None,
+    sets: Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+) -> Config:
+    """Return the settings of a run: defaults, changed by the recipe, then the file, then options, then `sets`.
+
+    A part whose kind is changed starts from the defaults of the new kind. Relative paths, also those in the file, are
+    relative to the current folder.
+
+    Args:
+        file: a TOML file with the sections of `Config`.
+        recipe: a name of `steelyard.run.recipes`, or several of methods joined by "+"; "auto" and None change nothing
+            (what "auto" stands for is known once the labels are: see `resolve_auto`).
+        sets: texts "section.key=value"; values are TOML, and bare words strings.
+        overrides: a nested dict; what is None in it was not said.
+    """
+    layers: list[Layer] = []
+    if recipe is not None and recipe != "auto":
+        layers.append(Layer(f"recipe {recipe}", recipes.settings(recipe)))
+    if file is not None:
+        if not Path(file).exists():
+            meant = f"did you mean --recipe {file}?" if str(file) in recipes.RECIPES else "give a TOML file"
+            raise ValueError(f"{file} does not exist: {meant}")
+        layers.append(Layer(str(file), toml.read(file)))
+    layers += [Layer("", overrides or {}), Layer("--set", planted(sets))]
+    return layered(Config, {}, layers)
+
+
+def dump_config(config: Config) -> str:
+    """Return the settings as TOML, every one of them with a comment; `load_config` of it gives an equal `Config`."""
+    comments = {
+        f"{table}.{key}": _comment(setting) for table, cls in tables(Config) for key, setting in fields_of(cls).items()
+    }
+    for slot, part in config.objective.parts().items():
+        comments[f"objective.{slot}.kind"] = f"{comments[f'objective.{slot}']} One of {', '.join(KINDS[slot])}."
+        for key, setting in arguments(slot, part.kind).items():
+            comments[f"objective.{slot}.{key}"] = _comment(setting)
+    return f"# {_PATHS}\n\n{toml.write(dict(_flat(config.as_dict())), comments)}"
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tables of nested settings by their dotted names, those without keys of their own left out."""
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            if own := {key: entry for key, entry in value.items() if not isinstance(entry, dict)}:
+                yield prefix + name, own
+            yield from _flat(value, f"{prefix}{name}.")
+
+
+def _comment(setting: Setting) -> str:
+    """What a setting means, and what it may be."""
+    if setting.type is Part:
+        return setting.doc
+    words = [word or '""' for word in choices(setting.type)]
+    if words:
+        return f"{setting.doc} One of {', '.join(words)}.".strip()
+    what = describe(setting.type)
+    if not setting.doc:
+        return f"{what[0].upper()}{what[1:]}."
+    return f"{setting.doc} [] for none." if "[]" in what else setting.doc

@@ -1,0 +1,93 @@
+"""The items to train on, to validate on and to test on, opened as the section [data] says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.opening import Opened, open_data
+from steelyard.data.part import open_part
+from steelyard.data.parts import part_named
+from steelyard.data.split import stratified_split
+from steelyard.data.subset import Labelled, Subset
+from steelyard.models import ModelSettings, image_size
+from steelyard.run.sections import DataSettings
+
+GUESSED = (
+    "form",
+    "id",
+    "path_column",
+    "labels",
+    "value",
+    "features",
+    "separator",
+    "absent",
+    "minus_one",
+    "split_column",
+)
+
+
+class Datasets(NamedTuple):
+    """Three sets of items with the same labels in the same order; validation and test may be missing."""
+
+    train: Any
+    validation: Any
+    test: Any
+    notes: tuple[str, ...] = ()
+    """What was guessed about the data, for people to read."""
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """What was guessed about a manifest, as settings of [data]: so that later guesses, on other files, are the same."""
+
+
+def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
+    """Open what [data] names; images are brought to `data.size`, or to the size the backbone was made for."""
+    if not settings.path:
+        raise ValueError(
+            "data.path is not given: name a manifest, file or folder, with --data PATH or in the TOML file"
+        )
+    opened = open_data(
+        settings.path, split=settings.split or None, on_bad_image=settings.on_bad_image, **settings.reader()
+    )
+    notes = [opened.note]
+    validation = _other(opened, settings.validation) if isinstance(settings.validation, str) else None
+    test = _other(opened, settings.test) if settings.test else None
+    notes += [part.note for part in (validation, test) if part is not None]
+    sized = [None if part is None else _sized(part.data, settings, model) for part in (opened, validation, test)]
+    guessed = {name: value for name in GUESSED if (value := opened.settings.get(name))}
+    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed)
+    return split_off(datasets, settings.validation, seed)
+
+
+def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
+    """Hold out a share of the training items for validation, labels spread evenly, where nothing else validates."""
+    if isinstance(share, str) or share == 0 or datasets.validation is not None:
+        return datasets
+    rest, held = stratified_split(datasets.train.labels, share, seed)
+    if len(rest) == 0 or len(held) == 0:
+        raise ValueError(
+            f"data.validation is {share}, which leaves {len(rest)} items to train on and {len(held)} to validate on: "
+            "change it, or set it to 0"
+        )
+    return datasets._replace(train=Subset(datasets.train, rest), validation=Subset(datasets.train, held))
+
+
+def _other(opened: Opened, name: str) -> Opened:
+    """Open another part, the split or the path `name`, its labels in the order of the first."""
+    if part_named(name, opened.parts) is None and Path(name).exists():
+        return open_part(opened, path=name)
+    return open_part(opened, split=name)
+
+
+def _sized(data: Labelled, settings: DataSettings, model: ModelSettings) -> Labelled:
+    inside = data.data if isinstance(data, Subset) else data
+    if isinstance(inside, ImageDataset):
+        resized = inside.resized(settings.size or image_size(model), settings.cache or None)
+        return Subset(resized, data.index) if isinstance(data, Subset) else resized
+    if settings.size and isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] != settings.size:
+        raise ValueError(
+            f"data.size is {settings.size}, but {settings.path} holds arrays of {inside.inputs.shape[1:]}: leave it out"
+        )
+    return data

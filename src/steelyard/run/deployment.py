@@ -1,0 +1,172 @@
+"""How often labels come where a model is used: from a file, or estimated from items without labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from io import StringIO
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.calibrate import UncalibratedWarning, prior_report
+from steelyard.data.files import read_text
+from steelyard.run.reading import Reading
+
+Floats: TypeAlias = NDArray[np.float64]
+
+ESTIMATE = "estimate"
+"""What stands for a prior estimated from the items at hand."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """A prior to read labels for, and how it came about."""
+
+    prior: Floats
+    """π' of each label, (L,); NaN where it is left as it was."""
+    report: dict[str, Any]
+    """The same in plain JSON, with what is worth knowing."""
+    notes: tuple[str, ...] = ()
+    """What to beware of, a sentence each."""
+
+
+def deployment(source: str, reading: Reading, names: Sequence[str], logits: Tensor | None = None) -> Deployment:
+    """Return the prior that `source` says: a file (see `read_prior`), or "estimate", from the logits of items there.
+
+    Args:
+        source: a path, or "estimate".
+        reading: as calibrated.
+        names: of the labels, (L,).
+        logits: (N, L) of items where the model is to be used; their labels are not needed.
+    """
+    if source == ESTIMATE:
+        if logits is None or len(logits) == 0:
+            raise ValueError("the deployment prior is to be estimated, but there are no items to estimate it from")
+        return _estimated(reading, names, logits)
+    prior = read_prior(source, names)
+    told = ~np.isnan(prior)
+    stuck = told & ~reading.movable
+    report = {"source": source, "labels": _rows(names, told & ~stuck, prior=prior, calibrated_for=reading.prior)}
+    notes = []
+    if not told.all():
+        notes.append(f"{source} has no prior for {_some(names, ~told)}: read for the frequency of training")
+    return Deployment(prior, report, (*notes, *_stuck(names, stuck)))
+
+
+def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
+    """Return the prior (L,) of each label from a file, NaN for a label it does not list.
+
+    JSON: an object {label: prior}. CSV: two columns, the label and its prior; a first row whose second cell is no
+    number is a header. Labels are matched by name, in any order; one that the model does not have is refused.
+
+    Args:
+        path: of the file; one that ends in .json is JSON, others are CSV.
+        names: of the labels, (L,).
+    """
+    text = read_text(path)
+    pairs = _json_pairs(text, path) if Path(path).suffix.lower() == ".json" else _csv_pairs(text, path)
+    place = {name: c for c, name in enumerate(names)}
+    prior = np.full(len(names), np.nan)
+    for where, name, value in pairs:
+        if name not in place:
+            meant = get_close_matches(name, names, 1)
+            hint = f"did you mean {meant[0]!r}?" if meant else "correct or remove it"
+            raise ValueError(f"{path}: {where} names {name!r:.80}, a label that the model does not have: {hint}")
+        if not np.isnan(prior[place[name]]):
+            raise ValueError(f"{path}: {where} names {name!r:.80} a second time: remove one of them")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ValueError(f"{path}: {where} gives {name!r:.80} the prior {value!r:.40}: a frequency lies in [0, 1]")
+        prior[place[name]] = value
+    if np.isnan(prior).all():
+        raise ValueError(f"{path} holds no prior: give each label's frequency, as JSON {{label: prior}} or CSV")
+    return prior
+
+
+def _json_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
+    class Pairs(list[tuple[str, Any]]):
+        """The members of an object, repeated ones too."""
+
+    try:
+        found = json.loads(text, object_pairs_hook=Pairs)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error}): give an object {{label: prior}}") from None
+    if not isinstance(found, Pairs):
+        raise ValueError(f"{path} holds no JSON object: give {{label: prior}}")
+    return [(f"entry {i}", name, value) for i, (name, value) in enumerate(found, 1)]
+
+
+def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
+    pairs: list[tuple[str, str, Any]] = []
+    try:
+        rows = [row for row in csv.reader(StringIO(text), strict=True) if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise ValueError(f"{path} is not CSV ({error}): give two columns, label and prior") from None
+    for i, row in enumerate(rows, 1):
+        if len(row) != 2:
+            raise ValueError(f"{path}: row {i} has {len(row)} cells: give two, label and prior")
+        try:
+            pairs.append((f"row {i}", row[0], float(row[1])))
+        except ValueError:
+            if i > 1:
+                raise ValueError(
+                    f"{path}: row {i} gives {row[0]!r:.80} the prior {row[1]!r:.40}: give a number"
+                ) from None
+    return pairs
+
+
+def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deployment:
+    plain = reading.with_prior(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncalibratedWarning)  # said below, by name
+        found = prior_report(plain.probability(logits), np.where(plain.movable, plain.prior, 0.0))
+    prior, error, sure, odd = (
+        x.cpu().numpy() for x in (found.prior, found.standard_error, found.converged, found.suspicious)
+    )
+    told = plain.movable
+    rows = _rows(names, told, prior=prior, standard_error=error, calibrated_for=plain.prior)
+    report = {
+        "source": ESTIMATE,
+        "items": len(logits),
+        "converged": bool(sure[told].all()),
+        "suspicious": [names[c] for c in np.flatnonzero(odd).tolist()],
+        "labels": rows,
+    }
+    notes = []
+    if odd.any():
+        notes.append(
+            f"the estimated prior is not to be trusted for {_some(names, odd)}: η is visibly uncalibrated there"
+        )
+    return Deployment(np.where(told, prior, np.nan), report, (*notes, *_stuck(names, ~told)))
+
+
+def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:
+    if not stuck.any():
+        return []
+    return [f"{_some(names, stuck)}: never, or always, present in training, so no prior can shift it"]
+
+
+def _rows(names: Sequence[str], which: NDArray[np.bool_], **columns: Floats) -> dict[str, dict[str, float | None]]:
+    return {
+        names[c]: {key: _number(float(column[c])) for key, column in columns.items()}
+        for c in np.flatnonzero(which).tolist()
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _some(names: Sequence[str], which: NDArray[np.bool_]) -> str:
+    """Labels by name, the first few of many."""
+    found = [names[c] for c in np.flatnonzero(which).tolist()]
+    shown = ", ".join(map(repr, found[:3])) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return f"label{'' if len(found) == 1 else 's'} {shown}"

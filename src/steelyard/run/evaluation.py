@@ -1,0 +1,215 @@
+"""How good a trained model is on labelled items: every metric, read as the model is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.data.streams import Inputs
+from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.targets import ArrayLike
+from steelyard.metrics import Evaluator, label_groups, rarest_labels
+from steelyard.metrics.inputs import as_tensor, paired
+from steelyard.run import measures
+from steelyard.run.crossfit import folds_of
+from steelyard.run.deployment import Deployment, deployment
+from steelyard.run.folder import Trained
+from steelyard.run.label_names import Match, match_labels
+from steelyard.run.prediction import batch_logits
+from steelyard.run.reading import Reading
+from steelyard.run.sections import EvaluateSettings
+from steelyard.training.outputs import all_outputs
+
+Given: TypeAlias = tuple[ArrayLike, ArrayLike | Labels]
+
+_ROWS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What a model said about items, and what is true of them, in the order of its labels."""
+
+    logits: Tensor
+    """z, (N, L), float32."""
+    targets: Tensor
+    """(N, L), unknown where the data lacks a label."""
+    probabilities: Tensor
+    """η, (N, L), float32; where the reading has none, what ranks as z does."""
+    decisions: Tensor
+    """Which labels are decided present, bool (N, L)."""
+    reading: Reading
+    """By which they were read."""
+    out_of_fold: bool
+    match: Match
+    deployment: Deployment | None
+
+
+def evaluate(
+    trained: Trained,
+    data: Any,
+    settings: EvaluateSettings | None = None,
+    out_of_fold: bool = False,
+    device: str | torch.device = "cpu",
+    workers: int = 0,
+) -> dict[str, Any]:
+    """Return every metric of a trained model on labelled items, as a nested dict of plain numbers, fit for JSON.
+
+    On top of all that `Evaluator.compute` gives, at the reading's thresholds, there is `at_half`, decisions at ½;
+    `plain_sigmoid`, what calibration and scores are where logits are read by σ; `single_label`, accuracy by argmax;
+    `reading`, how probabilities came about; `deploy_prior`; `labels_lacking` and `labels_besides`, by which the data
+    differs from the model; and `notes`, sentences about what to beware of.
+
+    Args:
+        trained: the model and its reading.
+        data: labelled items, or (logits (N, L), targets (N, L) or `Labels`). Labels are matched by name where there
+            are names: those that the data lacks are unknown, those it has besides are left out and named.
+        settings: the section [evaluate]; `calibration` and `thresholds` of it are not used here.
+        out_of_fold: the items are those that calibrator and thresholds were fitted on: each is read and decided by
+            ones fitted without its fold.
+        device, workers: where the model runs, and how many processes fetch items.
+    """
+    settings = settings or EvaluateSettings()
+    judged = judge(trained, data, settings, out_of_fold, device, workers)
+    return report(trained, judged, settings)
+
+
+def judge(
+    trained: Trained,
+    data: Any,
+    settings: EvaluateSettings,
+    out_of_fold: bool = False,
+    device: str | torch.device = "cpu",
+    workers: int = 0,
+) -> Judged:
+    """Return what `evaluate` measures and a report draws; for the arguments see there."""
+    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers)
+    reading, there = trained.reading, None
+    if settings.deploy_prior and reading.has_probability and not out_of_fold:
+        there = deployment(settings.deploy_prior, reading, trained.names, logits)
+        reading = reading.with_prior(there.prior)
+        if reading.aim.needs_items and len(logits):
+            reading = reading.with_thresholds_there(reading.probability(logits))
+    return judged_by(reading, logits, targets, match, out_of_fold, there)
+
+
+def judged_by(
+    reading: Reading,
+    logits: Tensor,
+    targets: Tensor,
+    match: Match,
+    out_of_fold: bool = False,
+    there: Deployment | None = None,
+) -> Judged:
+    """Return logits read by a reading, beside what is true; `out_of_fold` is as for `evaluate`."""
+    if not reading.has_probability:
+        largest = float(logits.abs().max()) if len(logits) else 0.0
+        eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
+        return Judged(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
+    if out_of_fold and len(logits) > 1:
+        eta, decisions = _out_of_fold(reading, logits, targets)
+    else:
+        eta = reading.probability(logits)
+        decisions = reading.decisions(eta)
+    return Judged(logits, targets, eta, decisions, reading, out_of_fold, match, there)
+
+
+def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict[str, Any]:
+    """Return the metrics of what was judged; see `evaluate`."""
+    reading, counts = judged.reading, trained.counts
+    evaluator = Evaluator(len(trained.names), trained.names, counts, settings.bins)
+    for start in range(0, len(judged.targets), _ROWS):
+        rows = slice(start, start + _ROWS)
+        evaluator.update(judged.probabilities[rows], judged.targets[rows])
+    k = min(settings.tail, len(trained.names))
+    found = evaluator.compute(
+        reading.thresholds, [k], settings.head_at, settings.tail_below, bootstrap=settings.bootstrap
+    )
+    rarest = {str(k): rarest_labels(counts, k)}
+    notes = [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
+    if not reading.has_probability:
+        notes.append(f"there are no probabilities, and so no decisions and no calibration: {reading.why}")
+        found = measures.without_probabilities(found)
+    elif judged.out_of_fold and reading.aim.needs_items and len(judged.targets):
+        groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
+        measures.redecide(found, judged.decisions, judged.targets, groups)
+    at_half = measures.decision_scores(judged.probabilities >= 0.5, judged.targets)
+    one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
+    return {
+        **found,
+        "at_half": at_half if reading.has_probability else None,
+        "plain_sigmoid": measures.plain_sigmoid(judged.logits, judged.targets, settings.bins),
+        "single_label": measures.single_label_scores(judged.probabilities, judged.logits, judged.targets, rarest)
+        if one_each
+        else None,
+        "reading": {
+            "kind": reading.kind if reading.has_probability else None,
+            "how": reading.how,
+            "goal": reading.aim.goal,
+            "out_of_fold": judged.out_of_fold,
+            "log_loss_of_kinds": dict(reading.trials),
+        },
+        "deploy_prior": None if judged.deployment is None else judged.deployment.report,
+        "labels_lacking": list(judged.match.lacking),
+        "labels_besides": list(judged.match.besides),
+        "notes": notes,
+    }
+
+
+def outputs_of(
+    trained: Trained, data: Any, batch_size: int, device: str | torch.device, workers: int
+) -> tuple[Tensor, Tensor, Match]:
+    """Return logits and targets, both in the order of the model's labels, and how labels were matched.
+
+    `data` is as for `evaluate`, or `Inputs` without labels, of which all are then unknown.
+    """
+    n_labels = len(trained.names)
+    if isinstance(data, Inputs):
+        logits = _logits_of(trained, data, batch_size, device, workers)
+        return logits, torch.full_like(logits, UNKNOWN, dtype=torch.int8), match_labels(trained.names, trained.names)
+    if not isinstance(data, tuple):
+        match = match_labels(trained.names, data.labels.names)
+        logits, targets = all_outputs(trained.model.to(device), data, batch_size, device, workers)
+        logits = logits if len(logits) else torch.zeros(0, n_labels)
+        return _finite(logits, data.labels.ids), match.targets(targets), match
+    logits, targets = as_tensor(data[0], "logits").cpu().float(), data[1]
+    match = match_labels(trained.names, targets.names if isinstance(targets, Labels) else trained.names)
+    values = match.targets(as_tensor(targets.values if isinstance(targets, Labels) else targets, "targets").cpu())
+    if logits.ndim != 2 or logits.shape[1] != n_labels:
+        raise ValueError(
+            f"logits has shape {tuple(logits.shape)}: give (N, {n_labels}), one column a label of the model"
+        )
+    paired(logits, values, "logits")
+    return _finite(logits, None), values, match
+
+
+def _logits_of(trained: Trained, inputs: Inputs, batch_size: int, device: str | torch.device, workers: int) -> Tensor:
+    rows = [logits for logits, _ in batch_logits(trained, inputs, batch_size, device, workers)]
+    return torch.cat([torch.zeros(0, len(trained.names)), *rows])
+
+
+def _finite(logits: Tensor, ids: Sequence[str] | None) -> Tensor:
+    bad = ~torch.isfinite(logits).all(1)
+    if bool(bad.any()):
+        i = int(bad.nonzero()[0])
+        who = f"item {i}" if ids is None else f"item {ids[i]!r}"
+        raise ValueError(f"the model's output for {who} is not finite: its weights or that item are damaged")
+    return logits
+
+
+def _out_of_fold(reading: Reading, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return η and decisions of every item, by a calibrator and thresholds that do not know its labels."""
+    folds = folds_of(targets)
+    plain = reading.with_prior(None)
+    before: Tensor = plain.out_of_fold(logits, targets, folds)
+    eta: Tensor = before if reading.to_prior is None else reading.out_of_fold(logits, targets, folds)
+    decisions: Tensor = reading.decisions(eta)
+    for fold in np.unique(folds).tolist() if reading.aim.needs_items else ():
+        inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
+        chosen = reading.with_thresholds(reading.aim, before[others], targets[others])
+        decisions[inside] = chosen.decisions(eta[inside])
+    return eta, decisions

@@ -1,0 +1,255 @@
+"""The folder of a run: what is kept of it, written whole or not at all, and read back without pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.labels.targets import ArrayLike
+from steelyard.models import Model, load_model
+from steelyard.run.reading import Reading
+from steelyard.run.reading_file import checksum
+from steelyard.training.files import load_tensors, remove_partial, save_tensors, write_atomic
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_FORMAT = "steelyard model"
+_FILES = (
+    *("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
+    *("history.jsonl", "report.html"),
+)
+_FOLDERS = ("checkpoint", "pseudo-labels", "index", "tensorboard")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model and all that it takes to use it."""
+
+    model: Model
+    reading: Reading
+    """How its logits become probabilities and decisions."""
+    names: tuple[str, ...]
+    """Of the labels, in the order of its logits."""
+    counts: Floats
+    """Positives of each label in training, (L,)."""
+    n_known: Floats
+    """Known labels of each in training, (L,)."""
+    single_label: bool
+    """Whether every training item has exactly one label."""
+    config: str
+    """The configuration of its run, as TOML."""
+    folder: Path | None = None
+    """Its run folder, if it has one."""
+
+    @property
+    def prior(self) -> Floats:
+        """Positives over known labels in training, (L,); NaN where nothing is known."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.counts / self.n_known)
+
+    @property
+    def thresholds(self) -> Floats:
+        """The least probability, (L,), of a label that is decided present."""
+        return self.reading.thresholds
+
+    def read_by(self, reading: Reading) -> Trained:
+        """Return the same with another reading of its logits."""
+        return replace(self, reading=reading)
+
+
+class Unfinished(NamedTuple):
+    """A run that can go on."""
+
+    config: dict[str, Any]
+    """Its configuration, in the shape of the TOML file."""
+    started: dict[str, Any]
+    """The facts it was begun with."""
+
+
+@final
+class RunFolder:
+    """The files of one run.
+
+    `config.toml` comes first, after `started.json`, and makes a folder a run, `run.json` last and makes it a finished
+    one; between them `model.json`, `model.safetensors`, `calibration.json`, `metrics.json`, `history.jsonl`,
+    `report.html`, and the folders `checkpoint`, `pseudo-labels` and `cache`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run was begun here."""
+        return (self / "config.toml").is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run here came to its end."""
+        return (self / "run.json").is_file()
+
+    def create(self, overwrite: bool, config: str, started: Mapping[str, Any]) -> None:
+        """Make the folder and begin a run in it.
+
+        A finished run is refused, or with `overwrite` removed, its cache of decoded images and features excepted. A
+        folder that holds something else than a run is always refused: nothing that is not ours is ever removed.
+
+        Args:
+            overwrite: whether what is left of a run here is removed.
+            config: the configuration, as TOML.
+            started: plain facts by which the run is known again, see `unfinished`.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file: give the folder of a run, or one that is not there yet")
+        if self.path.is_dir() and not self.is_run:
+            strange = sorted(p.name for p in self.path.iterdir() if not self._ours(p.name))
+            if strange:
+                raise ValueError(
+                    f"{self.path} holds {strange[0]!r} and is no run of Steelyard: give a folder that is empty or new"
+                )
+        if self.is_finished and not overwrite:
+            raise ValueError(f"{self.path} holds a finished run: give another folder with --out, or --overwrite")
+        self.path.mkdir(parents=True, exist_ok=True)
+        remove_partial(self.path)
+        if overwrite:
+            for name in _FILES:  # run.json first: what is left if this is broken off is an unfinished run
+                (self / name).unlink(missing_ok=True)
+            for name in _FOLDERS:
+                shutil.rmtree(self / name, ignore_errors=True)
+        write_atomic(self / "started.json", json.dumps(started, allow_nan=False) + "\n")
+        write_atomic(self / "config.toml", config)
+
+    def unfinished(self) -> Unfinished | None:
+        """Return the settings and facts of the run that was begun here and not finished, None where there is none."""
+        if not self.is_run or self.is_finished:
+            return None
+        try:
+            config = tomllib.loads(self.read_config())
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(
+                f"{self / 'config.toml'} is damaged ({error}): restore it, or begin anew with --overwrite"
+            ) from None
+        return Unfinished(config, self._json("started.json"))
+
+    @staticmethod
+    def _ours(name: str) -> bool:
+        return name in (*_FILES, *_FOLDERS, "cache") or name.endswith(".partial")
+
+    def read_config(self) -> str:
+        """Return the configuration."""
+        return self._text("config.toml")
+
+    def write_model(
+        self, model: Model, names: Sequence[str], counts: ArrayLike, n_known: ArrayLike, single_label: bool
+    ) -> None:
+        """Write the model: its tensors, what they are, and the labels with their counts in training.
+
+        Args:
+            model: as it is to be used.
+            names: of the labels, (L,).
+            counts, n_known: positives and known labels of each in training, (L,).
+            single_label: whether every training item has exactly one label.
+        """
+        n, known = (np.asarray(x, np.float64) for x in (counts, n_known))
+        if not len(names) == len(n) == len(known) == model.n_labels:
+            raise ValueError(f"the model has {model.n_labels} labels: give as many names, counts and n_known")
+        content = {
+            "format": _FORMAT,
+            "version": 1,
+            "model": model.describe(),
+            "names": list(names),
+            "counts": n.tolist(),
+            "n_known": known.tolist(),
+            "single_label": single_label,
+        }
+        save_tensors(self / "model.safetensors", model.state_dict(), {"names": list(names)})
+        write_atomic(self / "model.json", _text_of({**content, "sha256": checksum(content)}))
+
+    def write_reading(self, reading: Reading) -> None:
+        """Write how logits become probabilities."""
+        reading.save(self / "calibration.json")
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Write metrics by the name of the items they were measured on, beside those of other items."""
+        before = self.read_metrics() if (self / "metrics.json").exists() else {}
+        write_atomic(self / "metrics.json", json.dumps({**before, **metrics}, allow_nan=False, indent=1) + "\n")
+
+    def read_metrics(self) -> dict[str, Any]:
+        """Return the metrics by the name of the items they were measured on."""
+        return self._json("metrics.json")
+
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Write `run.json`, which makes the run a finished one: versions, seconds and other plain facts."""
+        write_atomic(self / "run.json", json.dumps({"finished": True, **facts}, allow_nan=False, indent=1) + "\n")
+
+    def load(self) -> Trained:
+        """Return the trained model; a folder that is no run, unfinished or damaged is one sentence."""
+        self.check_finished()
+        document = self._json("model.json")
+        if document.pop("sha256", None) != checksum(document) or document.get("format") != _FORMAT:
+            raise ValueError(f"{self / 'model.json'} is damaged or was edited: restore it, or train again")
+        tensors, notes = load_tensors(self / "model.safetensors")
+        names = tuple(document["names"])
+        reading = Reading.load(self / "calibration.json")
+        if notes.get("names") != list(names) or reading.n_labels != len(names):
+            raise ValueError(f"the files of {self.path} belong to different runs: restore them, or train again")
+        try:
+            model = load_model(document["model"], tensors)
+        except ValueError as error:
+            raise ValueError(f"{self.path} cannot be loaded: {error}") from None
+        counts, n_known = (np.array(document[name], np.float64) for name in ("counts", "n_known"))
+        config = self.read_config()
+        return Trained(model, reading, names, counts, n_known, document["single_label"], config, self.path)
+
+    def check_finished(self) -> None:
+        """Raise unless this is the folder of a finished run."""
+        if not self.path.is_dir():
+            raise ValueError(f"{self.path} is not a folder: give the folder of a run")
+        if not self.is_run:
+            raise ValueError(
+                f"{self.path} is not a run of Steelyard, it holds no config.toml: give the folder of a run"
+            )
+        if not self.is_finished:
+            raise ValueError(
+                f"{self.path} holds an unfinished run: continue it with steelyard train {self / 'config.toml'} "
+                f"--out {self.path}"
+            )
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            document = json.loads(self._text(name))
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"{self / name} is damaged, not JSON ({error}): restore it, or train again") from None
+        if not isinstance(document, dict):
+            raise ValueError(f"{self / name} is damaged, not a JSON object: restore it, or train again")
+        return document
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self / name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"{self / name} cannot be read ({error.strerror}): restore it, or train again") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{self / name} is damaged, not UTF-8: restore it, or train again") from None
+
+
+def _text_of(content: Mapping[str, Any]) -> str:
+    """Plain JSON, a line a field."""
+    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,70 @@
+"""Labels of two tables matched by their names, whatever their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steelyard.labels import UNKNOWN
+
+
+@dataclass(frozen=True)
+class Match:
+    """Where each label of a model stands among those of some data."""
+
+    columns: tuple[int, ...]
+    """The data's column of each of the model's labels, −1 where it has none."""
+    n_columns: int
+    """How many labels the data has."""
+    lacking: tuple[str, ...]
+    """The model's labels that the data lacks."""
+    besides: tuple[str, ...]
+    """The data's labels that the model does not know."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What differs, a sentence each."""
+        found = []
+        if self.lacking:
+            found.append(f"the data lacks {_some(self.lacking)} of the model: unknown, not absent, for all items")
+        if self.besides:
+            found.append(f"the data has {_some(self.besides)} besides, which the model does not know: left out")
+        return found
+
+    def targets(self, values: Tensor) -> Tensor:
+        """Return targets (N, L') of the data as (N, L) in the order of the model, unknown where the data lacks one."""
+        if values.ndim != 2 or values.shape[1] != self.n_columns:
+            raise ValueError(f"targets has shape {tuple(values.shape)}: give (N, {self.n_columns}), one column a label")
+        if self.columns == tuple(range(self.n_columns)):
+            return values
+        out = torch.full((len(values), len(self.columns)), UNKNOWN, dtype=_signed(values.dtype))
+        at = torch.tensor(self.columns)
+        out[:, at >= 0] = values[:, at[at >= 0]].to(out.dtype)
+        return out
+
+
+def match_labels(names: Sequence[str], others: Sequence[str]) -> Match:
+    """Return where each label of a model, `names`, stands among `others`; none in common is refused."""
+    place = {name: c for c, name in enumerate(others)}
+    columns = tuple(place.get(name, -1) for name in names)
+    if max(columns) < 0:
+        raise ValueError(
+            f"the data has none of the model's labels, but {_some(tuple(others))} where the model has "
+            f"{_some(tuple(names))}: give data with the same label names"
+        )
+    known = set(names)
+    lacking = tuple(name for name in names if name not in place)
+    return Match(columns, len(others), lacking, tuple(name for name in others if name not in known))
+
+
+def _signed(dtype: torch.dtype) -> torch.dtype:
+    return torch.int8 if dtype in (torch.bool, torch.uint8) else dtype
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names, the first few of many."""
+    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"label{'' if len(names) == 1 else 's'} {shown}"

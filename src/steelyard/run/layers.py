@@ -1,0 +1,168 @@
+"""Nested settings laid one over the other: each layer checked against the sections, and named where it is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+from steelyard.run.parts import Part, Slot, check_argument, check_kind, default_kind
+from steelyard.run.schema import Misfit, closest, convert, fields_of, misfit
+from steelyard.run.toml import Typed
+
+Settings = TypeVar("Settings")
+
+
+class Layer(NamedTuple):
+    """Settings from one place."""
+
+    where: str
+    """The place, for sentences; "" where there is nothing to name."""
+    content: Mapping[str, Any]
+    """Nested; what is None in it was not said."""
+
+
+def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[Layer]) -> Settings:
+    """Return a `root`, a dataclass of sections, from the settings `base` changed by each layer in turn.
+
+    A section or part that has a kind may be given as the name of its kind. A part whose kind is changed begins with
+    the defaults of the new one.
+    """
+    for layer in layers:
+        try:
+            _lay(root, base, layer.content, "", root)
+        except ValueError as error:
+            raise ValueError(_at(layer.where, error)) from None
+    try:
+        return _build(root, base)
+    except ValueError as error:
+        raise ValueError(_at(_source(str(error), layers), error)) from None
+
+
+def planted(sets: Sequence[str]) -> dict[str, Any]:
+    """Return texts "section.key=value" as nested settings; of two for the same key, the later one."""
+    tree: dict[str, Any] = {}
+    for text in sets:
+        path, equals, value = text.partition("=")
+        names = [name.strip() for name in path.split(".")]
+        if not equals or not all(names):
+            raise ValueError(f"--set {text!r}: write section.key=value, such as train.epochs=10")
+        node = tree
+        for name in names[:-1]:
+            below = node.setdefault(name, {})
+            node[name] = below = {"kind": below} if isinstance(below, Typed) else below
+            node = below
+        if isinstance(node.get(names[-1]), dict):
+            node[names[-1]]["kind"] = Typed(value.strip())
+        else:
+            node[names[-1]] = Typed(value.strip())
+    return tree
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """Return a dataclass of settings as nested dicts, in the shape that `layered` takes."""
+    if isinstance(settings, Part):
+        return {"kind": settings.kind, **settings.arguments}
+    values = {entry.name: getattr(settings, entry.name) for entry in dataclasses.fields(settings)}
+    return {name: plain(value) if dataclasses.is_dataclass(value) else value for name, value in values.items()}
+
+
+def tables(cls: type, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """Yield the dotted name and the dataclass of every section and section within it, parts left out."""
+    for name, setting in fields_of(cls).items():
+        if _is_table(setting.type) and setting.type is not Part:
+            yield prefix + name, setting.type
+            yield from tables(setting.type, f"{prefix}{name}.")
+
+
+def _is_table(wanted: Any) -> bool:
+    return dataclasses.is_dataclass(wanted)
+
+
+def _lay(cls: type, tree: dict[str, Any], content: Mapping[str, Any], prefix: str, root: type) -> None:
+    """Change `tree` by `content`, both settings of `cls`, whose dotted name is `prefix`."""
+    known = fields_of(cls)
+    for name, given in content.items():
+        key, value = f"{prefix}{name}", _opened(given)
+        if name not in known:
+            raise ValueError(_unknown(name, prefix, known, root))
+        if value is None:
+            continue
+        wanted = known[name].type
+        if not _is_table(wanted):
+            try:
+                tree[name] = convert(value, wanted)
+            except Misfit:
+                raise ValueError(misfit(key, value, wanted)) from None
+            continue
+        table = _table(key, value, wanted)
+        if wanted is Part:
+            tree[name] = _part(cast(Slot, name), tree.get(name), table)
+        else:
+            _lay(wanted, tree.setdefault(name, {}), table, f"{key}.", root)
+
+
+def _opened(value: Any) -> Any:
+    """A typed text as the table it may be, else as it is."""
+    return parsed if isinstance(value, Typed) and isinstance(parsed := value.parsed(), dict) else value
+
+
+def _table(key: str, value: Any, wanted: Any) -> Mapping[str, Any]:
+    """The content of a section, whichever way it is given."""
+    if isinstance(value, wanted):
+        return plain(value)
+    if isinstance(value, str) and (wanted is Part or "kind" in fields_of(wanted)):
+        return {"kind": value}
+    if not isinstance(value, Mapping):
+        shown = str(value) if isinstance(value, Typed) else value
+        first = next(iter(fields_of(wanted)))
+        raise ValueError(f"{key} is {shown!r}: it is a section of settings, such as {key}.{first}")
+    return value
+
+
+def _part(slot: Slot, before: dict[str, Any] | None, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A part changed by a table."""
+    now = before or {"kind": default_kind(slot)}
+    kind = check_kind(slot, table.get("kind") or now["kind"])
+    now = dict(now) if kind == now["kind"] else {"kind": kind}
+    for name, value in table.items():
+        if name != "kind" and value is not None:
+            now[name] = check_argument(slot, kind, name, value)
+    return now
+
+
+def _build(cls: type[Settings], tree: Mapping[str, Any]) -> Settings:
+    made: dict[str, Any] = {}
+    for name, value in tree.items():
+        wanted = fields_of(cast(type, cls))[name].type
+        if wanted is Part:
+            made[name] = Part(value["kind"], {key: value[key] for key in value if key != "kind"})
+        else:
+            made[name] = _build(wanted, value) if _is_table(wanted) else value
+    return cls(**made)
+
+
+def _unknown(name: str, prefix: str, known: Mapping[str, Any], root: type) -> str:
+    """The sentence that refuses a name that is not there."""
+    elsewhere = [f"{table}.{name}" for table, cls in tables(root) if name in fields_of(cls)]
+    near = closest(name, known)
+    meant = f"{prefix}{near}" if near else next(iter(elsewhere), None)
+    hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(known)}"
+    shown = f"{prefix}{name}"
+    return f"there is no setting {shown if shown.isprintable() else repr(shown)}: {hint}"
+
+
+def _source(sentence: str, layers: Sequence[Layer]) -> str:
+    """The last layer that holds the key with which a sentence begins, "" where none does."""
+    names = sentence.split(" ", 1)[0].rstrip(":").split(".")
+    for layer in reversed(layers):
+        node: object = layer.content
+        for name in names:
+            node = node.get(name) if isinstance(node, Mapping) else None
+        if node is not None:
+            return str(layer.where)
+    return ""
+
+
+def _at(where: str, error: ValueError) -> str:
+    return f"{where}: {error}" if where else str(error)

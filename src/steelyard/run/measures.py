@@ -1,0 +1,124 @@
+"""What is measured beyond an `Evaluator`: decisions that vary by fold, σ for comparison, accuracy by argmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.metrics import PrecisionRecallF1, brier, calibration_error, exact_match, log_loss, precision_recall_f1
+
+Groups: TypeAlias = Mapping[str, Mapping[str, NDArray[Any]]]
+
+_RATIOS = ("precision", "recall", "f1")
+_OF_DECISIONS = frozenset({"macro", "micro", "exact_match", *_RATIOS})
+_OF_PROBABILITIES = frozenset({"brier", "log_loss", "impossible", "calibration", "ace", "mce", "ece", "threshold"})
+
+
+def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:
+    """Return macro and micro precision, recall and F1 of decisions (N, L), and the share of items all right."""
+    if len(targets) == 0:
+        return {"macro": None, "micro": None, "exact_match": None}
+    return {
+        **_averages(precision_recall_f1(decisions, targets)),
+        "exact_match": number(exact_match(decisions, targets)),
+    }
+
+
+def redecide(found: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups) -> None:
+    """Put what decisions (N, L) give in the place of an evaluator's numbers; its intervals of those go."""
+    found.update(decision_scores(decisions, targets))
+    by_label = precision_recall_f1(decisions, targets)
+    for c, row in enumerate(found["per_label"]):
+        row.update({name: float(getattr(by_label, name)[c]) for name in _RATIOS})
+    for kind, members in groups.items():
+        for name, index in members.items():
+            if len(index):
+                at = torch.from_numpy(np.asarray(index))
+                found[kind][name].update(_averages(precision_recall_f1(decisions[:, at], targets[:, at])))
+    if "intervals" in found:
+        found["intervals"] = without(found["intervals"], _OF_DECISIONS, drop=True)
+
+
+def without_probabilities(found: dict[str, Any]) -> dict[str, Any]:
+    """Return an evaluator's numbers with None for all that needs probabilities: rankings alone are left."""
+    plain: dict[str, Any] = without(found, _OF_DECISIONS | _OF_PROBABILITIES)
+    return plain
+
+
+def without(tree: Any, names: frozenset[str], drop: bool = False) -> Any:
+    """Return nested dicts and lists with None in the place of what has one of these names, or without it."""
+    if isinstance(tree, list):
+        return [without(entry, names, drop) for entry in tree]
+    if not isinstance(tree, dict):
+        return tree
+    kept = {key: None if key in names else without(value, names, drop) for key, value in tree.items()}
+    return {key: value for key, value in kept.items() if not (drop and key in names)}
+
+
+def plain_sigmoid(logits: Tensor, targets: Tensor, bins: int) -> dict[str, Any]:
+    """Return Brier score, log-loss and calibration errors of σ(z), which most software takes for probabilities."""
+    if len(targets) == 0 or not bool((targets != -1).any()):
+        return {"brier": None, "log_loss": None, "calibration": None}
+    p = torch.sigmoid(logits)
+    pooled, label = (calibration_error(p, targets, bins, per=per) for per in ("pooled", "label"))
+    names = ("ace", "mce", "ece")
+    return {
+        "brier": number(brier(p, targets)),
+        "log_loss": number(log_loss(p, targets)),
+        "calibration": {
+            "pooled": {name: number(getattr(pooled, name)) for name in names},
+            "label": {name: number(float(getattr(label, name).nanmean())) for name in names},
+        },
+    }
+
+
+def single_label_scores(
+    probabilities: Tensor, logits: Tensor, targets: Tensor, rarest: Mapping[str, NDArray[Any]]
+) -> dict[str, Any]:
+    """Return the accuracy and error of the most probable label, on all items with one positive and by the rarest.
+
+    Of labels with equal η the one of the larger logit is taken. `by_logit` is the accuracy of the largest logit, which
+    knows nothing of the labels' frequencies.
+
+    Args:
+        probabilities, logits: η and z, (N, L).
+        targets: (N, L); items without exactly one known positive are left out.
+        rarest: labels by the name of a group, "3" for the three rarest; items of those labels are theirs.
+    """
+    one = (targets >= 0.5).sum(1) == 1
+    eta, z, truth = probabilities[one], logits[one], targets[one].float().argmax(1)
+    top = eta == eta.amax(1, keepdim=True) if len(eta) else eta.bool()
+    right = torch.where(top, z, -torch.inf).argmax(1) == truth if len(eta) else truth.bool()
+    by_logit = z.argmax(1) == truth if len(eta) else truth.bool()
+
+    def accuracy(among: Tensor) -> dict[str, Any]:
+        n = int(among.sum())
+        share = float(right[among].double().mean()) if n else math.nan
+        return {"items": n, "accuracy": number(share), "error": number(1 - share)}
+
+    return {
+        **accuracy(torch.ones_like(right)),
+        "items_left_out": int((~one).sum()),
+        "by_logit": number(float(by_logit.double().mean())),
+        "rarest": {
+            name: accuracy(torch.isin(truth, torch.from_numpy(np.asarray(index)))) for name, index in rarest.items()
+        },
+    }
+
+
+def number(value: float) -> float | None:
+    """Return a number, None where JSON has none for it."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _averages(found: PrecisionRecallF1) -> dict[str, dict[str, float | None]]:
+    return {
+        kind: {name: number(getattr(averages, name)) for name in _RATIOS}
+        for kind, averages in (("macro", found.macro), ("micro", found.micro))
+    }

@@ -1,0 +1,129 @@
+"""From settings and training labels to the objective, and what to beware of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.balance import Deferred, LabelPair, PartialLabelMasking, PseudoLabels, Weighting
+from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses import Loss, Reduction, Resolver, WeightedLoss
+from steelyard.objective import Objective
+from steelyard.run.parts import KINDS, Part, Slot, call, check_kind
+from steelyard.run.sections import ObjectiveSettings
+
+ASSUMING = ("negative", "weak_negative", "wan")
+"""The rules to which an unknown label is a negative."""
+
+
+def make_loss(
+    part: Part, counts: ArrayLike, n_known: int | ArrayLike, reduction: Reduction = "mean"
+) -> Loss | WeightedLoss:
+    """Return the loss of a part; a class without positives, or without negatives, counts as having one.
+
+    Args:
+        part: such as `ObjectiveSettings.loss`.
+        counts: positives n_c of each class (L,).
+        n_known: known labels k_c, one number or (L,).
+        reduction: for a loss that has a choice.
+    """
+    made: Loss | WeightedLoss = _make("loss", part, counts=counts, n_known=n_known, floor=1, reduction=reduction)
+    return made
+
+
+def make_objective(settings: ObjectiveSettings, labels: Labels, folder: Path | None, seed: int) -> Objective:
+    """Return the objective that `settings` describe, made for the training labels.
+
+    Where unknown labels are assumed negative they are counted so, too: k_c is then N for every class.
+
+    Args:
+        settings: the section [objective].
+        labels: of the training items, in the order of their numbers.
+        folder: the run folder; pseudo-labels are kept in its folder "pseudo-labels".
+        seed: of masks, picked labels and first estimates.
+    """
+    rule = _make_rule(settings.unknown, labels, folder, seed)
+    known = known_labels(settings, labels)
+    reduction: Reduction = "item" if rule.reduction == "item" else "mean"
+    _check_one_positive(settings, labels)
+    masking: PartialLabelMasking | None = _make(
+        "masking", settings.masking, counts=labels.counts, n_known=known, seed=seed
+    )
+    pairs: LabelPair | None = _make("label_pair", settings.label_pair)
+    return Objective(
+        make_loss(settings.loss, labels.counts, known, reduction),
+        rule,
+        masking,
+        _make_weighting(settings.weighting, labels),
+        () if pairs is None else (pairs,),
+    )
+
+
+def known_labels(settings: ObjectiveSettings, labels: Labels) -> NDArray[np.int64]:
+    """Return k_c (L,), the labels of each class that training takes as known: all of them where unknown is negative."""
+    if settings.unknown.kind in ASSUMING:
+        return np.full(labels.n_labels, labels.n_items)
+    return labels.n_known
+
+
+def _make(slot: Slot, part: Part, **supplied: Any) -> Any:
+    """What the constructor of a part makes, None where the part is "none"."""
+    maker = KINDS[slot][check_kind(slot, part.kind)].maker
+    return None if maker is None else call(maker, part, **supplied)
+
+
+def _make_weighting(part: Part, labels: Labels) -> Weighting | None:
+    weighting: Weighting | None = _make("weighting", part, counts=labels.counts, floor=1)
+    return weighting if weighting is None or part.arguments["start"] == 1 else call(Deferred, part, weighting=weighting)
+
+
+def _make_rule(part: Part, labels: Labels, folder: Path | None, seed: int) -> Resolver:
+    supplied: dict[str, Any] = {"seed": seed}
+    if KINDS["unknown"][part.kind].beside is PseudoLabels:
+        if folder is None:
+            raise ValueError(
+                f"objective.unknown is {part.kind!r}, which keeps pseudo-labels on disk: give a run folder"
+            )
+        sizes = dict(n_items=labels.n_items, n_labels=labels.n_labels)
+        supplied["store"] = call(PseudoLabels, part, path=folder / "pseudo-labels", **sizes)
+    if part.kind == "role":
+        supplied["targets"] = labels.values
+        if part.arguments["expected_positives"] == 0:
+            supplied["expected_positives"] = expected_positives(labels)
+    rule: Resolver = _make("unknown", part, **supplied)
+    return rule
+
+
+def expected_positives(labels: Labels) -> float:
+    """Return k = Σ_c n_c/k_c over the labels of which something is known, the mean positives of an item."""
+    if not labels.counts.sum() < labels.n_known.sum():
+        raise ValueError(
+            "objective.unknown.expected_positives is 0 and no negative is known to estimate it from: give the mean "
+            "number of positives of an item"
+        )
+    if not labels.counts.any():
+        raise ValueError("objective.unknown is 'role', but no label is present anywhere: there is nothing to learn")
+    return float(labels.prior[labels.n_known > 0].sum())
+
+
+def _check_one_positive(settings: ObjectiveSettings, labels: Labels) -> None:
+    """Raise unless every item that takes part has exactly one positive, where the loss needs that."""
+    if not settings.loss.arguments.get("softmax", False):
+        return
+    items, _, values = labels.cells()
+    if ((values > 0) & (values < 1)).any():
+        raise ValueError("objective.loss.softmax is true, but some labels are soft: give labels of 0 and 1")
+    positives = np.bincount(items[values == 1], minlength=len(labels))
+    listed = np.bincount(items[(values == UNKNOWN) != (labels.fill == UNKNOWN)], minlength=len(labels))
+    blank = listed == (0 if labels.fill == UNKNOWN else labels.n_labels)
+    bad = np.flatnonzero((positives != 1) & ~(blank & (settings.unknown.kind not in ASSUMING)))
+    if len(bad):
+        others = f" (and {len(bad) - 1:,} others not one)" if len(bad) > 1 else ""
+        raise ValueError(
+            f"objective.loss.softmax is true, but item {labels.ids[int(bad[0])]!r} has {positives[bad[0]]} positives"
+            f"{others}: set it to false"
+        )

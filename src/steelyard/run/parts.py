@@ -1,0 +1,194 @@
+"""The parts of an objective by kind: which constructor makes each, and which of its arguments a person may set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+
+from steelyard import balance, losses
+from steelyard.objective.role import Role
+from steelyard.run.schema import Misfit, Setting, arguments_of, closest, convert, misfit
+
+Value: TypeAlias = bool | int | float | str | tuple[float, ...]
+Slot = Literal["loss", "unknown", "masking", "weighting", "label_pair"]
+
+SUPPLIED = frozenset(
+    {"counts", "n_known", "n_items", "n_labels", "targets", "path", "store", "weighting"}
+    | {"floor", "seed", "reduction", "validate"}
+)
+"""The arguments of constructors that a run supplies, from the training labels, its folder and its seed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of an objective: its kind, and the arguments that are set. In TOML a table, or the kind alone.
+
+    Args:
+        kind: such as "focal".
+        arguments: of the constructor of that kind, by name; what is not there has its default.
+    """
+
+    kind: str
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", dict(self.arguments))
+
+
+class Kind(NamedTuple):
+    """What makes a part."""
+
+    maker: Callable[..., Any] | None = None
+    """Its constructor; None where there is nothing to make."""
+    beside: Callable[..., Any] | None = None
+    """A second constructor, of what goes with it: the store of pseudo-labels, deferral."""
+    stand_ins: Mapping[str, tuple[Value, str]] = {}
+    """Defaults, and what they stand for, of arguments that have none."""
+
+
+_DEFERRED = {"start": (1, "1 weighs from the beginning.")}
+_ESTIMATED = {"expected_positives": (0.0, "0 takes the sum of the training labels' priors.")}
+
+KINDS: dict[Slot, dict[str, Kind]] = {
+    "loss": {
+        "bce": Kind(losses.BCE),
+        "focal": Kind(losses.Focal),
+        "asymmetric": Kind(losses.Asymmetric),
+        "negative_tolerant": Kind(losses.NegativeTolerant),
+        "spa": Kind(losses.SPA),
+        "ldam": Kind(losses.LDAM),
+        "distribution_balanced": Kind(losses.DistributionBalanced),
+        "two_way": Kind(losses.TwoWay),
+    },
+    "unknown": {
+        "ignore": Kind(losses.Ignore),
+        "negative": Kind(losses.Negative),
+        "weak_negative": Kind(losses.WeakNegative),
+        "wan": Kind(losses.WeakAssumedNegative),
+        "pseudo": Kind(losses.Pseudo, balance.PseudoLabels),
+        "annotation": Kind(losses.Annotation, balance.PseudoLabels),
+        "role": Kind(Role, stand_ins=_ESTIMATED),
+    },
+    "masking": {"none": Kind(), "plm": Kind(balance.PartialLabelMasking)},
+    "weighting": {
+        "none": Kind(),
+        "inverse_frequency": Kind(balance.InverseFrequency, balance.Deferred, _DEFERRED),
+        "class_balanced": Kind(balance.ClassBalanced, balance.Deferred, _DEFERRED),
+        "rebalanced": Kind(balance.Rebalanced, balance.Deferred, _DEFERRED),
+    },
+    "label_pair": {"none": Kind(), "on": Kind(balance.LabelPair)},
+}
+"""The kinds of each part of an objective, by name."""
+
+
+@cache
+def arguments(slot: Slot, kind: str) -> dict[str, Setting]:
+    """Return what may be set of a kind of part: what its constructors take, less what the run supplies."""
+    entry, found = KINDS[slot][kind], {}
+    for maker in (entry.maker, entry.beside):
+        for name, setting in (arguments_of(maker) if maker else {}).items():
+            if name in SUPPLIED:
+                continue
+            if name in entry.stand_ins:
+                default, meaning = entry.stand_ins[name]
+                setting = setting._replace(default=default, doc=f"{setting.doc} {meaning}")
+            found[name] = setting
+    return found
+
+
+def check_kind(slot: Slot, kind: Any) -> str:
+    """Return `kind`, or raise unless it is one of the kinds of `slot`."""
+    wanted = Literal[tuple(KINDS[slot])]  # type: ignore[valid-type]
+    try:
+        return str(convert(kind, wanted))
+    except Misfit:
+        raise ValueError(misfit(f"objective.{slot}.kind", kind, wanted)) from None
+
+
+def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
+    """Return `value` as the argument `name` of that kind wants it, or raise."""
+    known, key = arguments(slot, kind), f"objective.{slot}.{name if name.isprintable() else repr(name)}"
+    if name not in known:
+        if not known:
+            raise ValueError(f"{key} is given, but objective.{slot} is {kind!r}, which has no arguments: leave it out")
+        meant = closest(name, known)
+        hint = f"did you mean {meant}?" if meant else f"it has {', '.join(known)}"
+        raise ValueError(f"{key} is given, but objective.{slot} is {kind!r}, which has no such argument: {hint}")
+    try:
+        fitting: Value = convert(value, known[name].type)
+    except Misfit:
+        raise ValueError(misfit(key, value, known[name].type)) from None
+    return fitting
+
+
+def completed(slot: Slot, part: Part) -> Part:
+    """Return the part with all its arguments, each checked by its constructor."""
+    kind = check_kind(slot, part.kind)
+    given = {name: check_argument(slot, kind, name, value) for name, value in part.arguments.items()}
+    whole = Part(kind, {name: given.get(name, setting.default) for name, setting in arguments(slot, kind).items()})
+    _try(slot, whole)
+    return whole
+
+
+def call(maker: Callable[..., Any], part: Part, **supplied: Any) -> Any:
+    """Call a constructor with those arguments of the part, and those of what the run supplies, that it takes."""
+    chosen: dict[str, Any] = {}
+    for name, setting in arguments_of(maker).items():
+        if name in supplied:
+            chosen[name] = supplied[name]
+        elif name in part.arguments:
+            value = part.arguments[name]
+            chosen[name] = None if value == () and setting.default == () else value
+    return maker(**chosen)
+
+
+_TRIAL = dict(counts=torch.ones(2), n_known=torch.full((2,), 2.0), store=None, targets=torch.zeros(0, 1 << 20))
+
+
+def _try(slot: Slot, part: Part) -> None:
+    """Let the constructors judge the arguments, on a set of labels that is never wrong."""
+    entry = KINDS[slot][part.kind]
+    if entry.maker is None:
+        return
+    estimated = {name: 1.0 for name in _ESTIMATED if part.arguments.get(name) == 0}
+    try:
+        made = call(entry.maker, part, **_TRIAL, **estimated)
+        if entry.beside is balance.Deferred:
+            call(balance.Deferred, part, weighting=made)
+    except ValueError as error:
+        name = str(error).split(" ", 1)[0]
+        joint = "." if name in part.arguments else ": "
+        raise ValueError(f"objective.{slot}{joint}{error}") from None
+
+
+def default_kind(slot: Slot) -> str:
+    """Return the kind of a part of which nothing is said: the first."""
+    return next(iter(KINDS[slot]))
+
+
+def has_link(loss: Part) -> bool:
+    """Whether a loss gives each label a probability of its own."""
+    return not (loss.kind == "two_way" or (loss.kind == "ldam" and loss.arguments.get("softmax", False)))
+
+
+def conflict(parts: Mapping[Slot, Part]) -> str | None:
+    """Return why these parts cannot work together, whatever the labels, None where they can."""
+    loss, unknown, masking, pairs = (parts[slot] for slot in ("loss", "unknown", "masking", "label_pair"))
+    name = f"objective.loss is {loss.kind!r}" + (" with softmax" if loss.kind == "ldam" else "")
+    if has_link(loss):
+        return None
+    if pairs.kind == "on" and pairs.arguments["link"]:
+        return f"{name}, which has no log-odds for objective.label_pair: set objective.label_pair.link to false"
+    if loss.kind == "ldam" and masking.kind != "none":
+        return f"{name}, which needs every item's one positive: set objective.masking to none, not {masking.kind!r}"
+    if loss.kind == "ldam" and unknown.kind in ("pseudo", "annotation", "role"):
+        return f"{name}, which takes no soft labels: set objective.unknown to ignore or negative, not {unknown.kind!r}"
+    if loss.kind == "two_way" and unknown.kind == "annotation":
+        return f"{name}, but objective.unknown 'annotation' weighs each item's sum of label terms: choose another loss"
+    if unknown.arguments.get("feedback") == "link":
+        return f"{name}, which has no probability to feed back: set objective.unknown.feedback to raw"
+    return None

@@ -1,0 +1,181 @@
+"""Predictions as CSV, JSON lines or Parquet: the same rows, written a block at a time."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+Form: TypeAlias = Literal["wide", "long"]
+
+ENDINGS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
+
+_CELLS = 1 << 20  # of a block: a row group of Parquet
+
+
+class Rows(NamedTuple):
+    """Some predictions."""
+
+    ids: list[str]
+    probabilities: NDArray[np.float32]
+    """(n, L)."""
+    decisions: NDArray[np.bool_]
+    """(n, L)."""
+    unread: list[str]
+    """Ids of items that could not be read."""
+
+
+def format_of(path: Path, format: str = "") -> Format:
+    """Return the format that is asked for, or that the ending of a file says."""
+    if format:
+        if format not in ENDINGS.values():
+            raise ValueError(f"format is {format!r}: choose one of csv, jsonl, parquet")
+        return format  # type: ignore[return-value]
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: rename it, or give the format")
+    return ENDINGS[path.suffix.lower()]
+
+
+@contextmanager
+def open_writer(
+    path: Path, format: Format, form: Form, names: Sequence[str], top: int
+) -> Iterator[Callable[[Rows], None]]:
+    """Give a function that takes rows; they are in the file when the block is left.
+
+    Args:
+        path: of the file.
+        format, form: of its content, see `predict`.
+        names: of the labels, (L,).
+        top: how many labels of an item the long form has, 0 for those decided present.
+    """
+    schema = _wide_schema(names) if form == "wide" else _LONG
+    with _sink(path, format, schema) as put:
+        held: list[Rows] = []
+
+        def flush() -> None:
+            if held:
+                rows = _joined(held, len(names))
+                if format == "jsonl" and form == "wide":
+                    put(_wide_records(rows, names))
+                else:
+                    put(_wide(rows, schema) if form == "wide" else _long(rows, names, top))
+                held.clear()
+
+        def write(rows: Rows) -> None:
+            held.append(rows)
+            if sum(len(r.ids) + len(r.unread) for r in held) * len(names) >= _CELLS:
+                flush()
+
+        yield write
+        flush()
+
+
+@contextmanager
+def _sink(path: Path, format: Format, schema: pa.Schema) -> Iterator[Callable[[Any], None]]:
+    """Give a function that appends a record batch, or for JSON lines also a list of records, to the file."""
+    if format == "parquet":
+        with pa.parquet.ParquetWriter(path, schema) as writer:
+            yield writer.write_batch
+    elif format == "csv":
+        with path.open("w", encoding="utf-8", newline="") as head:
+            csv.writer(head, lineterminator="\n").writerow(schema.names)
+        options = pa.csv.WriteOptions(include_header=False)
+        with path.open("ab") as body, pa.csv.CSVWriter(body, schema, write_options=options) as writer:
+            yield writer.write_batch
+    else:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+
+            def put(rows: Any) -> None:
+                for record in rows if isinstance(rows, list) else _records(rows):
+                    file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+
+            yield put
+
+
+_LONG = pa.schema([("id", pa.string()), ("label", pa.string()), ("probability", pa.float32()), ("decision", pa.int8())])
+
+
+def _wide_schema(names: Sequence[str]) -> pa.Schema:
+    probabilities = [(f"probability:{name}", pa.float32()) for name in names]
+    return pa.schema([("id", pa.string()), *probabilities, *((f"decision:{name}", pa.int8()) for name in names)])
+
+
+def _joined(parts: list[Rows], n_labels: int) -> Rows:
+    """Rows one after the other; an unread item comes after its batch, with a probability of NaN."""
+    ids: list[str] = []
+    eta, said = [], []
+    for part in parts:
+        blank = len(part.unread)
+        ids += [*part.ids, *part.unread]
+        eta += [part.probabilities, np.full((blank, n_labels), np.nan, np.float32)]
+        said += [part.decisions, np.zeros((blank, n_labels), bool)]
+    return Rows(ids, np.concatenate(eta), np.concatenate(said), [])
+
+
+def _wide(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    blank = _blank(rows)
+    probabilities = [pa.array(column, mask=blank) for column in np.ascontiguousarray(rows.probabilities.T)]
+    decisions = [pa.array(column, mask=blank) for column in np.ascontiguousarray(rows.decisions.T).astype(np.int8)]
+    return pa.record_batch([pa.array(rows.ids, pa.string()), *probabilities, *decisions], schema=schema)
+
+
+def _long(rows: Rows, names: Sequence[str], top: int) -> pa.RecordBatch:
+    eta, blank = rows.probabilities, _blank(rows)
+    item, label = _most_probable(eta, top) if top else np.nonzero(rows.decisions)
+    kept = ~blank[item]
+    item, label = item[kept], label[kept]
+    bare = np.flatnonzero(blank)
+    order = np.argsort(np.concatenate([item, bare]), kind="stable")
+    absent = np.concatenate([np.zeros(len(item), bool), np.ones(len(bare), bool)])[order]
+    item, label = (np.concatenate([a, b])[order] for a, b in ((item, bare), (label, np.zeros_like(bare))))
+    columns = [
+        pa.array(rows.ids, pa.string()).take(pa.array(item)),
+        pa.array(list(names), pa.string()).take(pa.array(label, mask=absent)),
+        pa.array(eta[item, label], mask=absent),
+        pa.array(rows.decisions[item, label].astype(np.int8), mask=absent),
+    ]
+    return pa.record_batch(columns, schema=_LONG)
+
+
+def _blank(rows: Rows) -> NDArray[np.bool_]:
+    """Which rows are of items that could not be read."""
+    return np.asarray(np.isnan(rows.probabilities).any(1))
+
+
+def _most_probable(eta: NDArray[np.float32], top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Items and labels of the `top` most probable labels of each item, most probable first, equal ones by position."""
+    order = np.argsort(-eta, axis=1, kind="stable")[:, :top]
+    return np.repeat(np.arange(len(eta)), order.shape[1]), order.ravel()
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, probabilities as short as float32 allows."""
+    for record in batch.to_pylist():
+        p = record["probability"]
+        yield {**record, "probability": None if p is None else _short(np.float32(p))}
+
+
+def _wide_records(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name, eta, said in zip(rows.ids, rows.probabilities, rows.decisions, strict=True):
+        if np.isnan(eta).any():
+            found.append({"id": name, "labels": None, "probabilities": None})
+            continue
+        labels = [names[c] for c in np.flatnonzero(said).tolist()]
+        found.append({"id": name, "labels": labels, "probabilities": dict(zip(names, map(_short, eta), strict=True))})
+    return found
+
+
+def _short(value: np.float32) -> float:
+    """The shortest decimal number that is this float32."""
+    return float(str(value))

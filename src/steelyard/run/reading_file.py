@@ -1,0 +1,101 @@
+"""A reading as JSON text, every float64 exact, with a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.calibrate import Link
+from steelyard.calibrate.store import as_document, from_document
+from steelyard.run.aims import Aim
+from steelyard.run.objectives import make_loss
+from steelyard.run.parts import Part
+
+if TYPE_CHECKING:
+    from steelyard.run.reading import Reading
+
+FORMAT = "steelyard reading"
+VERSION = 1
+_KINDS = ("none", "link", "temperature", "platt", "isotonic")
+_VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "chosen_thresholds": math.inf}
+"""The vectors that a reading may lack, and what null stands for in each."""
+
+
+def text_of(reading: Reading) -> str:
+    """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
+    content = {
+        "kind": reading.kind,
+        "base": reading.base,
+        "how": reading.how,
+        "loss": {"kind": reading.loss.kind, "arguments": dict(reading.loss.arguments)},
+        "counts": reading.counts.tolist(),
+        "n_known": reading.n_known.tolist(),
+        "link": None if reading.link is None else as_document(reading.link),
+        "why": reading.why,
+        "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
+        **{name: _plain(getattr(reading, name)) for name in _VECTORS},
+        "thresholds": _plain(reading.thresholds),
+        "aim": asdict(reading.aim),
+        "trials": dict(reading.trials),
+    }
+    lines = {"format": FORMAT, "version": VERSION, **content, "sha256": checksum(content)}
+    body = ",\n".join(f"{json.dumps(key)}: {_dumps(value)}" for key, value in lines.items())
+    return "{\n" + body + "\n}\n"
+
+
+def fields_of(text: str, source: str) -> dict[str, Any]:
+    """Return the fields of a reading from its text; `source` is the file to name where it is damaged."""
+    try:
+        content = _content(text)
+        counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))
+        part = Part(content["loss"]["kind"], content["loss"]["arguments"])
+        built = make_loss(part, counts, n_known)
+        link = None if content["link"] is None else from_document(content["link"], source, built)
+        calibrator = None if content["calibrator"] is None else from_document(content["calibrator"], source)
+        vectors = {name: _array(content[name], blank) for name, blank in _VECTORS.items()}
+        sizes = {len(v) for v in (counts, n_known, *vectors.values()) if v is not None}
+        if len(sizes) != 1 or content["kind"] not in _KINDS or not (link is None or isinstance(link, Link)):
+            raise ValueError("its parts do not fit together")
+        fields = dict(loss=part, counts=counts, n_known=n_known, built=built, link=link, calibrator=calibrator)
+        plain = {name: content[name] for name in ("why", "kind", "base", "trials")}
+        return {**fields, **plain, **vectors, "aim": Aim(**content["aim"])}
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
+        raise ValueError(
+            f"{source} does not hold a whole calibration ({what}): write it anew with steelyard calibrate"
+        ) from None
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain JSON content, whatever its layout."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _content(text: str) -> dict[str, Any]:
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise ValueError(f'it does not say "format": "{FORMAT}"')
+    if (version := document.pop("version", None)) != VERSION:
+        raise ValueError(f"its version is {version}, this one reads {VERSION}")
+    if document.pop("sha256", None) != checksum(document):
+        raise ValueError("its content does not have its checksum, it was cut, damaged or edited")
+    return document
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(values: NDArray[np.float64] | None) -> list[float | None] | None:
+    return None if values is None else [v if math.isfinite(v) else None for v in values.tolist()]
+
+
+def _array(values: list[float | None] | None, blank: float) -> NDArray[np.float64] | None:
+    return None if values is None else np.array([blank if v is None else v for v in values], np.float64)

@@ -1,0 +1,102 @@
+"""Probabilities and thresholds fitted to held-out items: at the end of a run, or anew on other items."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steelyard.run.aims import Aim
+from steelyard.run.deployment import ESTIMATE, deployment
+from steelyard.run.evaluation import judged_by, outputs_of, report
+from steelyard.run.folder import RunFolder
+from steelyard.run.reading import Reading
+from steelyard.run.sections import EvaluateSettings
+
+
+def aim_of(settings: EvaluateSettings) -> Aim:
+    """Return what the section [evaluate] wants thresholds for."""
+    return Aim(settings.thresholds, settings.target, settings.false_positive_cost, settings.false_negative_cost)
+
+
+def calibrated(
+    reading: Reading, logits: Tensor, targets: Tensor, settings: EvaluateSettings, names: Sequence[str]
+) -> Reading:
+    """Return the reading with calibrator, thresholds and deployment prior as the section [evaluate] says.
+
+    Thresholds are chosen on probabilities out of fold, so that they meet what the calibrator does to new items. A prior
+    that is to be estimated is not: that takes items of deployment, when they are evaluated.
+
+    Args:
+        reading: of the trained objective.
+        logits, targets: of items that training has not seen, (N, L); without items nothing is fitted.
+        settings: the section [evaluate].
+        names: of the labels, (L,).
+    """
+    aim = aim_of(settings)
+    fitted = reading
+    eta = None
+    if len(logits):
+        fitted = reading.fit(logits, targets, settings.calibration)
+        eta = fitted.out_of_fold(logits, targets) if fitted.has_probability and len(logits) > 1 else None
+    elif settings.calibration == "none":
+        fitted = reading.fit(logits, targets, "none")
+    if settings.deploy_prior not in ("", ESTIMATE) and fitted.has_probability:
+        fitted = fitted.with_prior(deployment(settings.deploy_prior, fitted, names).prior)
+    return fitted.with_thresholds(aim, eta, None if eta is None else targets)
+
+
+def recalibrate(
+    folder: RunFolder | str | os.PathLike[str],
+    data: Any,
+    settings: EvaluateSettings,
+    keep: bool = False,
+    device: str | torch.device = "cpu",
+    workers: int = 0,
+) -> dict[str, Any]:
+    """Fit calibrator and thresholds of a finished run to other items, rewrite its calibration, and return the metrics.
+
+    `calibration.json` is replaced, and `metrics.json` gets the part `recalibration`. With `keep` the calibrator stays
+    and only thresholds and the deployment prior are set anew: that is how a model is adapted to items without labels,
+    by the prior "estimate".
+
+    Args:
+        folder: of the run.
+        data: items like those of training that it has not seen, or (logits, targets), as `evaluate` takes them; with
+            `keep` and the prior "estimate" items of deployment, for which `Inputs` will do.
+        settings: the section [evaluate].
+        keep: whether the calibrator stays.
+        device, workers: where the model runs, and how many processes fetch items.
+    """
+    run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    trained = run.load()
+    if settings.deploy_prior == ESTIMATE and not keep:
+        raise ValueError(
+            "the deployment prior is to be estimated from the items that the calibrator is fitted to: keep the "
+            "calibrator (--keep), or give the prior in a file"
+        )
+    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers)
+    if len(logits) == 0:
+        raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
+    there = None
+    if keep:
+        reading, aim = trained.reading.with_prior(None), aim_of(settings)
+        eta = reading.probability(logits)
+        if settings.deploy_prior:
+            there = deployment(settings.deploy_prior, reading, trained.names, logits)
+            reading = reading.with_prior(there.prior)
+        if settings.deploy_prior == ESTIMATE:
+            reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
+        else:
+            reading = reading.with_thresholds(aim, eta, targets)
+    else:
+        reading = calibrated(trained.reading, logits, targets, settings, trained.names)
+    judged = judged_by(reading, logits, targets, match, not keep, there)
+    metrics = report(trained.read_by(reading), judged, settings)
+    run.write_reading(reading)
+    run.write_metrics({"recalibration": metrics})
+    return metrics

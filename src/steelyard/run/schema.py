@@ -1,0 +1,208 @@
+"""What may be set, and to what: names, types, defaults and meanings, read from dataclasses and constructors."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import math
+import numbers
+import os
+import re
+import textwrap
+import types
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from steelyard.run.toml import Typed
+
+
+class Setting(NamedTuple):
+    """One thing that may be set."""
+
+    type: Any
+    default: Any
+    """`dataclasses.MISSING` where there is none; None is stated as ()."""
+    doc: str
+
+
+class Misfit(ValueError):
+    """Raised for a value that is not of the wanted type."""
+
+
+@cache
+def fields_of(cls: type) -> dict[str, Setting]:
+    """Return the fields of a dataclass by name, each with the docstring below it."""
+    hints, docs = get_type_hints(cls), _attribute_docs(cls)
+    found = {}
+    for field in dataclasses.fields(cls):
+        factory = field.default_factory
+        default = field.default if factory is dataclasses.MISSING else factory()
+        found[field.name] = Setting(hints[field.name], default, docs.get(field.name, ""))
+    return found
+
+
+@cache
+def arguments_of(maker: Callable[..., Any]) -> dict[str, Setting]:
+    """Return the arguments of a constructor or function by name, each with its text under "Args:"."""
+    hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
+    docs, found = _argument_docs(maker), {}
+    for name, parameter in inspect.signature(maker).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue  # torch's own constructor, of a rule that takes nothing
+        default = dataclasses.MISSING if parameter.default is parameter.empty else parameter.default
+        found[name] = Setting(hints[name], () if default is None else default, docs.get(name, _summary(maker)))
+    return found
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """Return `value` as `wanted` says, or raise `Misfit`: whole numbers will do for numbers, lists for tuples.
+
+    Text typed at a command line is taken as TOML where that fits, else as it stands. None, where it is wanted, is ().
+    """
+    if isinstance(value, Typed):
+        for candidate in (value.parsed(), str(value)):
+            try:
+                return convert(candidate, wanted)
+            except Misfit:
+                pass
+        raise Misfit
+    for option in _options(wanted):
+        fitting = _fit(value, option)
+        if fitting is not None:
+            return fitting
+    raise Misfit
+
+
+def describe(wanted: Any) -> str:
+    """Return in words what `wanted` is."""
+    return " or ".join(_describe(option) for option in _options(wanted))
+
+
+def choices(wanted: Any) -> tuple[str, ...]:
+    """Return the words among which `wanted` lets one choose, none where it does not."""
+    return tuple(word for option in _options(wanted) if get_origin(option) is Literal for word in get_args(option))
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """Return the one of `known` that was probably meant."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
+def misfit(key: str, value: Any, wanted: Any) -> str:
+    """Return the sentence that refuses `value`."""
+    words = choices(wanted)
+    if words and isinstance(value, str):
+        meant = closest(value, words)
+        return f"{key} is {_show(value)}: choose one of {', '.join(words)}" + (
+            f"; did you mean {meant}?" if meant else ""
+        )
+    return f"{key} is {_show(value)}: it must be {describe(wanted)}"
+
+
+def conform(section: str, settings: Any) -> None:
+    """Give every field of a dataclass the type it is declared with, or raise with the name of the section."""
+    for name, setting in fields_of(settings.__class__).items():
+        value = getattr(settings, name)
+        try:
+            object.__setattr__(settings, name, convert(value, setting.type))
+        except Misfit:
+            raise ValueError(misfit(f"{section}.{name}", value, setting.type)) from None
+
+
+def _show(value: Any) -> str:
+    shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, Typed) else value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}…"
+
+
+def _options(wanted: Any) -> tuple[Any, ...]:
+    """The types that a union joins, without None and without what no text can state (tensors)."""
+    members = get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
+    plain = tuple(m for m in members if m in (bool, int, float, str) or get_origin(m) in (tuple, Literal))
+    return (*plain, type(None)) if type(None) in members else plain
+
+
+def _fit(value: Any, wanted: Any) -> Any:
+    """`value` as a plain type, None where it does not fit."""
+    if wanted is bool:
+        return bool(value) if isinstance(value, bool | np.bool_) else None
+    if wanted is str:
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return str(value) if isinstance(value, str) else None
+    if get_origin(wanted) is Literal:
+        return str(value) if isinstance(value, str) and value in get_args(wanted) else None
+    if wanted is type(None):
+        return () if value is None or (isinstance(value, list | tuple) and len(value) == 0) else None
+    if get_origin(wanted) is tuple:
+        return _fit_tuple(value, get_args(wanted))
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        return None
+    if wanted is int:
+        return int(value) if isinstance(value, numbers.Integral) else None
+    try:
+        return None if math.isnan(value) else float(value)
+    except OverflowError:
+        return None
+
+
+def _fit_tuple(value: Any, members: tuple[Any, ...]) -> Any:
+    if not isinstance(value, list | tuple):
+        return None
+    wanted = members[:1] * len(value) if members[-1] is Ellipsis else members
+    fitting = [_fit(item, member) for item, member in zip(value, wanted, strict=False)]
+    return None if len(value) != len(wanted) or None in fitting else tuple(fitting)
+
+
+def _describe(wanted: Any) -> str:
+    if get_origin(wanted) is Literal:
+        return f"one of {', '.join(get_args(wanted))}"
+    if get_origin(wanted) is tuple:
+        members = get_args(wanted)
+        number = "" if members[-1] is Ellipsis else f"{len(members)} "
+        return f"a list of {number}{ {float: 'numbers', str: 'texts'}[members[0]] }".replace("  ", " ")
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "[] for none"}[
+        wanted
+    ]
+
+
+def _attribute_docs(cls: type) -> dict[str, str]:
+    """The string below each field in the source of a class."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except OSError:  # installed without its source
+        return {}
+    docs = {}
+    if isinstance(body, ast.ClassDef):
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                docs[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
+    return docs
+
+
+def _argument_docs(maker: Callable[..., Any]) -> dict[str, str]:
+    """The entries under "Args:" in a docstring."""
+    _, _, below = (inspect.getdoc(maker) or "").partition("Args:\n")
+    docs: dict[str, str] = {}
+    names: list[str] = []
+    for line in below.split("\n"):
+        if entry := re.fullmatch(r"    (\w+(?:, \w+)*): (.*)", line):
+            names = entry[1].split(", ")
+            docs |= dict.fromkeys(names, entry[2])
+        elif line.startswith("     "):
+            docs |= {name: f"{docs[name]} {line.strip()}" for name in names}
+        else:
+            break
+    return docs
+
+
+def _summary(maker: Callable[..., Any]) -> str:
+    """The first sentence or formula of a docstring."""
+    return " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())

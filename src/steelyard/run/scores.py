@@ -1,0 +1,126 @@
+"""Metrics in a terminal: a table by group of labels, and the facts worth a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from steelyard.run.terminal import plain
+
+Metrics = Mapping[str, Any]
+
+_COLUMNS = ("mAP", "F1", "precision", "recall", "ACE")
+
+
+def show(metrics: Metrics, console: Console, title: str = "") -> None:
+    """Print what `evaluate` gives: the table, then the lines, then what to beware of."""
+    if title:
+        console.print(Text(plain(title), "bold"))
+    console.print(score_table(metrics))
+    for line in summary_lines(metrics):
+        console.print(Text(line))
+    for note in metrics["notes"]:
+        console.print(Text(f"Beware: {plain(note)}.", "yellow"))
+
+
+def score_table(metrics: Metrics) -> Table:
+    """Return mAP, F1, precision, recall and calibration error, in per cent, of all labels and of each group."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("labels")
+    for name in ("number", *_COLUMNS):
+        table.add_column(name, justify="right")
+    for name, number, values in rows(metrics):
+        table.add_row(name, f"{number:,}", *(percent(value) for value in values))
+    return table
+
+
+def rows(metrics: Metrics) -> Iterator[tuple[str, int, tuple[float | None, ...]]]:
+    """Yield the name of a group of labels, their number, and the values of mAP, F1, precision, recall and ACE.
+
+    Decisions are averaged over labels (macro); ACE is pooled over the cells of all labels, or averaged over those of a
+    group.
+    """
+    pooled = get(metrics, "calibration", "pooled", "width", "ace")
+    yield "all", metrics["labels"], (get(metrics, "mAP", "label"), *_macro(metrics), pooled)
+    groups = {name: part for name, part in metrics["groups"].items() if part["labels"]}
+    rarest = {f"{k} rarest": part for k, part in metrics["rarest"].items()}
+    for name, part in (groups | rarest).items():
+        yield name, part["labels"], (part["mAP"], *_macro(part), part["ace"])
+
+
+def summary_lines(metrics: Metrics) -> list[str]:
+    """Return the facts of a report that a table by group does not hold, a line each."""
+    unknown = f", {metrics['unknown']:,} cells unknown and left out" if metrics["unknown"] else ""
+    lines = [
+        f"{metrics['items']:,} items, {metrics['positives']:,} positives of {metrics['known']:,} known cells{unknown}"
+    ]
+    how = metrics["reading"]
+    judged = ", each item judged by fits without its fold" if how["out_of_fold"] else ""
+    lines.append(f"probabilities: {how['how']}{judged}; thresholds: {_GOALS[how['goal']]}")
+    if get(metrics, "calibration") is not None:
+        ace, plain_ace = (get(part, "calibration", "pooled", *at) for part, at in _aces(metrics))
+        loss, plain_loss = metrics["log_loss"], get(metrics, "plain_sigmoid", "log_loss")
+        lines.append(
+            f"calibration error (ACE) {percent(ace)}, by plain σ {percent(plain_ace)}; log-loss {_number(loss)}, by "
+            f"plain σ {_number(plain_loss)}; Brier {_number(metrics['brier'])}"
+        )
+        lines.append(
+            f"micro F1 {percent(get(metrics, 'micro', 'f1'))}, items all right {percent(metrics['exact_match'])}; at ½ "
+            f"macro F1 {percent(get(metrics, 'at_half', 'macro', 'f1'))}, items all right "
+            f"{percent(get(metrics, 'at_half', 'exact_match'))}"
+        )
+    lines.append(f"mAP over the labels of each item {percent(get(metrics, 'mAP', 'item'))}")
+    one = metrics["single_label"]
+    if one is not None:
+        few = [f"{percent(part['accuracy'])} on the {k} rarest" for k, part in one["rarest"].items()]
+        lines.append(f"accuracy by argmax {percent(one['accuracy'])}, {', '.join(few)}")
+    if "intervals" in metrics:
+        low, high = get(metrics, "intervals", "mAP", "label") or (None, None)
+        share = metrics["intervals"]["confidence"]
+        lines.append(f"mAP is between {percent(low)} and {percent(high)} with confidence {percent(share)}")
+    if metrics["deploy_prior"] is not None:
+        lines.append(f"read for the label frequencies of {_prior(metrics['deploy_prior'])}")
+    return lines
+
+
+_GOALS = {
+    "half": "½",
+    "f1": "best F1",
+    "precision": "a precision",
+    "recall": "a recall",
+    "cost": "least cost",
+}
+
+
+def _aces(metrics: Metrics) -> tuple[tuple[Metrics, tuple[str, ...]], ...]:
+    return (metrics, ("width", "ace")), (metrics["plain_sigmoid"], ("ace",))
+
+
+def _prior(report: Metrics) -> str:
+    if report["source"] != "estimate":
+        return plain(report["source"])
+    return f"these {report['items']:,} items, estimated without their labels"
+
+
+def _macro(part: Metrics) -> tuple[float | None, ...]:
+    return tuple(get(part, "macro", name) for name in ("f1", "precision", "recall"))
+
+
+def get(tree: Any, *keys: str) -> Any:
+    """Return what lies at a path of nested dicts, None where it ends before."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def percent(value: float | None) -> str:
+    """Return a share in per cent with one decimal, – where it is not defined."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

@@ -1,0 +1,160 @@
+"""The sections of a configuration that are of no other room: [data], [objective] and [evaluate]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from steelyard.data.opening import FORMATS
+from steelyard.run.parts import Part, Slot, completed, conflict
+from steelyard.run.schema import conform
+from steelyard.training.checks import choice, least
+
+Calibration = Literal["auto", "none", "link", "temperature", "platt", "isotonic"]
+Thresholds = Literal["f1", "half", "precision", "recall", "cost"]
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """The section [data]; relative paths are relative to the folder in which the command is typed."""
+
+    path: str = ""
+    """A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."""
+    images: str = ""
+    """The folder of a manifest's images; looked for if not given."""
+    format: str = ""
+    """What the data is: table, voc, multi_mnist, …; guessed if not given."""
+    split: str = ""
+    """The part to train on; by default the training part."""
+    validation: float | str = 0.1
+    """The share of items held out for validation, 0 for none; or another split, such as "val"; or a path."""
+    test: str = ""
+    """A split or a path on which the finished model is tested."""
+    size: int = 0
+    """The side of images in pixels; 0 is the backbone's own."""
+    cache: str = ""
+    """The folder of decoded images and frozen features; by default inside the run folder."""
+    on_bad_image: Literal["error", "skip"] = "error"
+    """What to do about an image that cannot be decoded."""
+    year: int = 0
+    """Of VOC and COCO; by default the last one that is there."""
+    form: Literal["", "wide", "list", "long"] = ""
+    """Of a manifest: a column for each label, all labels in one cell, or a row for each; guessed if not given."""
+    id: str = ""
+    """The column of a manifest that names the items; guessed if not given."""
+    path_column: str = ""
+    """The column of a manifest with the image files; guessed if not given."""
+    labels: tuple[str, ...] = ()
+    """The columns of a manifest that hold labels; guessed if not given."""
+    value: str = ""
+    """The column of a manifest with the value of the label; guessed if not given."""
+    features: tuple[str, ...] = ()
+    """The columns of a manifest that are the input; guessed if not given."""
+    separator: str = ""
+    """What stands between labels in one cell of a manifest; guessed if not given."""
+    absent: Literal["", "negative", "unknown"] = ""
+    """What a label is that a manifest does not mention; by default it depends on the form."""
+    minus_one: Literal["", "unknown", "negative"] = ""
+    """What -1 stands for; by default unknown."""
+    split_column: str = ""
+    """The column of a manifest that says which split an item is of; guessed if not given."""
+    delimiter: str = ""
+    """Of a CSV file; guessed if not given."""
+    encoding: str = ""
+    """Of a CSV file; by default utf-8."""
+
+    def __post_init__(self) -> None:
+        conform("data", self)
+        if self.format:
+            choice("data.format", self.format, FORMATS)
+        if isinstance(self.validation, float):
+            if not 0 <= self.validation < 1:
+                raise ValueError(
+                    f"data.validation is {self.validation}: give a share of at least 0 and below 1, a split or a path"
+                )
+        elif not self.validation:
+            raise ValueError("data.validation is empty: give 0 for no validation, a share, a split or a path")
+        least("data.size", self.size, 0)
+        least("data.year", self.year, 0)
+
+    def reader(self) -> dict[str, Any]:
+        """Return what is said of how data is read, as arguments of `open_data` after its path, split left out."""
+        names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
+        more = ("separator", "absent", "minus_one", "split_column", "delimiter", "encoding")
+        said = {name: value for name in (*names, *more) if (value := getattr(self, name))}
+        if len(self.labels) == 1:
+            said["labels"] = self.labels[0]
+        return said
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """The section [objective]: what is minimised, part by part; each part is a table, or the name of its kind."""
+
+    loss: Part = field(default_factory=lambda: Part("bce"))
+    """What one label costs."""
+    unknown: Part = field(default_factory=lambda: Part("ignore"))
+    """What to do with labels nobody annotated."""
+    masking: Part = field(default_factory=lambda: Part("none"))
+    """Whether labels are hidden at random until classes are balanced."""
+    weighting: Part = field(default_factory=lambda: Part("none"))
+    """How much each label counts."""
+    label_pair: Part = field(default_factory=lambda: Part("none"))
+    """Whether positives that do not outscore negatives of the same item cost extra."""
+
+    def __post_init__(self) -> None:
+        for slot, part in self.parts().items():
+            object.__setattr__(self, slot, completed(slot, part))
+        if (why := conflict(self.parts())) is not None:
+            raise ValueError(why)
+
+    def parts(self) -> dict[Slot, Part]:
+        """Return the parts by name."""
+        return {slot: getattr(self, slot) for slot in get_args(Slot)}
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """The section [evaluate]: how probabilities are read, and what is measured."""
+
+    calibration: Calibration = "auto"
+    """How logits become probabilities; auto takes what the loss and the validation items allow."""
+    thresholds: Thresholds = "f1"
+    """What the threshold of each label is for: the best F1, one half, a precision, a recall, or the least cost."""
+    target: float = 0.9
+    """The precision or recall that thresholds are for."""
+    false_positive_cost: float = 1.0
+    """Of the threshold goal "cost"."""
+    false_negative_cost: float = 1.0
+    """Of the threshold goal "cost"."""
+    deploy_prior: str = ""
+    """A file with the labels' priors where the model will be used, or "estimate"; by default those of training."""
+    tail: int = 3
+    """K of the scores over the K rarest labels."""
+    head_at: int = 100
+    """The positives from which on a label is of the head."""
+    tail_below: int = 20
+    """The positives below which a label is of the tail."""
+    bins: int = 15
+    """Of calibration errors and reliability diagrams."""
+    bootstrap: int = 0
+    """Resamples for confidence intervals; 0 for none."""
+    single_label: Literal["auto", "yes", "no"] = "auto"
+    """Whether accuracy by argmax is measured; auto does where every training item has one positive, none unknown."""
+    batch_size: int = 256
+    """Items at a time when nothing is trained."""
+
+    def __post_init__(self) -> None:
+        conform("evaluate", self)
+        if not 0 < self.target <= 1:
+            raise ValueError(f"evaluate.target is {self.target}: give a precision or recall above 0, at most 1")
+        for name in ("false_positive_cost", "false_negative_cost", "bootstrap", "tail_below"):
+            least(f"evaluate.{name}", getattr(self, name), 0)
+        for name in ("tail", "bins", "batch_size"):
+            least(f"evaluate.{name}", getattr(self, name), 1)
+        if self.head_at < self.tail_below:
+            raise ValueError(
+                f"evaluate.head_at is {self.head_at}, below evaluate.tail_below, {self.tail_below}: raise it"
+            )
+        if self.thresholds == "cost" and not self.false_positive_cost + self.false_negative_cost > 0:
+            raise ValueError("evaluate.false_positive_cost and evaluate.false_negative_cost are both 0: raise one")

@@ -1,0 +1,68 @@
+"""What is measured after every epoch: a few numbers, on the validation items."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.labels import Labels
+from steelyard.labels.targets import known
+from steelyard.losses.loss import NoLink
+from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
+from steelyard.objective import Objective
+from steelyard.run.crossfit import item_log_loss
+from steelyard.run.sections import EvaluateSettings
+from steelyard.training.loop import Validate
+from steelyard.training.outputs import all_outputs
+from steelyard.training.step import pick_precision
+
+
+def is_single_label(settings: EvaluateSettings, labels: Labels) -> bool:
+    """Return whether items have one label each, as `evaluate.single_label` says or as the training labels show."""
+    if settings.single_label != "auto":
+        return settings.single_label == "yes"
+    items, _, values = labels.cells()
+    present = torch.bincount(torch.from_numpy(items[values >= 0.5].astype("int64")), minlength=labels.n_items)
+    return labels.n_labels > 1 and labels.unknown_rate == 0 and bool((present == 1).all())
+
+
+def validator(
+    data: Any, objective: Objective, settings: EvaluateSettings, single_label: bool, workers: int, precision: str
+) -> Validate:
+    """Return what the training loop calls after an epoch: (model, device) → metrics of `data`, read by the link."""
+
+    def validate(model: nn.Module, device: torch.device) -> dict[str, float]:
+        dtype = pick_precision(precision, device)
+        logits, targets = all_outputs(model, data, settings.batch_size, device, workers, dtype)
+        return scores(logits.to(device), targets.to(device), objective, settings.bins, single_label)
+
+    return validate
+
+
+def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, single_label: bool) -> dict[str, float]:
+    """Return mAP, F1 at probability ½, ACE and log-loss of known labels, and the error by argmax where it applies.
+
+    A loss without a link has mAP and the error only; the others are then NaN.
+    """
+    bad = ~torch.isfinite(logits) & known(targets)
+    if bool(bad.any()):
+        i, c = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"the network gives {logits[i, c].item()} for label {c} of validation item {i}: lower optimizer.lr, or "
+            "look at that item"
+        )
+    found = {"map": mean_average_precision(logits, targets), "f1": math.nan, "ace": math.nan, "loss": math.nan}
+    try:
+        log_odds = objective.log_odds(logits.double())
+        eta = torch.sigmoid(log_odds)
+        found["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
+        found["ace"] = float(calibration_error(eta, targets, bins).ace)
+        found["loss"] = float(item_log_loss(log_odds, targets).sum() / known(targets).sum())
+    except NoLink:
+        pass
+    if single_label:
+        found["error"] = 1 - float((logits.argmax(1) == targets.argmax(1)).double().mean())
+    return found
