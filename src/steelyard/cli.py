@@ -42,15 +42,16 @@ def version() -> None:
 @app.command()
 def demo(
     seed: int = typer.Option(0, help="Of the data, the holes in its labels and the networks."),
+    out: str = typer.Option("runs/demo", metavar="DIR", help="Where the runs and their comparison are written."),
     json: bool = typer.Option(False, "--json", help="Print the scores as JSON."),
 ) -> None:
-    """Compare six objectives on pairs of digits with holes in their labels.
+    """Compare six recipes on pairs of digits with holes in their labels.
 
     Example: steelyard demo
     """
     from steelyard.demo import show
 
-    show(seed, as_json=json)
+    show(seed, out, as_json=json)
 
 
 @app.command()

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
 
-from steelyard.balance import LabelPair, PartialLabelMasking, PseudoLabels
 from steelyard.data.builders import exponential_counts, keep_labels
+from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
-from steelyard.losses import BCE, SPA, Annotation, DistributionBalanced
-from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
-from steelyard.objective import Objective
+from steelyard.report.canvas import has_matplotlib
+from steelyard.run import fit
+from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets
+from steelyard.run.evaluation import judge
+from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
+from steelyard.run.scores import get
+from steelyard.training.history import read_history
 
-CANVAS, EPOCHS, BATCH = 12, 16, 128
+CANVAS = 12
+RECIPES = {
+    "BCE, holes = absent": "an",
+    "BCE": "bce",
+    "PLM": "plm",
+    "DB-Focal": "db",
+    "SPA + LPR": "spa-lpr",
+    "partial labels": "pal",
+}
+"""What is compared: the name shown, and the recipe."""
 
-
-class Pairs(NamedTuple):
-    """Images (N, 1, CANVAS, CANVAS) of two superimposed digits each, and which digits they show."""
-
-    images: Tensor
-    labels: Labels
+SETTINGS: dict[str, Any] = {
+    "data": {"validation": 0.15},
+    "model": {"backbone": "small", "dropout": 0.3},
+    "optimizer": {"kind": "adamw", "lr": 3e-3, "weight_decay": 0.05},
+    "schedule": {"kind": "cosine", "warmup_epochs": 2},
+    "train": {"epochs": 16, "batch_size": 128, "device": "cpu", "validate_every": 4},
+}
 
 
 class Score(NamedTuple):
@@ -37,120 +51,70 @@ class Score(NamedTuple):
 
     name: str
     map: float
-    tail_map: float
     f1: float
+    tail_f1: float
     ace_by_sigmoid: float
     ace: float
     seconds: float
 
 
-def digit_pairs(n: int, train: bool, rho: float = 20.0, seed: int = 0) -> Pairs:
+def digit_pairs(n: int, train: bool, rho: float = 20.0, seed: int = 0) -> ArrayDataset:
     """Return `n` superimposed pairs of scikit-learn's digits, digit d drawn ρ^(−d/9) times as often as digit 0."""
     rng = np.random.default_rng([seed, train])
     digits = load_digits()
     side = np.random.default_rng(seed).random(len(digits.target)) < 0.6  # which digits are for training
-    images, classes = digits.images[side == train] / 16.0, digits.target[side == train]
+    images, classes = digits.images[side == train], digits.target[side == train]
     wanted = exponential_counts(1000, 10, rho)[classes] / np.bincount(classes)[classes]
     drawn = rng.choice(len(classes), size=(2, n), p=wanted / wanted.sum())
-    canvas = np.zeros((n, CANVAS, CANVAS), np.float32)
+    canvas = np.zeros((n, CANVAS, CANVAS), np.uint8)
+    grey = np.round(images * (255 / 16)).astype(np.uint8)
     for half in drawn:
         shift = rng.integers(0, CANVAS - 8 + 1, size=(n, 2))
         for i, (item, (top, left)) in enumerate(zip(half, shift, strict=True)):
             spot = canvas[i, top : top + 8, left : left + 8]
-            np.maximum(spot, images[item], out=spot)
+            np.maximum(spot, grey[item], out=spot)
     values = np.zeros((n, 10), np.int8)
     for half in drawn:
         values[np.arange(n), classes[half]] = 1
-    return Pairs(torch.from_numpy(canvas).unsqueeze(1), Labels(values, names=[str(d) for d in range(10)]))
+    return ArrayDataset(canvas[:, None], Labels(values, names=[str(d) for d in range(10)]))
 
 
-def objectives(labels: Labels, folder: str) -> dict[str, Objective]:
-    """Return the objectives that the demo compares, for training labels with holes."""
-    n, k = labels.counts, labels.n_known
-    store = PseudoLabels(folder, labels.n_items, labels.n_labels, feedback="link")
-    return {
-        "BCE, holes = absent": Objective(BCE(), unknown="negative"),
-        "BCE": Objective(BCE()),
-        "PLM": Objective(BCE(), masking=PartialLabelMasking(n, k)),
-        "DB-Focal": Objective(DistributionBalanced(n, k, mu=0.3, lam=5.0, gamma=2.0)),
-        "SPA + LPR": Objective(SPA(), regularizers=[LabelPair(0.1)]),
-        "Partial labels": Objective(BCE(reduction="item"), unknown=Annotation(store)),
-    }
+def datasets(n_train: int = 8000, n_test: int = 8000, seed: int = 0) -> Datasets:
+    """Return training items of whose labels 40 % are removed, and test items with complete labels."""
+    complete = digit_pairs(n_train, train=True, seed=seed)
+    train = ArrayDataset(complete.inputs, keep_labels(complete.labels, 0.6, seed=seed))
+    return Datasets(train, None, digit_pairs(n_test, train=False, seed=seed))
 
 
-def train(objective: Objective, images: Tensor, targets: Tensor, seed: int = 0) -> nn.Module:
-    """Return a small network trained on `images` (N, 1, CANVAS, CANVAS) and `targets` (N, L)."""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(32 * (CANVAS // 2) ** 2, 128),
-        nn.ReLU(),
-        nn.Dropout(0.3),
-        nn.Linear(128, targets.shape[1]),
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.05)
-    steps = EPOCHS * -(-len(images) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps)
-    objective.train()
-    for epoch in range(1, EPOCHS + 1):
-        objective.start_epoch(epoch, EPOCHS)
-        for index in torch.randperm(len(images)).split(BATCH):
-            value = objective(model(images[index]), targets[index], index)
-            optimizer.zero_grad()
-            value.total.backward()
-            optimizer.step()
-            schedule.step()
-    objective.eval()
-    return model.eval()
-
-
-def score(name: str, objective: Objective, model: nn.Module, test: Pairs, rarest: list[int], seconds: float) -> Score:
-    """Return how the model does on complete labels, read by the objective's link and, for comparison, by σ."""
-    targets = torch.from_numpy(test.labels.values)
-    with torch.no_grad():
-        logits = model(test.images)
-        eta, naive = objective.probability(logits), torch.sigmoid(logits)
-    return Score(
-        name,
-        100 * mean_average_precision(eta, targets),
-        100 * mean_average_precision(eta[:, rarest], targets[:, rarest]),
-        100 * precision_recall_f1(eta >= 0.5, targets).macro.f1,
-        100 * float(calibration_error(naive, targets).ace),
-        100 * float(calibration_error(eta, targets).ace),
-        seconds,
-    )
-
-
-def run(report: Callable[[Score], None], n_train: int = 8000, n_test: int = 8000, seed: int = 0) -> list[Score]:
-    """Train every objective of the demo and report each as it is done."""
+def compare(items: Datasets, out: Path, console: Console, seed: int = 0, epochs: int = 16) -> list[Score]:
+    """Train every recipe of the demo into a folder of its own under `out`, and write the page that compares them."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the network is so small that more would only wait for each other
     try:
-        return _run(report, n_train, n_test, seed)
+        found = [_run(name, recipe, items, out, console, seed, epochs) for name, recipe in RECIPES.items()]
     finally:
         torch.set_num_threads(threads)
+    if has_matplotlib():
+        about = "Pairs of digits, ρ = 20, 40 % of the training labels removed; measured on complete labels."
+        write_comparison_page(out / "report.html", "Steelyard's demo", [run for run, _ in found], about)
+    return [score for _, score in found]
 
 
-def show(seed: int, as_json: bool) -> None:
+def show(seed: int, out: str, as_json: bool) -> None:
     """Run the demo and print what came out, as a table or as JSON."""
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json, highlight=False)
     console.print(
         "Pairs of handwritten digits; digit 0 is twenty times as frequent as digit 9,\n"
-        "and 40 % of the training labels are removed. Six objectives train the same\n"
-        "small network, and are tested on complete labels.\n"
+        "and 40 % of the training labels are removed. Six recipes train the same small\n"
+        "network, calibrate it on 15 % of those items, and are tested on complete labels.\n"
     )
-    scores = run(lambda s: console.print(f"  {s.name}: mAP {s.map:.1f} in {s.seconds:.0f} s"), seed=seed)
+    scores = compare(datasets(seed=seed), Path(out), console, seed)
     if as_json:
         print(json.dumps([score._asdict() for score in scores]))
         return
     table = Table()
-    table.add_column("objective")
-    for title in ("mAP", "rarest 3", "F1", "ACE by σ", "by link"):
+    table.add_column("recipe")
+    for title in ("mAP", "F1", "F1 of rarest 3", "ACE by σ", "ACE"):
         table.add_column(title, justify="right")
     columns = list(zip(*(score[1:6] for score in scores), strict=True))
     best = [max(c) for c in columns[:3]] + [min(c) for c in columns[3:]]
@@ -158,26 +122,50 @@ def show(seed: int, as_json: bool) -> None:
         cells = [f"{v:.1f}{'*' if v == b else ' '}" for v, b in zip(score[1:6], best, strict=True)]
         table.add_row(score.name, *cells)
     console.print(table)
+    page = f"The comparison with reliability diagrams is in {Path(out) / 'report.html'}, the runs beside it.\n"
     console.print(
-        "Per cent, * the best. mAP: ranking, over all labels and over the 3 rarest; F1 at\n"
-        "probability 1/2; ACE: how far probabilities are off, lower is better.\n\n"
-        "σ(z) is a probability for plain BCE only. Every objective knows its own link and\n"
-        "undoes what it did to balance the labels: objective.probability(logits).\n"
-        "Next: the first example of README.md, on your own tensors."
+        "Per cent, * the best. mAP: ranking; F1 at each label's own threshold; ACE: how far\n"
+        "probabilities are off, lower is better: by σ(z), as most software reads logits, and\n"
+        "as the run reads them, by the loss's link and what was fitted to held-out items.\n\n"
+        f"{page if has_matplotlib() else ''}"
+        "Next, on your own data: steelyard inspect DATA\n"
+        "                        steelyard train --data DATA --out runs/mine"
     )
 
 
-def _run(report: Callable[[Score], None], n_train: int, n_test: int, seed: int) -> list[Score]:
-    test = digit_pairs(n_test, train=False, seed=seed)
-    complete = digit_pairs(n_train, train=True, seed=seed)
-    labels = keep_labels(complete.labels, 0.6, seed=seed)
-    targets = torch.from_numpy(labels.values)
-    rarest = [int(c) for c in labels.rarest(3)]
-    scores = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, objective in objectives(labels, folder).items():
-            start = time.perf_counter()
-            model = train(objective, complete.images, targets, seed)
-            scores.append(score(name, objective, model, test, rarest, time.perf_counter() - start))
-            report(scores[-1])
-    return scores
+def _run(
+    name: str, recipe: str, items: Datasets, out: Path, console: Console, seed: int, epochs: int
+) -> tuple[ComparedRun, Score]:
+    """Train one recipe, and return it as the comparison and the table show it."""
+
+    def configure(chosen: str | None) -> Config:
+        return load_config(None, chosen, (f"train.seed={seed}", f"train.epochs={epochs}"), SETTINGS)
+
+    start = time.perf_counter()
+    asked = fit.ask(configure, recipe, items)
+    trained = fit.run(asked, out / recipe, overwrite=True)
+    seconds = time.perf_counter() - start
+    run = _compared(name, recipe, trained, asked, out / recipe)
+    score = _score(name, run.metrics, seconds)
+    console.print(f"  {name}: mAP {score.map:.1f} in {seconds:.0f} s")
+    return run, score
+
+
+def _compared(name: str, recipe: str, trained: Trained, asked: fit.Asked, folder: Path) -> ComparedRun:
+    settings = asked.config.evaluate
+    judged = judge(trained, asked.datasets.test, settings)
+    metrics = RunFolder(folder).read_metrics()["test"]
+    history = read_history(folder / "history.jsonl")
+    return ComparedRun(name, metrics, evaluated_of(trained, judged, settings), history, f"{recipe}/report.html")
+
+
+def _score(name: str, metrics: Any, seconds: float) -> Score:
+    return Score(
+        name,
+        100 * metrics["mAP"]["label"],
+        100 * metrics["macro"]["f1"],
+        100 * get(metrics, "rarest", "3", "macro", "f1"),
+        100 * get(metrics, "plain_sigmoid", "calibration", "pooled", "ace"),
+        100 * get(metrics, "calibration", "pooled", "width", "ace"),
+        seconds,
+    )

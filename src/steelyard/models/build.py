@@ -23,6 +23,7 @@ from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.models.settings import ModelSettings
+from steelyard.models.small import Small
 from steelyard.models.tabular import MLP, Features
 from steelyard.models.timm_backbone import TimmBackbone, classifier_of, timm_size
 from steelyard.models.word_vectors import label_vectors
@@ -96,8 +97,9 @@ def _decided(settings: ModelSettings, input: Input) -> str:
             f"model.backbone is {name}, which takes {wants}, but the data has {input.kind}: set it to auto, or choose "
             "another"
         )
-    if input.kind == "image" and name not in ("resnet12", "resnet32") and input.shape[0] not in (1, 3):
-        raise ValueError(f"the images have {input.shape[0]} channels: {name} takes 1 or 3, resnet12 and resnet32 any")
+    if input.kind == "image" and name not in ("resnet12", "resnet32", "small") and input.shape[0] not in (1, 3):
+        n = input.shape[0]
+        raise ValueError(f"the images have {n} channels: {name} takes 1 or 3, small, resnet12 and resnet32 any")
     return name
 
 
@@ -113,6 +115,8 @@ def _backbone(settings: ModelSettings, input: Input) -> Backbone:
         return ResNet12(input.shape[0])
     if name == "resnet32":
         return ResNet32(input.shape[0])
+    if name == "small":
+        return Small(*input.shape)
     if name == "lite0":
         return Lite0(pretrained)
     return TimmBackbone(name.removeprefix("timm:"), pretrained, (input.shape[1], input.shape[2]))
