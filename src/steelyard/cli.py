@@ -74,6 +74,7 @@ def inspect(
     separator: str | None = typer.Option(None, help="What stands between labels in one cell of a manifest. Guessed."),
     absent: str | None = typer.Option(None, help="What a manifest does not mention is negative or unknown."),
     minus_one: str | None = typer.Option(None, help="What -1 stands for: unknown (the default) or negative."),
+    split_column: str | None = typer.Option(None, help="The column of a manifest that says train, val, … Guessed."),
     delimiter: str | None = typer.Option(None, help="Of a CSV file. Guessed if not given."),
     encoding: str | None = typer.Option(None, help="Of a CSV file. By default utf-8."),
     deep: bool = typer.Option(False, "--deep", help="Compare images by the content of their files."),
@@ -102,6 +103,7 @@ def inspect(
         separator=separator,
         absent=absent,
         minus_one=minus_one,
+        split_column=split_column,
         delimiter=delimiter,
         encoding=encoding,
     )
