@@ -33,7 +33,8 @@ FEWEST = 10
 def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0) -> Folds:
     """Return the fold 0 … K−1 of each item, (N,), so that each has its share of every label's positives.
 
-    A fold is split off after the other by `stratified_split`; a label with fewer positives than folds misses some.
+    A fold is split off after the other by `stratified_split`; a label with fewer positives than folds misses some, and
+    of a handful of items a fold may get none.
 
     Args:
         targets: (N, L).
@@ -44,6 +45,8 @@ def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0) -> Folds:
     folds, left, k = np.zeros(n, np.int64), np.arange(n), min(n_folds, n)
     labels = Labels(targets)
     for fold in range(k - 1):
+        if len(left) < 2:  # a split keeps a label's only two positives apart before it keeps to its share
+            break
         rest, held = stratified_split(labels.take(left), 1 / (k - fold), seed + fold)
         folds[left[held]] = fold + 1
         left = left[rest]

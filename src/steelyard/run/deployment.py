@@ -19,6 +19,7 @@ from torch import Tensor
 
 from steelyard.calibrate import UncalibratedWarning, prior_report
 from steelyard.data.files import read_text
+from steelyard.run.label_shift import believed
 from steelyard.run.reading import Reading
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -37,10 +38,18 @@ class Deployment:
     """The same in plain JSON, with what is worth knowing."""
     notes: tuple[str, ...] = ()
     """What to beware of, a sentence each."""
+    moves: bool = True
+    """Whether any label is to be read otherwise than before."""
+
+    def of(self, reading: Reading) -> Reading:
+        """Return a reading for this prior."""
+        return reading.with_prior(self.prior if self.moves else None)
 
 
 def deployment(source: str, reading: Reading, names: Sequence[str], logits: Tensor | None = None) -> Deployment:
     """Return the prior that `source` says: a file (see `read_prior`), or "estimate", from the logits of items there.
+
+    Estimates are believed as far as they go beyond chance, see `label_shift.believed`.
 
     Args:
         source: a path, or "estimate".
@@ -125,27 +134,37 @@ def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
 
 def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deployment:
     plain = reading.with_prior(None)
+    told = plain.movable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncalibratedWarning)  # said below, by name
-        found = prior_report(plain.probability(logits), np.where(plain.movable, plain.prior, 0.0))
-    prior, error, sure, odd = (
+        found = prior_report(plain.probability(logits), np.where(told, plain.prior, 0.0))
+    estimate, error, sure, odd = (
         x.cpu().numpy() for x in (found.prior, found.standard_error, found.converged, found.suspicious)
     )
-    told = plain.movable
-    rows = _rows(names, told, prior=prior, standard_error=error, calibrated_for=plain.prior)
+    reference = np.full(len(names), float(plain.n_fitted)) if plain.n_fitted else plain.n_known
+    shift = believed(plain.prior, estimate, np.where(told, error, np.nan), len(logits), reference)
+    columns = dict(prior=shift.prior, estimate=estimate, standard_error=error, calibrated_for=plain.prior)
     report = {
         "source": ESTIMATE,
         "items": len(logits),
+        "shifted": shift.spread > 0,
+        "chance_without_shift": _number(shift.chance),
+        "spread_of_log_odds": shift.spread,
         "converged": bool(sure[told].all()),
         "suspicious": [names[c] for c in np.flatnonzero(odd).tolist()],
-        "labels": rows,
+        "labels": _rows(names, told, **columns),
     }
     notes = []
-    if odd.any():
+    if shift.spread == 0:
+        notes.append("these items do not show that labels are more or less frequent than before: no prior is shifted")
+    border = told & ((estimate == 0) | (estimate == 1))
+    if border.any():
+        notes.append(f"{_some(names, border)}: never, or always, present there if η is right; read as before")
+    if (odd & ~border).any():
         notes.append(
-            f"the estimated prior is not to be trusted for {_some(names, odd)}: η is visibly uncalibrated there"
+            f"the prior of {_some(names, odd & ~border)} is not to be trusted: η is visibly uncalibrated there"
         )
-    return Deployment(np.where(told, prior, np.nan), report, (*notes, *_stuck(names, ~told)))
+    return Deployment(shift.prior, report, (*notes, *_stuck(names, ~told)), shift.spread > 0)
 
 
 def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:

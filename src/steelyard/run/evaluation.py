@@ -60,7 +60,8 @@ def evaluate(
     """Return every metric of a trained model on labelled items, as a nested dict of plain numbers, fit for JSON.
 
     On top of all that `Evaluator.compute` gives, at the reading's thresholds, there is `at_half`, decisions at ½;
-    `plain_sigmoid`, what calibration and scores are where logits are read by σ; `single_label`, accuracy by argmax;
+    `plain_sigmoid` and `by_link`, what calibration and scores are where logits are read by σ, and by the loss's link
+    alone; `single_label`, accuracy by argmax;
     `reading`, how probabilities came about; `deploy_prior`; `labels_lacking` and `labels_besides`, by which the data
     differs from the model; and `notes`, sentences about what to beware of.
 
@@ -91,8 +92,8 @@ def judge(
     reading, there = trained.reading, None
     if settings.deploy_prior and reading.has_probability and not out_of_fold:
         there = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = reading.with_prior(there.prior)
-        if reading.aim.needs_items and len(logits):
+        reading = there.of(reading)
+        if there.moves and len(logits):
             reading = reading.with_thresholds_there(reading.probability(logits))
     return judged_by(reading, logits, targets, match, out_of_fold, there)
 
@@ -142,7 +143,8 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
     return {
         **found,
         "at_half": at_half if reading.has_probability else None,
-        "plain_sigmoid": measures.plain_sigmoid(judged.logits, judged.targets, settings.bins),
+        "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), judged.targets, settings.bins),
+        "by_link": _by_link(judged, settings.bins),
         "single_label": measures.single_label_scores(judged.probabilities, judged.logits, judged.targets, rarest)
         if one_each
         else None,
@@ -158,6 +160,15 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
         "labels_besides": list(judged.match.besides),
         "notes": notes,
     }
+
+
+def _by_link(judged: Judged, bins: int) -> dict[str, Any] | None:
+    """Return what calibration and scores are where logits are read by the loss's link and nothing is fitted."""
+    reading = judged.reading
+    if reading.link is None:
+        return None
+    plain = reading.fit(judged.logits[:0], judged.targets[:0], "link")
+    return measures.probability_scores(plain.probability(judged.logits), judged.targets, bins)
 
 
 def outputs_of(

@@ -61,11 +61,10 @@ def without(tree: Any, names: frozenset[str], drop: bool = False) -> Any:
     return {key: value for key, value in kept.items() if not (drop and key in names)}
 
 
-def plain_sigmoid(logits: Tensor, targets: Tensor, bins: int) -> dict[str, Any]:
-    """Return Brier score, log-loss and calibration errors of σ(z), which most software takes for probabilities."""
+def probability_scores(p: Tensor, targets: Tensor, bins: int) -> dict[str, Any]:
+    """Return Brier score, log-loss and calibration errors of probabilities (N, L)."""
     if len(targets) == 0 or not bool((targets != -1).any()):
         return {"brier": None, "log_loss": None, "calibration": None}
-    p = torch.sigmoid(logits)
     pooled, label = (calibration_error(p, targets, bins, per=per) for per in ("pooled", "label"))
     names = ("ace", "mce", "ece")
     return {

@@ -71,6 +71,8 @@ class Reading:
     """What the calibrator takes, one of `BASES`; z where there is no link."""
     fitted_prior: Floats | None = None
     """The mean η of the items that the calibrator was fitted to, (L,); see `prior`."""
+    n_fitted: int = 0
+    """How many items that were; 0 where nothing was fitted."""
     to_prior: Floats | None = None
     """π', the frequency that labels are read for; NaN where a label's odds are left alone. None shifts nothing."""
     chosen_thresholds: Floats | None = None
@@ -244,7 +246,7 @@ class Reading:
             return replace(plain, trials=trials)
         kind, base = next((k, b) for k in MAKERS for b in bases if name == k + BASES[b])
         fitted = replace(plain, kind=kind, calibrator=MAKERS[kind]().fit(bases[base], t), base=base, trials=trials)
-        return replace(fitted, fitted_prior=mean_eta(fitted._calibrated(bases[base]), t))
+        return replace(fitted, fitted_prior=mean_eta(fitted._calibrated(bases[base]), t), n_fitted=len(t))
 
     def _bases(self, z: Tensor) -> dict[str, Tensor]:
         """Return what calibrators may take: the link's log-odds and, where those are in doubt, what comes before."""
@@ -312,9 +314,8 @@ class Reading:
 
     def with_thresholds_there(self, probabilities: ArrayLike) -> Reading:
         """Return the reading with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
-        if not self.aim.needs_items:
-            return self
-        return replace(self, chosen_thresholds=choose_thresholds(self.aim, probabilities, None))
+        found = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
+        return replace(self, chosen_thresholds=found)
 
     def _onto(self, thresholds: Floats) -> Floats:
         """Return thresholds of η before the shift of the prior as those of η after it."""

@@ -41,6 +41,7 @@ def text_of(reading: Reading) -> str:
         "why": reading.why,
         "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
         **{name: _plain(getattr(reading, name)) for name in _VECTORS},
+        "n_fitted": reading.n_fitted,
         "thresholds": _plain(reading.thresholds),
         "aim": asdict(reading.aim),
         "trials": dict(reading.trials),
@@ -64,7 +65,7 @@ def fields_of(text: str, source: str) -> dict[str, Any]:
         if len(sizes) != 1 or content["kind"] not in _KINDS or not (link is None or isinstance(link, Link)):
             raise ValueError("its parts do not fit together")
         fields = dict(loss=part, counts=counts, n_known=n_known, built=built, link=link, calibrator=calibrator)
-        plain = {name: content[name] for name in ("why", "kind", "base", "trials")}
+        plain = {name: content[name] for name in ("why", "kind", "base", "n_fitted", "trials")}
         return {**fields, **plain, **vectors, "aim": Aim(**content["aim"])}
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]

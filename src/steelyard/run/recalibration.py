@@ -46,7 +46,7 @@ def calibrated(
     elif settings.calibration == "none":
         fitted = reading.fit(logits, targets, "none")
     if settings.deploy_prior not in ("", ESTIMATE) and fitted.has_probability:
-        fitted = fitted.with_prior(deployment(settings.deploy_prior, fitted, names).prior)
+        fitted = deployment(settings.deploy_prior, fitted, names).of(fitted)
     return fitted.with_thresholds(aim, eta, None if eta is None else targets)
 
 
@@ -88,11 +88,11 @@ def recalibrate(
         eta = reading.probability(logits)
         if settings.deploy_prior:
             there = deployment(settings.deploy_prior, reading, trained.names, logits)
-            reading = reading.with_prior(there.prior)
-        if settings.deploy_prior == ESTIMATE:
-            reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
-        else:
+            reading = there.of(reading)
+        if settings.deploy_prior != ESTIMATE:
             reading = reading.with_thresholds(aim, eta, targets)
+        elif reading.to_prior is not None or aim != reading.aim:
+            reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
     else:
         reading = calibrated(trained.reading, logits, targets, settings, trained.names)
     judged = judged_by(reading, logits, targets, match, not keep, there)
