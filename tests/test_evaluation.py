@@ -19,6 +19,7 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of
 from steelyard.data.opening import open_data
 from steelyard.labels import Labels
+from steelyard.losses import Focal
 from steelyard.metrics import average_precision, calibration_error
 from steelyard.run.aims import Aim
 from steelyard.run.crossfit import folds_of
@@ -73,6 +74,8 @@ def test_every_number_against_its_definition() -> None:
     plain = calibration_error(torch.sigmoid(logits_of(trained, data)), y_tensor(y))
     assert found["plain_sigmoid"]["calibration"]["pooled"]["ace"] == pytest.approx(plain.ace, abs=1e-9)
     assert found["plain_sigmoid"]["calibration"]["pooled"]["ace"] > found["calibration"]["pooled"]["width"]["ace"]
+    by_link = Focal().probability(logits_of(trained, data).double())
+    assert found["by_link"]["brier"] == pytest.approx(brier_score_loss(y[known], by_link.numpy()[known]), abs=1e-6)
     rare = np.argsort(trained.counts, kind="stable")[:2]
     assert found["rarest"]["2"]["mAP"] == pytest.approx(np.mean(np.array(ap)[rare]), abs=1e-6)
     assert found["rarest"]["2"]["macro"]["f1"] == pytest.approx(np.mean(np.array(f1)[rare]), abs=1e-9)

@@ -23,6 +23,7 @@ from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 from steelyard.models.feature_file import FeatureFile, Kept, Writer
 from steelyard.models.model import Model
+from steelyard.models.pieces import in_pieces
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -114,7 +115,7 @@ def _compute(
         pin_memory=device.type == "cuda",
     )
     for x, targets, index in loader:
-        features = model.features(_on(device, x)).float().cpu()
+        features = in_pieces(model.features, _on(device, x)).float().cpu()
         if not bool(torch.isfinite(features).all()):
             i = int(index[~torch.isfinite(features).all(1)][0])
             raise ValueError(f"item {i} ({data.labels.ids[i]}) has features that are not finite: check its input")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -22,6 +21,7 @@ from steelyard.run import fit as whole
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.prediction import batch_logits
 from steelyard.training import group
 from steelyard.training.history import read_history
 from steelyard.training.step import pick_device
@@ -54,14 +54,8 @@ class Run:
 
     def logits(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
         """Return the logits (N, L) of inputs: an array, a tensor, a data set, or a path as `predict` takes it."""
-        place, model = pick_device(device), self.trained.model
-        model.to(place).eval()
-        rows = [np.zeros((0, model.n_labels), np.float32)]
-        with torch.inference_mode():
-            for batch in self._inputs(inputs).batches(batch_size):
-                if len(batch.ids):
-                    rows.append(model(batch.inputs.to(place)).float().cpu().numpy())
-        return np.concatenate(rows)
+        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, pick_device(device), 0)
+        return np.concatenate([np.zeros((0, len(self.names)), np.float32), *(logits.numpy() for logits, _ in rows)])
 
     def probability(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
         """Return η (N, L) of inputs, calibrated."""

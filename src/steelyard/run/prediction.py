@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from steelyard.data.streams import Batch, Inputs
+from steelyard.models.pieces import in_pieces
 from steelyard.run.folder import Trained
 from steelyard.run.prediction_files import Form, Format, Rows, format_of, open_writer
 from steelyard.training.batches import moved
@@ -102,7 +103,7 @@ def batch_logits(
                 "those of training, in their order"
             )
         with torch.inference_mode():
-            found = model(moved(batch.inputs, place)) if batch.ids else torch.zeros(0, model.n_labels)
+            found = in_pieces(model, moved(batch.inputs, place)) if batch.ids else torch.zeros(0, model.n_labels)
         logits = found.float().cpu().clone()
         wrong = ~torch.isfinite(logits).all(1)
         if bool(wrong.any()):
