@@ -27,7 +27,7 @@ lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## losses beside torch's own BCE, metrics beside torchmetrics if installed; ratios in one run
+bench: $(STAMP)  ## losses beside torch's own BCE, metrics beside torchmetrics; ratios in one run
 	$(BIN)/python bench/losses.py
 	$(BIN)/python bench/metrics.py
 

@@ -37,9 +37,15 @@ def main() -> None:
     ask.add_argument("--out", default="runs/every-loss")
     ask.add_argument("--methods", nargs="*", default=METHODS_SHOWN)
     given = ask.parse_args()
-    console = Console()
+    console = Console(width=max(Console().width, 110))
     said = {
-        "data": {"path": given.data, "format": given.format, "test": given.test, "size": given.size, "cache": given.cache},
+        "data": {
+            "path": given.data,
+            "format": given.format,
+            "test": given.test,
+            "size": given.size,
+            "cache": given.cache,
+        },
         "model": {"backbone": "lite0", "frozen": True},
         "train": {"epochs": given.epochs, "seed": given.seed},
     }

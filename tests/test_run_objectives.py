@@ -364,3 +364,12 @@ def test_what_is_said_of_labels():
     assert "re-sampled" not in cautions(
         {"objective": {"loss": "distribution_balanced"}, "train": {"sampler": "class_aware"}}, full()
     )
+
+
+def test_the_reduction_is_set_and_refused_where_a_rule_needs_another() -> None:
+    labels = Labels(np.array([[1, 0], [0, 1], [1, -1]], np.int8))
+    assert make_objective(ObjectiveSettings(reduction="item"), labels, None, 0).loss.reduction == "item"
+    with pytest.raises(ValueError, match=r"objective\.reduction is 'item', but objective\.unknown 'role' needs 'mean'"):
+        make_objective(ObjectiveSettings(unknown=Part("role"), reduction="item"), labels, None, 0)
+    with pytest.raises(ValueError, match=r"objective\.reduction is 'sum': choose one of mean, item"):
+        ObjectiveSettings(reduction="sum")  # type: ignore[arg-type]

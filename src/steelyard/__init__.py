@@ -4,7 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steelyard import balance, calibrate, data, labels, losses, metrics, models, objective, report, run, training
+    from steelyard import (
+        balance,
+        calibrate,
+        data,
+        integrations,
+        labels,
+        losses,
+        metrics,
+        models,
+        objective,
+        report,
+        run,
+        training,
+    )
     from steelyard.labels import UNKNOWN, Labels
     from steelyard.objective import Objective
     from steelyard.run.api import Run, fit
@@ -21,6 +34,7 @@ __all__ = [
     "calibrate",
     "data",
     "fit",
+    "integrations",
     "labels",
     "losses",
     "metrics",

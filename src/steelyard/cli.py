@@ -5,18 +5,36 @@ from __future__ import annotations
 import io
 import sys
 from json import dumps
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 try:
     from typer import TyperException as UsageProblem
 except ImportError:  # typer before 0.26 rests on click
     from click import ClickException as UsageProblem  # type: ignore[assignment,import-not-found,no-redef,unused-ignore]
 
+
+class Interrupted(Exception):
+    """Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its words."""
+
+
+class Commands(TyperGroup):
+    """The commands, which say what an interruption says."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise Interrupted(str(stop) or "stopped") from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Multi-label learning on real data: long tails, missing labels, probabilities that mean what they say.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -24,8 +42,10 @@ app = typer.Typer(
 
 
 @app.callback()
-def options() -> None:
+def options(ctx: typer.Context) -> None:
     """Steelyard trains multi-label classifiers whose probabilities can be used."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
 
 
 @app.command()
@@ -163,6 +183,7 @@ def evaluate(
     run: str = typer.Argument(help="The folder of a finished run."),
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
     split: str | None = typer.Option(None, help="The part to read: test, val, …"),
+    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
     deploy_prior: str | None = typer.Option(
         None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
     ),
@@ -175,7 +196,7 @@ def evaluate(
     """
     from steelyard.run import command
 
-    command.evaluate(run, data, split, deploy_prior, bootstrap, as_json=json)
+    command.evaluate(run, command.Other(data, split, images), deploy_prior, bootstrap, as_json=json)
 
 
 @app.command()
@@ -183,6 +204,7 @@ def calibrate(
     run: str = typer.Argument(help="The folder of a finished run."),
     data: str | None = typer.Option(None, help="Labelled items that training has not seen. By default validation's."),
     split: str | None = typer.Option(None, help="The part to read: val, test, …"),
+    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
     kind: str | None = typer.Option(None, help="auto, none, link, temperature, platt or isotonic."),
     thresholds: str | None = typer.Option(None, help="What thresholds are for: f1, half, precision, recall or cost."),
     target: float | None = typer.Option(None, help="The precision or recall to reach."),
@@ -200,8 +222,9 @@ def calibrate(
     """
     from steelyard.run import command
 
+    other = command.Other(data, split, images)
     costs = (false_positive_cost, false_negative_cost)
-    command.calibrate(run, data, split, kind, thresholds, target, costs, deploy_prior, keep, as_json=json)
+    command.calibrate(run, other, kind, thresholds, target, costs, deploy_prior, keep, as_json=json)
 
 
 @app.command()
@@ -228,22 +251,23 @@ def predict(
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 2 the user's mistake (one line on stderr), 1 ours."""
+    """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C (one line on stderr each), 1 ours."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
     try:
         app(standalone_mode=False)
     except UsageProblem as problem:
-        print(f"steelyard: {problem.format_message()} (see steelyard --help)", file=sys.stderr)
-        sys.exit(2)
+        _end(f"{problem.format_message()} (see steelyard --help)", 2)
     except ValueError as mistake:
-        print(f"steelyard: {mistake}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(mistake), 2)
     except OSError as problem:
-        what = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
-        print(f"steelyard: {what}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt as stop:
-        print(f"steelyard: {str(stop) or 'stopped'}", file=sys.stderr)
-        sys.exit(130)
+        _end(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem), 2)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        _end(str(stop) or "stopped", 130)
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    """Say one line on stderr, whatever the sentence quotes, and exit."""
+    print(f"steelyard: {' '.join(sentence.splitlines())}", file=sys.stderr)
+    sys.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steelyard.labels.targets import ArrayLike, as_targets
+
+_DENSE = 1024  # labels up to which a device goes through all pairs instead of waiting for where the positives are
 
 
 class LabelPair(nn.Module):
@@ -54,13 +57,24 @@ class _PairSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, targets: Tensor) -> Tensor:
         dtype = _wide(scores)
+        ctx.dtype = scores.dtype
+        kernel = _kernel(scores)
+        if kernel is not None:
+            total, grad = kernel(scores, targets)
+            ctx.save_for_backward(grad)
+            return total
         is_known = targets != -1
         s = torch.where(is_known, scores.to(dtype), 0)
         positive = targets.to(dtype).clamp_min(0)
         negative = is_known.to(dtype) - positive
+        n_labels = s.shape[1]
+        if s.device.type != "cpu" and n_labels <= _DENSE:
+            total, grad = _all_pairs(s, positive, negative)
+            ctx.save_for_backward(grad)
+            return total
         rows, columns = (positive > 0).nonzero(as_tuple=True)
         grad, total = torch.zeros_like(s), s.new_zeros(())
-        step = max(1, (1 << 18) // s.shape[1])  # positives at a time, so that a block stays small
+        step = max(1, (1 << 18) // n_labels)  # positives at a time, so that a block stays small
         for start in range(0, len(rows), step):
             r, c = rows[start : start + step], columns[start : start + step]
             gap = s[r] - s[r, c].unsqueeze(1)
@@ -72,7 +86,6 @@ class _PairSum(torch.autograd.Function):
                 grad.index_add_(0, r, pull)
                 grad.index_put_((r, c), -pull.sum(dim=1), accumulate=True)
         ctx.save_for_backward(grad)
-        ctx.dtype = scores.dtype
         return total
 
     @staticmethod
@@ -81,3 +94,32 @@ class _PairSum(torch.autograd.Function):
             raise RuntimeError("LabelPair has no second derivatives: call backward without create_graph")
         (grad,) = ctx.saved_tensors
         return (grad * upstream).to(ctx.dtype), None
+
+
+def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
+    """The fused version, where it is for such scores and Triton is there."""
+    if scores.device.type != "cuda" or scores.dtype == torch.float64 or torch.compiler.is_compiling():
+        return None
+    try:
+        from steelyard.balance import pair_kernel
+    except ImportError:
+        return None
+    return pair_kernel.pair_sum if scores.shape[1] <= pair_kernel.MOST_LABELS else None
+
+
+def _all_pairs(s: Tensor, positive: Tensor, negative: Tensor, cells: int = 1 << 24) -> tuple[Tensor, Tensor]:
+    """Return the sum and its gradient over all pairs, positive or not: no value is waited for, as a device wants it."""
+    n_items, n_labels = s.shape
+    grad, total = torch.zeros_like(s), s.new_zeros(())
+    step = max(1, cells // (n_items * n_labels))  # labels at a time
+    label = torch.arange(n_labels, device=s.device)
+    for start in range(0, n_labels, step):
+        some = slice(start, start + step)
+        gap = s.unsqueeze(1) - s[:, some].unsqueeze(2)
+        pull = negative.unsqueeze(1) * positive[:, some].unsqueeze(2)
+        pull = torch.where(label[some, None] == label, 0, pull)  # a soft label is no pair with itself
+        total = total - (pull * F.logsigmoid(-gap)).sum()
+        pull = pull * torch.sigmoid(gap)
+        grad += pull.sum(dim=1)
+        grad[:, some] -= pull.sum(dim=2)
+    return total, grad

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from steelyard.balance.ahead import Ahead
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
 from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, known
@@ -80,6 +81,7 @@ class PartialLabelMasking(nn.Module):
         self.register_buffer("ratio", self._clipped(self._initial(initial)))
         self.register_buffer("histogram", torch.zeros(2, self.n_labels, bins, dtype=torch.int64))
         self.epoch, self.n_drawn = 1, 0
+        self.ahead = Ahead()
 
     @property
     def keep_probabilities(self) -> tuple[Tensor, Tensor]:
@@ -110,9 +112,22 @@ class PartialLabelMasking(nn.Module):
                 raise ValueError(
                     f"index is {tuple(items.shape)} of {items.dtype}: give a whole number for each item, ({len(t)},)"
                 )
-        keep_positive, keep_negative = (k.to(t.device) for k in self.keep_probabilities)
-        u = uniform(self.seed, self.epoch, items.to(t.device), self.n_labels)
-        return (u < torch.where(t >= 0.5, keep_positive, keep_negative)) | ~known(t)
+            drawn = self.ahead.rows(self.epoch, items)
+            if drawn is not None:
+                return drawn
+        return self._kept(t, items.to(t.device))
+
+    def draw_ahead(self, targets: Tensor) -> None:
+        """Draw the masks of this epoch for all items, whose targets are `targets` (N, L), at once.
+
+        For the rest of the epoch `mask` looks up what it would draw for item `index`; its targets must be the same.
+        """
+        self._check_shape("targets", targets)
+
+        def rows(some: slice) -> Tensor:
+            return self._kept(targets[some], torch.arange(some.start, some.stop, device=targets.device))
+
+        self.ahead.draw(self.epoch, len(targets), self.n_labels, rows)
 
     def observe(self, probabilities: Tensor, targets: ArrayLike) -> None:
         """Count the raw training outputs σ(z) (B, L), masked labels included, of every known label."""
@@ -155,6 +170,7 @@ class PartialLabelMasking(nn.Module):
             self.ratio.copy_(torch.where(self.maskable, moved, self.ratio))
         self.histogram.zero_()
         self.epoch += 1
+        self.ahead.forget()
 
     def get_extra_state(self) -> Tensor:
         """Return the epoch and the running counter, for the state_dict."""
@@ -163,6 +179,12 @@ class PartialLabelMasking(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Take back what `get_extra_state` gave."""
         self.epoch, self.n_drawn = (int(v) for v in state)
+        self.ahead.forget()
+
+    def _kept(self, t: Tensor, items: Tensor) -> Tensor:
+        keep_positive, keep_negative = (k.to(t.device) for k in self.keep_probabilities)
+        u = uniform(self.seed, self.epoch, items, self.n_labels)
+        return (u < torch.where(t >= 0.5, keep_positive, keep_negative)) | ~known(t)
 
     def _initial(self, initial: Initial | Tensor) -> Tensor:
         r = self.data_ratio

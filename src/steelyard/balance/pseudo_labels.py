@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import mmap
+import os
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,6 +15,11 @@ from torch import Tensor
 
 Feedback = Literal["raw", "link"]
 LEVELS = 254  # an even number, so that .5 is stored exactly
+MEMORY = 1 << 28
+"""Bytes of the files that a process holds in its memory at most, about."""
+AROUND = 17
+"""Pages that come in when a row is read: Linux maps those around it too."""
+HALF = LEVELS // 2  # a byte is the level less this: a file of zeros says ½ of everything
 
 
 class PseudoLabels:
@@ -35,21 +43,29 @@ class PseudoLabels:
             raise ValueError(f"n_items and n_labels are {n_items} and {n_labels}: both must be at least 1")
         self.path, self.n_items, self.n_labels, self.feedback = Path(path), n_items, n_labels, feedback
         self.epoch = 1
-        header = {"format": 1, "n_items": n_items, "n_labels": n_labels, "levels": LEVELS}
+        self._held: _Held | None = None
+        self._pages = 0
+        header = {"format": 2, "n_items": n_items, "n_labels": n_labels, "levels": LEVELS}
         self._open(header)
 
     def start_epoch(self, epoch: int) -> None:
         """Begin epoch `epoch` (from 1): read what the epoch before it wrote. Beginning it again changes nothing."""
         if epoch < 1:
             raise ValueError(f"epoch is {epoch}: epochs count from 1")
+        if self._held is not None:
+            if epoch == self.epoch:
+                return
+            self._write_held(self._held)
         if epoch > 1:
             self._complete(epoch - 1)
         self.epoch = epoch
+        if self._held is not None:
+            self._fill_held(self._held)
 
     def check_continues(self, epoch: int) -> None:
-        """Raise unless `epoch` can be taken up, or up again: a later one has overwritten what it would read."""
+        """Raise unless `epoch` can be taken up, or up again: its own writes and those of the one before are there."""
         latest = max(int(visited.max(initial=0)) for visited in self._visited)
-        if latest > epoch:
+        if latest not in (epoch - 1, epoch):
             raise ValueError(
                 f"{self.path} holds pseudo-labels of epoch {latest}, and those that epoch {epoch} reads are gone: "
                 "train anew with --overwrite"
@@ -60,13 +76,37 @@ class PseudoLabels:
         for values, visited in zip(self._values, self._visited, strict=True):
             visited[:] = 0
             for start in range(0, self.n_items, 65536):
-                values[start : start + 65536] = LEVELS // 2
+                values[start : start + 65536] = 0
+                self._touch(65536)
+        if self._held is not None:
+            self._fill_held(self._held)
         self.flush()
+
+    @property
+    def held(self) -> bool:
+        """Whether the pseudo-labels lie on a device."""
+        return self._held is not None
+
+    def hold_on(self, device: torch.device) -> None:
+        """Keep both generations on `device`, a byte a cell: `read` and `write` stay there, and wait for nothing.
+
+        What is written reaches the files by `flush`, and when the next epoch begins. For one process alone. Values
+        and indices are not checked.
+        """
+        self._held = _Held(self.n_items, self.n_labels, device)
+        self._fill_held(self._held)
+
+    def let_go(self) -> None:
+        """Read and write the files again; what was not flushed is lost."""
+        self._held = None
 
     def read(self, index: Tensor) -> Tensor:
         """Return the pseudo-labels (B, L) of items `index` (B,), float32 on the device of `index`."""
+        if self._held is not None:
+            return (self._held.before[index].to(torch.float32) + HALF) / LEVELS
         rows = self._values[(self.epoch - 1) % 2][self._rows(index)]
-        return torch.from_numpy(rows).to(index.device).to(torch.float32) / LEVELS
+        self._touch(len(rows), AROUND)
+        return (torch.from_numpy(rows).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, probabilities: Tensor) -> None:
         """Store the predictions (B, L) of items `index` (B,), for the next epoch to read."""
@@ -74,37 +114,44 @@ class PseudoLabels:
             raise ValueError(
                 f"probabilities has shape {tuple(probabilities.shape)}: give ({len(index)}, {self.n_labels})"
             )
+        if self._held is not None:
+            said = probabilities.detach().to(torch.float32)
+            self._held.current[index] = (said * LEVELS).round().sub_(HALF).to(torch.int8)
+            self._held.visited.index_fill_(0, index, True)
+            return
         rows, said = self._rows(index), probabilities.detach().to("cpu", torch.float32)
         bad = ~((said >= 0) & (said <= 1))
         if bad.any():
             raise ValueError(f"probabilities has the value {said[bad][0].item():g}: give numbers between 0 and 1")
-        self._values[self.epoch % 2][rows] = (said * LEVELS).round().to(torch.uint8).numpy()
+        self._values[self.epoch % 2][rows] = (said * LEVELS).round().sub_(HALF).to(torch.int8).numpy()
         self._visited[self.epoch % 2][rows] = self.epoch
+        self._touch(len(rows))
 
     def flush(self) -> None:
         """Hand everything written to the disk."""
+        if self._held is not None:
+            self._write_held(self._held)
         for values, visited in zip(self._values, self._visited, strict=True):
             values.flush()
             visited.flush()
 
     def _open(self, header: dict[str, int]) -> None:
+        """Map the files, or make them; the note comes last, so that neither a kill nor a second process does harm."""
         self.path.mkdir(parents=True, exist_ok=True)
         note = self.path / "pseudo_labels.json"
-        if note.exists():
+        try:
             found = json.loads(note.read_text())
-            if found != header:
-                raise ValueError(f"{note} describes {found}, not {header}: use another folder or delete this one")
-            mode: Literal["r+", "w+"] = "r+"
-        else:
-            mode = "w+"
+        except (FileNotFoundError, json.JSONDecodeError):
+            found = None
+        if found not in (None, header):
+            raise ValueError(f"{note} describes {found}, not {header}: use another folder or delete this one")
         self._values, self._visited = [], []
         for generation in (0, 1):
             shape = (self.n_items, self.n_labels)
-            self._values.append(np.memmap(self.path / f"values-{generation}.u8", np.uint8, mode, shape=shape))
+            self._values.append(_mapped(self.path / f"values-{generation}.i8", np.int8, shape, found is not None))
             name = self.path / f"visited-{generation}.i32"  # the epoch that last wrote each item
-            self._visited.append(np.memmap(name, np.int32, mode, shape=(self.n_items,)))
-        if mode == "w+":
-            self.reset()
+            self._visited.append(_mapped(name, np.int32, (self.n_items,), found is not None))
+        if found is None:
             note.write_text(json.dumps(header))
 
     def _complete(self, epoch: int) -> None:
@@ -115,6 +162,32 @@ class PseudoLabels:
             rows = left[start : start + 65536]
             current[rows] = before[rows]
             visited[rows] = epoch
+            self._touch(len(rows), AROUND + 2)
+
+    def _touch(self, n_rows: int, pages: int = 2) -> None:
+        """Count the pages that rows bring into this process's memory, and hand them back when there are many.
+
+        They stay with the system, which writes them to the disk and takes their room when it needs it. `pages` are
+        those of a short row.
+        """
+        self._pages += n_rows * (pages + self.n_labels // mmap.PAGESIZE)
+        if self._pages * mmap.PAGESIZE > MEMORY and hasattr(mmap, "MADV_DONTNEED"):
+            for values in self._values:
+                values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+            self._pages = 0
+
+    def _fill_held(self, held: _Held) -> None:
+        """Take what this epoch reads from the files, and what it has written already."""
+        held.before.copy_(torch.from_numpy(self._values[(self.epoch - 1) % 2]))
+        held.current.copy_(torch.from_numpy(self._values[self.epoch % 2]))
+        held.visited.copy_(torch.from_numpy(self._visited[self.epoch % 2] == self.epoch))
+
+    def _write_held(self, held: _Held) -> None:
+        """Give the files what this epoch has written."""
+        rows = held.visited.nonzero().flatten()
+        for some in rows.split(65536):
+            self._values[self.epoch % 2][some.cpu().numpy()] = held.current[some].cpu().numpy()
+            self._visited[self.epoch % 2][some.cpu().numpy()] = self.epoch
 
     def _rows(self, index: Tensor) -> np.ndarray:
         rows = index.detach().cpu().numpy()
@@ -123,3 +196,39 @@ class PseudoLabels:
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.n_items):
             raise ValueError(f"index runs from {rows.min()} to {rows.max()}, but the store has {self.n_items} items")
         return rows
+
+
+class _Held:
+    """Two generations on a device: what this epoch reads, what it writes, and the items it has written."""
+
+    def __init__(self, n_items: int, n_labels: int, device: torch.device) -> None:
+        self.before, self.current = (torch.empty(n_items, n_labels, dtype=torch.int8, device=device) for _ in range(2))
+        self.visited = torch.zeros(n_items, dtype=torch.bool, device=device)
+
+
+def _mapped(path: Path, dtype: type[Any], shape: tuple[int, ...], is_made: bool) -> np.memmap[Any, Any]:
+    """Map a file, new cells of which are 0. Its room on the disk is taken now: later, want of it would be a crash."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if is_made and not (path.is_file() and path.stat().st_size == size):
+        raise ValueError(f"{path} is missing or not {size} bytes long: delete its folder and train anew")
+    with path.open("ab") as file:
+        found = file.tell()
+        if found < size:
+            try:
+                _extend(file.fileno(), size)
+            except OSError as error:
+                os.ftruncate(file.fileno(), found)
+                what = f"{error.strerror}, and {size / 1e9:.3g} GB are needed for pseudo-labels"
+                raise OSError(error.errno, what, str(path)) from None
+    mapped = np.memmap(path, dtype, "r+", shape=shape)
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]  # neighbours of a row are not wanted
+    return mapped
+
+
+def _extend(descriptor: int, size: int) -> None:
+    """Make a file longer, with zeros that have their place on the disk where the system can promise it."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)

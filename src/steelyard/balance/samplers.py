@@ -58,6 +58,10 @@ class PlannedSampler(Sampler[int], ABC):
             positions = np.arange(done, min(done + step, n)) * self.num_replicas + first
             yield from self._draw(positions).tolist()
 
+    def left(self) -> NDArray[np.int64]:
+        """Return the draws that are left of the epoch all at once, as iterating would give them."""
+        return self._draw(np.arange(len(self)) * self.num_replicas + self.start + self.rank)
+
     @abstractmethod
     def _plan(self, epoch: int) -> int:
         """Prepare the plan of `epoch` and return how many draws it has."""

@@ -159,7 +159,7 @@ class Rebalanced(Weighting):
         with torch.autocast(present.device.type, enabled=False):  # which would round the product
             drawn = torch.mv(present, inverse).unsqueeze(1)
         steep = self.beta / drawn  # ∞ for an item without positives, whose σ is then 1
-        return torch.addcmul(inverse.new_tensor(-self.beta * self.mu), steep, inverse).sigmoid_().add_(self.alpha)
+        return torch.addcmul(inverse.new_full((), -self.beta * self.mu), steep, inverse).sigmoid_().add_(self.alpha)
 
 
 class Deferred(Weighting):

@@ -9,8 +9,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from steelyard.balance.ahead import Ahead
 from steelyard.balance.philox import uniform
-from steelyard.balance.processes import summed
+from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
 from steelyard.losses.bce import BCE
@@ -72,6 +73,9 @@ class Annotation(Resolver):
         self.epoch, self.n_epochs = 1, 1
         self.register_buffer("weight_sums", torch.zeros(3, dtype=torch.float64))  # Σα, Σβ, batches
         self.weight_sums: Tensor
+        self.register_buffer("trust", torch.tensor(self.d, dtype=torch.float64), persistent=False)  # d, where cells are
+        self.trust: Tensor
+        self.ahead = Ahead()
 
     @property
     def q(self) -> float:
@@ -92,6 +96,8 @@ class Annotation(Resolver):
         if not epoch >= 1 or n_epochs < 1:
             raise ValueError(f"epoch is {epoch} of {n_epochs}: epochs count from 1")
         self.epoch, self.n_epochs = epoch, n_epochs
+        self.trust.fill_(self.d)
+        self.ahead.forget()
         if self.store is not None:
             self.store.start_epoch(epoch)
 
@@ -100,28 +106,53 @@ class Annotation(Resolver):
         if self.store is None:
             raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
         items = need_index(index)
-        picked = uniform(self.seed ^ (PICK_STREAM << 32), self.epoch, items, logits.shape[1]) < self.q
-        return self.cells(targets, logits, self.store.read(items), picked)
+        shares = self.ahead.rows(self.epoch, items) if compute_dtype(logits) == torch.float32 else None
+        if shares is None:
+            shares = self._shares(targets.values, self._picked(items, logits.shape[1]), compute_dtype(logits))
+        return self._weighed(targets, logits, self.store.read(items), shares)
+
+    def draw_ahead(self, targets: Tensor) -> None:
+        """Draw this epoch's picks for all items, whose targets are `targets` (N, L), at once.
+
+        For the rest of the epoch what follows from them is looked up; the targets of item `index` must be the same.
+        """
+
+        def rows(some: slice) -> Tensor:
+            items = torch.arange(some.start, some.stop, device=targets.device)
+            return self._shares(targets[some], self._picked(items, targets.shape[1]), torch.float32)
+
+        self.ahead.draw(self.epoch, len(targets), targets.shape[1], rows)
 
     def cells(self, targets: Targets, logits: Tensor, pseudo: Tensor, picked: Tensor) -> Cells:
         """Return the cells of a batch given pseudo-labels ỹ and which unknown labels take part, both (B, L)."""
-        dtype = compute_dtype(logits)
-        is_known = known(targets.values)
+        return self._weighed(targets, logits, pseudo, self._shares(targets.values, picked, compute_dtype(logits)))
+
+    def _shares(self, targets: Tensor, picked: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return what each label counts in its item: 1/(known ones), or d/(picked ones), or 0."""
+        is_known = known(targets)
         picked = picked & ~is_known
+        return is_known.to(dtype) / _at_least_one(is_known) + self.trust * picked.to(dtype) / _at_least_one(picked)
+
+    def _weighed(self, targets: Targets, logits: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
+        """Return the cells, given each label's share in its item."""
+        dtype = shares.dtype
         alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(targets.values))
-        y = torch.where(is_known, targets.values.to(dtype), pseudo.to(dtype))
-        share = is_known.to(dtype) / _at_least_one(is_known) + self.d * picked.to(dtype) / _at_least_one(picked)
+        y = torch.where(known(targets.values), targets.values.to(dtype), pseudo.to(dtype))
+        counted = shares != 0
         if self.use_p:
-            low = (torch.sigmoid(logits) < 0.1).all(dim=1, keepdim=True)
-            share = share * torch.where(low, 2.0, 1.0)
-        return Cells(share * alpha * y, share * beta * (1 - y), is_known | picked)
+            low = torch.sigmoid(logits).amax(dim=1, keepdim=True) < 0.1
+            shares = shares * torch.where(low, 2.0, 1.0)
+        return Cells(shares * alpha * y, shares * beta * (1 - y), counted)
 
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link."""
         if self.use_alpha_beta:
-            positives = targets.to(torch.float64).clamp_min(0).sum()
-            total = summed(torch.stack([positives, torch.full_like(positives, targets.numel())]))
-            beta = (total[0] / total[1].clamp_min(1)).clamp_min(self.gamma)
+            positives = targets.clamp_min(0).sum(dtype=torch.float64)
+            slots: Tensor | int = max(targets.numel(), 1)
+            if n_processes() > 1:
+                both = summed(torch.stack([positives, torch.full_like(positives, targets.numel())]))
+                positives, slots = both[0], both[1].clamp_min(1)
+            beta = (positives / slots).clamp_min(self.gamma)
             alpha = 1 - beta
         else:
             alpha = beta = torch.ones((), dtype=torch.float64, device=targets.device)
@@ -142,10 +173,14 @@ class Annotation(Resolver):
         if self.store is not None:
             write_back(self.store, need_index(index), logits, probability)
 
-    def class_weights(self) -> tuple[float, float]:
-        """Return the running means of α and β; (1, 1) before the first batch."""
-        alpha, beta, n = self.weight_sums.tolist()
-        return (alpha / n, beta / n) if n else (1.0, 1.0)
+    def class_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the running means of α and β, scalars; 1 before the first batch."""
+        alpha, beta, n = self.weight_sums
+        some = torch.where(n > 0, n, 1)
+        return torch.where(n > 0, alpha / some, 1), torch.where(n > 0, beta / some, 1)
+
+    def _picked(self, items: Tensor, n_labels: int) -> Tensor:
+        return uniform(self.seed ^ (PICK_STREAM << 32), self.epoch, items, n_labels) < self.q
 
 
 class PartialAnnotation(BCE):
@@ -218,7 +253,8 @@ class PartialAnnotation(BCE):
     ) -> Tensor:
         """Return log η/(1−η): that of BCE with the running means of α and β, times any weights given, undone."""
         alpha, beta = self.rule.class_weights()
-        return super().log_odds(z, pos_weight, neg_weight) + math.log(beta / alpha)
+        out = super().log_odds(z, pos_weight, neg_weight)
+        return out + torch.log(beta / alpha).to(out.device, out.dtype)
 
 
 def _at_least_one(mask: Tensor) -> Tensor:

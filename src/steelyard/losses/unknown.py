@@ -40,7 +40,7 @@ class Resolver(nn.Module, ABC):
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Take note of the model's outputs on a training batch; `probability` reads them as the objective does."""
 
-    def class_weights(self) -> tuple[float, float]:
+    def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
         """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
         return 1.0, 1.0
 
@@ -99,9 +99,9 @@ class WeakAssumedNegative(Resolver):
         cells = _unknown_as_negative(targets, logits)
         return cells._replace(b=cells.b / _others(logits))
 
-    def class_weights(self) -> tuple[float, float]:
+    def class_weights(self) -> tuple[float, Tensor]:
         """Return (1, 1/(L−1)); (1, 1) before the first batch."""
-        return 1.0, float(self.weight)
+        return 1.0, self.weight
 
 
 class Pseudo(Resolver):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steelyard.labels.targets import ArrayLike
-from steelyard.metrics.inputs import decided, positive
+from steelyard.metrics.inputs import Pair, decided, positive
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,20 @@ def precision_recall_f1(decisions: ArrayLike, targets: ArrayLike) -> PrecisionRe
     - `targets` (N, L): 1 present, 0 absent, −1 unknown (not counted), soft: present from .5 on.
     """
     pair = decided(decisions, targets)
-    hit, said = positive(pair.targets), pair.values
-    if pair.known is not None:
-        said = said & pair.known
-    true, predicted, support = (x.sum(0) for x in (said & hit, said, hit))
+    true, predicted, support = decision_counts(pair)
     by_label = ratios(true, predicted, support)
     macro = Averages(*(float(x.mean()) for x in by_label))
     micro = Averages(*(float(x) for x in ratios(true.sum(), predicted.sum(), support.sum())))
     precision, recall, f1 = (pair.give(x) for x in by_label)
     return PrecisionRecallF1(precision, recall, f1, pair.give(support), macro, micro)
+
+
+def decision_counts(pair: Pair) -> Tensor:
+    """Return true, predicted and actual positives of each label among the known cells: (3, L), int64."""
+    hit, said = positive(pair.targets), pair.values
+    if pair.known is not None:
+        said = said & pair.known
+    return torch.stack([x.sum(0) for x in (said & hit, said, hit)])
 
 
 def ratios(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -79,6 +84,7 @@ def exact_matches(decisions: ArrayLike, targets: ArrayLike) -> Tensor:
     wrong = pair.values != positive(pair.targets)
     if pair.known is None:
         n_labels = pair.values.shape[1]
-        return (~wrong.any(1)).double() if n_labels else torch.full((len(wrong),), torch.nan, dtype=torch.float64)
+        match = (~wrong.any(1)).double()
+        return match if n_labels else match.fill_(torch.nan)
     match = (~(wrong & pair.known).any(1)).double()
     return match.masked_fill(~pair.known.any(1), torch.nan)

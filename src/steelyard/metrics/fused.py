@@ -1,18 +1,19 @@
-"""Average precision of rows in six Triton kernels: the counting of `rows.py`, without tables or copies of the scores.
+"""Average precision of rows in five Triton kernels: the counting of `rows.py`, without tables or copies of the scores.
 
-Written for a matrix on a GPU, where launching many small operations costs more than their work. A score becomes an
-integer of the same order; the positives of a row are sorted in blocks, and each finds its place by searching in all.
+Written for a matrix on a GPU, where launching many small operations, and waiting for the device between them, costs
+more than their work: nothing is read back before the last kernel. A score becomes an integer of the same order; the
+positives of a row are sorted in blocks, each finds its place by searching in all blocks at once, and every cell is
+dropped between two of them.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from steelyard.metrics.rows import LEAST_ROOM, Array
+from steelyard.metrics.rows import LEAST_ROOM
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes of scores that a 32-bit integer can stand for."""
@@ -20,72 +21,71 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MOST_IN_BLOCK = 1024
 """Positives that are sorted together."""
 
-_TILE_ROWS, _TILE_CELLS = 16, 64
+_TILE_ROWS, _TILE_CELLS = 8, 128
+_LANES, _BLOCKS_AT_ONCE = 32, 32
+_LOWEST = 64
+_PROGRAMS = 8192
 
 
-def average_precision_rows(scores: Tensor, targets: Tensor) -> Tensor | None:
+def average_precision_rows(scores: Tensor, targets: Tensor, on_cpu: bool = False) -> Tensor | None:
     """Return the average precision (R,) of each row of `scores` (R, M), float64, NaN without a known positive.
 
     `targets` (R, M): 1, 0, −1 or soft. None if some value is not allowed, for the caller to find which. Any strides;
-    dtypes of `DTYPES`.
+    dtypes of `DTYPES`. The result is on the device of `scores`, or, for the price of the one copy that the check of
+    the values costs anyway, on the CPU. The workspace is twice the scores at most, or `LEAST_ROOM`.
     """
-    n_rows = len(scores)
-    t = targets.view(torch.uint8) if targets.dtype == torch.bool else targets
+    n_rows, width = scores.shape
+    device = scores.device
     if scores.numel() == 0:
-        return torch.full((n_rows,), torch.nan, dtype=torch.float64, device=scores.device)
-    tally = torch.zeros(n_rows + 1, dtype=torch.int32, device=scores.device)  # bad values, then positives by row
-    _count[_grid(scores)](scores, t, tally, *_layout(scores, t))
-    counts = tally.cpu().numpy()
-    if counts[0]:
-        return None
-    out = torch.empty(n_rows, dtype=torch.float64, device=scores.device)
-    ends = np.cumsum(counts, dtype=np.int64)
-    room = max(2 * scores.numel() * scores.itemsize, LEAST_ROOM) // 64  # a positive takes at most about 64 bytes
-    first = 0
-    while first < n_rows:
-        last = max(first + 1, int(np.searchsorted(ends, ends[first] + room, side="right")) - 1)
-        rows = slice(first, last)
-        _block(scores[rows], t[rows], ends[first : last + 1] - ends[first], out[rows])
-        first = last
-    return out
+        return torch.full((n_rows,), torch.nan, dtype=torch.float64, device="cpu" if on_cpu else device)
+    t = targets.view(torch.uint8) if targets.dtype == torch.bool else targets
+    tally = torch.zeros(n_rows + 1, dtype=torch.int32, device=device)  # positives by row, then values not allowed
+    out = torch.empty(n_rows + 1, dtype=torch.float64, device=device)  # average precisions, then the same
+    step = max(1, max(2 * scores.numel() * scores.itemsize, LEAST_ROOM) // (8 * width))
+    work = torch.empty(2, min(step, n_rows) * width, dtype=torch.int32, device=device)
+    if step >= n_rows:
+        _fill(scores, t, tally, work, out)
+    else:
+        for first in range(0, n_rows, step):
+            rows = slice(first, first + step)
+            _fill(scores[rows], t[rows], tally[first:], work, out[first:])
+    if on_cpu:
+        out = out.cpu()
+    return None if out[n_rows].item() else out[:n_rows]
 
 
-def _block(scores: Tensor, targets: Tensor, ends: Array, out: Tensor) -> None:
-    """Fill `out` for rows whose positives are to lie at ends[r] to ends[r + 1]."""
-    n_rows, device = len(scores), scores.device
-    total, longest = int(ends[-1]), int(np.diff(ends).max())
-    if total == 0:
-        out.fill_(torch.nan)
-        return
-    grid, layout = _grid(scores), _layout(scores, targets)
-    start = torch.from_numpy(ends.astype(np.int32)).to(device)
-    work = torch.zeros(n_rows + total + n_rows, dtype=torch.int32, device=device)
-    cursor, between = work[:n_rows], work[n_rows:]
-    found, ordered, smaller = torch.empty(3, total, dtype=torch.int32, device=device)
-    block = min(MOST_IN_BLOCK, max(16, triton.next_power_of_2(longest)))
-    blocks, warps = (n_rows, triton.cdiv(longest, block)), max(1, block // 256)
-    _gather[grid](scores, targets, start, cursor, found, *layout)
-    _sort[blocks](start, found, block, num_warps=warps)
-    _merge[blocks](start, found, ordered, smaller, block, num_warps=warps)
-    _bucket[grid](scores, targets, start, ordered, between, *layout)
-    _finish[(n_rows,)](start, smaller, between, out, 4 * block, num_warps=4 * warps)
+def _fill(scores: Tensor, targets: Tensor, tally: Tensor, work: Tensor, out: Tensor) -> None:
+    """Fill the beginning of `out` for some rows; at the end of `tally` and `out` values not allowed are counted."""
+    n_rows, width = scores.shape
+    found, ordered = work
+    bad = len(tally) - 1
+    block = min(MOST_IN_BLOCK, max(16, triton.next_power_of_2(width)))
+    n_blocks, lanes = triton.cdiv(width, block), min(_LANES, block)
+    tiles = (triton.cdiv(width, _TILE_CELLS) * triton.cdiv(n_rows, _TILE_ROWS),)
+    layout = (n_rows, width, *scores.stride(), *targets.stride(), _TILE_ROWS, _TILE_CELLS)
+    _gather[tiles](scores, targets, tally, found, bad, *layout)
+    across = _across(n_rows, n_blocks)
+    _sort[(n_rows * across,)](tally, found, width, across, block, num_warps=max(1, block // 128))
+    across = _across(n_rows, triton.cdiv(width, lanes))
+    columns = min(_BLOCKS_AT_ONCE, triton.next_power_of_2(n_blocks))
+    _merge[(n_rows * across,)](tally, found, ordered, width, across, block, lanes, columns)
+    between = found.zero_()
+    _bucket[tiles](scores, targets, tally, ordered, between, *layout, _LOWEST)
+    _finish[(n_rows,)](tally, ordered, between, out, width, bad, 4 * block, num_warps=max(1, block // 64))
 
 
-def _grid(scores: Tensor) -> tuple[int]:
-    return (triton.cdiv(scores.shape[1], _TILE_CELLS) * triton.cdiv(scores.shape[0], _TILE_ROWS),)
-
-
-def _layout(scores: Tensor, targets: Tensor) -> tuple[int, ...]:
-    return (*scores.shape, *scores.stride(), *targets.stride(), _TILE_ROWS, _TILE_CELLS)
+def _across(n_rows: int, pieces: int) -> int:
+    """Programs for each row: one a piece, unless that makes very many."""
+    return max(1, min(pieces, _PROGRAMS // n_rows))
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _tile(n_rows, width, ROWS: tl.constexpr, CELLS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Row numbers (ROWS,) and (1, ROWS), cell numbers (CELLS, 1), and which of the tile are inside."""
+    """Row numbers (ROWS,) and (ROWS, 1), cell numbers (1, CELLS), and which of the tile are inside."""
     across = tl.cdiv(width, CELLS)
     r = (tl.program_id(0) // across) * ROWS + tl.arange(0, ROWS)
-    cell = (tl.program_id(0) % across) * CELLS + tl.arange(0, CELLS)[:, None]
-    row = r[None, :].to(tl.int64)
+    cell = (tl.program_id(0) % across) * CELLS + tl.arange(0, CELLS)[None, :]
+    row = r[:, None].to(tl.int64)
     return r, row, cell.to(tl.int64), (row < n_rows) & (cell < width)
 
 
@@ -97,44 +97,35 @@ def _ordered(score):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _count(  # type: ignore[no-untyped-def]
-    scores, targets, tally, n_rows, width, s_row, s_cell, t_row, t_cell, ROWS: tl.constexpr, CELLS: tl.constexpr
-):
-    """Count in the first tally the values that are not allowed, in the others the positives of each row."""
+def _gather(  # type: ignore[no-untyped-def]
+    scores, targets, tally, found, bad, n_rows, width, s_row, s_cell, t_row, t_cell,
+    ROWS: tl.constexpr, CELLS: tl.constexpr,
+):  # fmt: skip
+    """Write the positives of each row at its beginning, in any order, and count them and the values not allowed."""
     r, row, cell, inside = _tile(n_rows, width, ROWS, CELLS)
     s = tl.load(scores + row * s_row + cell * s_cell, mask=inside, other=0.0).to(tl.float32)
     t = tl.load(targets + row * t_row + cell * t_cell, mask=inside, other=0).to(tl.float64)
     allowed = (t == -1) | ((t >= 0) & (t <= 1) & (s == s))
-    n = tl.sum((t >= 0.5).to(tl.int32), axis=0)
-    tl.atomic_add(tally + 1 + r, n, mask=n > 0)
-    bad = tl.sum(tl.sum(1 - allowed.to(tl.int32), axis=1), axis=0)
-    tl.atomic_add(tally, bad, mask=bad > 0)
-
-
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _gather(  # type: ignore[no-untyped-def]
-    scores, targets, start, cursor, found, n_rows, width, s_row, s_cell, t_row, t_cell,
-    ROWS: tl.constexpr, CELLS: tl.constexpr,
-):  # fmt: skip
-    """Write the positives, row after row, in any order within a row."""
-    r, row, cell, inside = _tile(n_rows, width, ROWS, CELLS)
-    t = tl.load(targets + row * t_row + cell * t_cell, mask=inside, other=0).to(tl.float64)
+    wrong = tl.sum(tl.sum(1 - allowed.to(tl.int32), axis=1), axis=0)
+    tl.atomic_add(tally + bad, wrong, mask=wrong > 0)
     hit = t >= 0.5
-    s = tl.load(scores + row * s_row + cell * s_cell, mask=hit, other=0.0).to(tl.float32)
     one = hit.to(tl.int32)
-    n = tl.sum(one, axis=0)
-    place = tl.load(start + r, mask=r < n_rows, other=0) + tl.atomic_add(cursor + r, n, mask=n > 0)
-    tl.store(found + place[None, :] + tl.cumsum(one, axis=0) - 1, _ordered(s), mask=hit)
+    n = tl.sum(one, axis=1)
+    place = tl.atomic_add(tally + r, n, mask=n > 0)
+    tl.store(found + row * width + place[:, None] + tl.cumsum(one, axis=1) - 1, _ordered(s), mask=hit)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _sort(start, found, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _sort(tally, found, width, across, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Sort each block of a row's positives."""
-    end = tl.load(start + tl.program_id(0) + 1)
-    begin = tl.load(start + tl.program_id(0)) + tl.program_id(1) * BLOCK
-    if begin < end:
+    row = tl.program_id(0) // across
+    n = tl.load(tally + row)
+    found += row.to(tl.int64) * width
+    begin = (tl.program_id(0) % across) * BLOCK
+    while begin < n:
         at = begin + tl.arange(0, BLOCK)
-        tl.store(found + at, tl.sort(tl.load(found + at, mask=at < end, other=0x7FFFFFFF)), mask=at < end)
+        tl.store(found + at, tl.sort(tl.load(found + at, mask=at < n, other=0x7FFFFFFF)), mask=at < n)
+        begin += across * BLOCK
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
@@ -151,70 +142,102 @@ def _below(values, bound, low, high, most):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _merge(start, found, ordered, smaller, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Put each positive of a row where it belongs among all, and note how many are smaller.
+def _merge(  # type: ignore[no-untyped-def]
+    tally, found, ordered, width, across, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Put each positive of a row where it belongs among all: behind the smaller ones of every block.
 
     An equal one comes first if its block does.
     """
-    first = tl.load(start + tl.program_id(0))
-    end = tl.load(start + tl.program_id(0) + 1)
-    mine_from = first + tl.program_id(1) * BLOCK
-    if mine_from < end:
-        lane = tl.arange(0, BLOCK)
-        inside = mine_from + lane < end
-        mine = tl.load(found + mine_from + lane, mask=inside, other=0)
-        place = first + lane
-        less = tl.zeros((BLOCK,), dtype=tl.int32)
-        most = tl.minimum(end - first, BLOCK)
-        begin = first
-        while begin < end:
-            low = tl.zeros((BLOCK,), dtype=tl.int32) + begin
-            high = tl.where(inside, tl.minimum(begin + BLOCK, end), begin)
-            below = _below(found, mine, low, high, most) - begin
-            less += below
-            if begin < mine_from:
-                place += _below(found, mine + 1, low, high, most) - begin
-            elif begin > mine_from:
-                place += below
-            begin += BLOCK
-        tl.store(ordered + place, mine, mask=inside)
-        tl.store(smaller + place, less, mask=inside)
+    row = tl.program_id(0) // across
+    n = tl.load(tally + row)
+    found += row.to(tl.int64) * width
+    ordered += row.to(tl.int64) * width
+    begin = (tl.program_id(0) % across) * LANES
+    while begin < n:
+        at = begin + tl.arange(0, LANES)
+        mine = tl.load(found + at, mask=at < n, other=0)
+        own = begin // BLOCK
+        place = at - own * BLOCK
+        group = tl.where(n > BLOCK, 0, n)  # a block alone is all there is
+        while group < n:
+            block = group // BLOCK + tl.arange(0, COLUMNS)[None, :]
+            bound = mine[:, None] + tl.where(block < own, 1, 0)
+            first = tl.broadcast_to(block * BLOCK, (LANES, COLUMNS))
+            end = tl.minimum(first + tl.where(block == own, 0, BLOCK), n)
+            place += tl.sum(_below(found, bound, first, end, tl.minimum(n, BLOCK)) - first, axis=1)
+            group += COLUMNS * BLOCK
+        tl.store(ordered + place, mine, mask=at < n)
+        begin += across * LANES
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _bucket(  # type: ignore[no-untyped-def]
-    scores, targets, start, ordered, between, n_rows, width, s_row, s_cell, t_row, t_cell,
-    ROWS: tl.constexpr, CELLS: tl.constexpr,
+    scores, targets, tally, ordered, between, n_rows, width, s_row, s_cell, t_row, t_cell,
+    ROWS: tl.constexpr, CELLS: tl.constexpr, LOWEST: tl.constexpr,
 ):  # fmt: skip
-    """For each known cell count up `between` at the number of the row's positives that are not above it."""
-    _, row, cell, inside = _tile(n_rows, width, ROWS, CELLS)
-    t = tl.load(targets + row * t_row + cell * t_cell, mask=inside, other=0).to(tl.float64)
+    """For each known cell count up `between` at the last of the row's positives that are not above it.
+
+    Most cells lie among the lowest positives. They are told by one comparison, found in few steps, and counted within
+    the tile, since additions to memory are what takes the time.
+    """
+    r, row, cell, inside = _tile(n_rows, width, ROWS, CELLS)
+    t = tl.load(targets + row * t_row + cell * t_cell, mask=inside, other=0)
     s = _ordered(tl.load(scores + row * s_row + cell * s_cell, mask=inside, other=0.0).to(tl.float32))
-    first = tl.load(start + row, mask=row < n_rows, other=0)
-    end = tl.load(start + row + 1, mask=row < n_rows, other=0)
-    low = tl.broadcast_to(first, (CELLS, ROWS))
-    high = tl.broadcast_to(end, (CELLS, ROWS))
-    most = tl.max(tl.max(end - first, axis=1), axis=0)
-    low = _below(ordered, s + 1, low, high, most)
-    tl.atomic_add(between + row + low, 1, mask=inside & (t != -1) & (low > first))
+    n = tl.load(tally + r, mask=r < n_rows, other=0)[:, None]
+    values = ordered + row * width
+    pivot = tl.load(values + LOWEST, mask=n > LOWEST, other=0x7FFFFFFF)
+    among_lowest = s < pivot
+    low = tl.where(among_lowest, 0, LOWEST + 1)
+    high = tl.where(among_lowest, tl.minimum(n, LOWEST), n)
+    low = _below(values, s + 1, low, high, tl.max(tl.max(n, axis=1), axis=0))
+    counted = inside & (t != -1) & (low > 0)
+    tl.atomic_add(between + row * width + low - 1, 1, mask=counted & (low > LOWEST), sem="relaxed")
+    local = tl.arange(0, ROWS)[:, None] * LOWEST + low - 1
+    few = tl.ravel(counted & (low <= LOWEST))
+    sums = tl.histogram(tl.ravel(local), ROWS * LOWEST, mask=few)
+    bin_ = tl.arange(0, ROWS * LOWEST)
+    first = (tl.program_id(0) // tl.cdiv(width, CELLS) * ROWS).to(tl.int64)
+    at = (first + bin_ // LOWEST) * width + bin_ % LOWEST
+    tl.atomic_add(between + at, sums, mask=sums > 0, sem="relaxed")
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _finish(start, smaller, between, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Average (positives at or above) / (cells at or above) over the positives of one row."""
-    first = tl.load(start + tl.program_id(0))
-    end = tl.load(start + tl.program_id(0) + 1)
-    between += tl.program_id(0)  # a row has one place more than it has positives
+def _run_start(values, at, inside):  # type: ignore[no-untyped-def]
+    """The first place of the run of equal values that `at` lies in, among sorted values."""
+    mine = tl.load(values + at, mask=inside, other=0)
+    step = 1
+    back = inside & (at >= step)
+    while tl.max((back & (tl.load(values + at - step, mask=back, other=0) == mine)).to(tl.int32), axis=0) > 0:
+        step *= 2
+        back = inside & (at >= step)
+    start = at
+    while step > 0:
+        back = inside & (start >= step)
+        start = tl.where(back & (tl.load(values + start - step, mask=back, other=0) == mine), start - step, start)
+        step = step >> 1
+    return start
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _finish(tally, ordered, between, out, width, bad, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Average (positives at or above) / (cells at or above) over the positives of one row; pass the bad ones on."""
+    row = tl.program_id(0).to(tl.int64)
+    if row == 0:
+        tl.store(out + bad, tl.load(tally + bad).to(tl.float64))
+    n = tl.load(tally + row)
+    ordered += row * width
+    between += row * width
     total = tl.zeros((BLOCK,), dtype=tl.float64)
     above = tl.zeros((), dtype=tl.int32)  # cells at or above every positive looked at so far, from the highest down
-    stop = end
-    while stop > first:
+    stop = n
+    while stop > 0:
         at = stop - BLOCK + tl.arange(0, BLOCK)
-        inside = at >= first
-        n = tl.load(between + at + 1, mask=inside, other=0)
-        cells = tl.where(inside, above + tl.cumsum(n, axis=0, reverse=True), 1)
-        hits = end - first - tl.load(smaller + at, mask=inside, other=0)
-        total += tl.where(inside, hits.to(tl.float64) / cells.to(tl.float64), 0.0)
-        above += tl.sum(n, axis=0)
+        inside = at >= 0
+        cells = tl.load(between + at, mask=inside, other=0)
+        at_or_above = tl.where(inside, above + tl.cumsum(cells, axis=0, reverse=True), 1)
+        hits = n - _run_start(ordered, at, inside)
+        total += tl.where(inside, hits.to(tl.float64) / at_or_above.to(tl.float64), 0.0)
+        above += tl.sum(cells, axis=0)
         stop -= BLOCK
-    tl.store(out + tl.program_id(0), tl.sum(total, axis=0) / (end - first).to(tl.float64))
+    tl.store(out + row, tl.sum(total, axis=0) / n.to(tl.float64))

@@ -25,10 +25,9 @@ def average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "label")
     - `per`: `"label"` ranks the items of a label, `"item"` ranks the labels of an item.
     Returns a tensor on the device of `scores`, or a numpy array for a numpy array.
     """
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    _check(per)
     v, t = shaped(scores, targets, "scores")
-    if v.is_cuda and (result := _fused(v, t, per)) is not None:
+    if v.is_cuda and (result := _fused(v, t, per, False)) is not None:
         return result
     pair = scored(scores, targets)
     v, hit, known = pair.values, positive(pair.targets), pair.known
@@ -42,10 +41,18 @@ def mean_average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "la
 
     How many were left out: `mean_defined(average_precision(scores, targets)).left_out`.
     """
-    return mean_defined(average_precision(scores, targets, per)).value
+    _check(per)
+    v, t = shaped(scores, targets, "scores")
+    each = _fused(v, t, per, True) if v.is_cuda else None
+    return mean_defined(average_precision(scores, targets, per) if each is None else each).value
 
 
-def _fused(scores: Tensor, targets: Tensor, per: Per) -> Tensor | None:
+def _check(per: str) -> None:
+    if per not in ("label", "item"):
+        raise ValueError(f'per is {per!r}: give "label" or "item"')
+
+
+def _fused(scores: Tensor, targets: Tensor, per: Per, on_cpu: bool) -> Tensor | None:
     """Average precision by the GPU's own kernels; None where there are none, or a value is not allowed."""
     try:
         from steelyard.metrics import fused
@@ -53,8 +60,6 @@ def _fused(scores: Tensor, targets: Tensor, per: Per) -> Tensor | None:
         return None
     if scores.dtype not in fused.DTYPES:
         return None
-    return (
-        fused.average_precision_rows(scores.T, targets.T)
-        if per == "label"
-        else fused.average_precision_rows(scores, targets)
-    )
+    if per == "label":
+        scores, targets = scores.T, targets.T
+    return fused.average_precision_rows(scores, targets, on_cpu)

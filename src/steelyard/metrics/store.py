@@ -75,14 +75,13 @@ class Store:
         scores, targets = (np.concatenate(x)[order] for x in zip(*parts, strict=True))
         return scores.astype(np.float32, copy=False), targets
 
-    def known(self) -> Array:
-        """Return the scores of all known cells, (n,), as float32."""
-        n = [int(np.count_nonzero(t != -1)) for _, t in self.blocks()]
-        out, end = np.empty(sum(n), np.float32), 0
-        for (scores, targets), k in zip(self.blocks(), n, strict=True):
-            out[end : end + k] = scores[targets != -1]
-            end += k
-        return out
+    def known(self) -> Iterator[Array]:
+        """Yield the scores of the known cells, (n,), some rows at a time."""
+        step = max(1, (1 << 20) // max(1, self.n_labels))
+        for scores, targets in self.blocks():
+            for start in range(0, len(scores), step):
+                rows = slice(start, start + step)
+                yield scores[rows][targets[rows] != -1]
 
     def canonical_order(self) -> Array:
         """Return an order of the items that depends on what they hold, not on how they arrived.

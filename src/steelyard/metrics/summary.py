@@ -19,13 +19,13 @@ from steelyard.metrics.calibration import (
     from_sums,
     label_mass_edges,
     label_sums,
-    pooled_mass_edges,
     squared_error,
     width_edges,
 )
 from steelyard.metrics.decisions import exact_matches, ratios
 from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
 from steelyard.metrics.inputs import Pair, positive, probable
+from steelyard.metrics.order import mass_edges
 from steelyard.metrics.ranking import average_precision
 from steelyard.metrics.store import Store
 
@@ -113,8 +113,10 @@ class _ByLabel:
         self.true, self.predicted, self.support, self.known, self.impossible = np.empty((5, n_labels), np.int64)
         self.ap_draws = np.empty((resamples, n_labels))
         self.count_draws = np.empty((3, resamples, n_labels))
-        mass_edges = pooled_mass_edges(bins, torch.from_numpy(plan.store.known()))
         wide_edges = plan.width_edges()
+        pooled_edges = wide_edges.clone()
+        if not np.isnan(inner := mass_edges(bins, plan.store.known)).any():
+            pooled_edges[1:-1] = torch.from_numpy(inner)
         width, pooled_mass, label_mass = torch.empty(3, 3, n_labels, bins, dtype=torch.float64)
         label_edges = torch.empty(n_labels, bins + 1, dtype=torch.float64)
         for start in range(0, n_labels, _LABELS_AT_ONCE):
@@ -127,12 +129,12 @@ class _ByLabel:
                 label_sums(pair, cell).numpy() for cell in (squared_error, cross_entropy)
             )
             edges = label_mass_edges(bins, pair)
-            width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, mass_edges)
+            width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
             label_mass[:, at], label_edges[at] = bin_sums(pair, edges), edges.double()
         self.width = from_sums(width, wide_edges)
         self.mass = from_sums(label_mass, label_edges)
         self.pooled_width = from_sums(width.sum(1), wide_edges)
-        self.pooled_mass = from_sums(pooled_mass.sum(1), mass_edges)
+        self.pooled_mass = from_sums(pooled_mass.sum(1), pooled_edges)
 
     def _count(self, at: slice, scores: Array, pair: Pair, weights: Array) -> None:
         """Count decisions, and draw the resamples of what is ranked and decided."""
@@ -209,8 +211,10 @@ class _ByItem:
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         n_labels, self.weights = plan.store.n_labels, weights
-        every = slice(0, n_labels)
-        rows: list[list[Array]] = []
+        every, end = slice(0, n_labels), 0
+        # room for all at once: small results kept between large temporary ones would tear the heap to pieces
+        shapes = ((), (), *(((2,), (2,), (3, plan.bins)) if len(weights) else ()))
+        columns = [np.empty((len(order), *shape)) for shape in shapes]
         step = max(1, (1 << 20) // n_labels)
         for block_scores, block_targets in plan.store.blocks():
             for start in range(0, len(block_scores), step):
@@ -222,9 +226,10 @@ class _ByItem:
                 ]
                 if len(weights):
                     row += _item_sums(probable(scores, targets), plan.width_edges())
-                rows.append(row)
-        columns: list[Array] = [np.concatenate(parts)[order] for parts in zip(*rows, strict=True)]
-        self.ap, self.match, *self.sums = columns or [np.empty(0), np.empty(0)]
+                for column, part in zip(columns, row, strict=True):
+                    column[end : end + len(scores)] = part
+                end += len(scores)
+        self.ap, self.match, *self.sums = (column[order] for column in columns)
 
     def draws(self) -> dict[str, Any]:
         """Return the resamples of what is averaged over items, by the path the metric has in the report."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -12,7 +13,7 @@ from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.weighting import ExpectedWeights, Weighting
-from steelyard.labels.targets import ArrayLike, as_targets, known
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Cells, Loss, NoLink
 from steelyard.losses.pair import PairLoss
@@ -96,6 +97,8 @@ class Objective(nn.Module):
             raise ValueError(f"the parts were made for different numbers of labels: {told}")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
+        self.beside: Callable[[], AbstractContextManager[None]] = nullcontext
+        """In which context note is taken of what no gradient waits for."""
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Begin epoch `epoch` (from 1) of `n_epochs`: moves PLM's ratios, deferred weights, d and q.
@@ -128,9 +131,9 @@ class Objective(nn.Module):
         seen = logits.detach()
         cells = self.resolver(checked, seen, index)
         if self.masking is not None and self.training:
-            labels = checked.values.clamp_min(0) if self.resolver.assumes_negative else checked.values
-            cells = cells.times(self.masking.mask(labels, index).to(cells.a.dtype))
-            self.masking.observe(torch.sigmoid(seen.float()), labels)
+            cells = cells.times(self.masking.mask(self._masked(checked), index).to(cells.a.dtype))
+            with self.beside():
+                self.masking.observe(torch.sigmoid(seen.float()), self._masked(checked))
         if self.expected is not None:
             cells = cells.times(self._weights(self.expected, checked.values, cells.a.dtype))
         parts = {"loss": self.loss.evaluate(logits, cells, self._divisor(logits, cells))}
@@ -138,7 +141,8 @@ class Objective(nn.Module):
         share = self._share(logits) if means else 1.0
         parts |= {name: part * share for name, part in means.items()}
         if self.training:
-            self.resolver.remember(index, seen, self.probability)
+            with self.beside():
+                self.resolver.remember(index, seen, self.probability)
         return Value(torch.stack([part.to(parts["loss"].dtype) for part in parts.values()]).sum(), parts)
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
@@ -174,6 +178,10 @@ class Objective(nn.Module):
         self.epoch = int(state[0])
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
+
+    def _masked(self, targets: Targets) -> Tensor:
+        """Return the targets as PLM's masks see them."""
+        return targets.values.clamp_min(0) if self.resolver.assumes_negative else targets.values
 
     def _weights(self, expected: ExpectedWeights, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the batch's weights, and take note of their class means while training."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import shutil
 from typing import Any
 
@@ -87,7 +88,7 @@ def finish(
                 metrics[shown],
                 outcome.history,
                 evaluated_of(trained, judged[shown], config.evaluate),
-                f"steelyard train {folder / 'config.toml'} --out {folder.path}-again",
+                _again(folder, config),
                 shown,
             )
         elif shown is not None and draws:
@@ -104,6 +105,14 @@ def finish(
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # all of it that is needed has a file of its own
     group.barrier()
     return trained
+
+
+def _again(folder: RunFolder, config: Config) -> str:
+    """What repeats the run."""
+    file = folder / "config.toml"
+    if config.data.path:
+        return shlex.join(["steelyard", "train", str(file), "--out", f"{folder.path}-again"])
+    return f"sy.fit(DATA, None, settings=tomllib.loads(Path({str(file)!r}).read_text()))  # in Python, with its data"
 
 
 def versions(device: torch.device) -> dict[str, str]:

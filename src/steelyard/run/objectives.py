@@ -48,7 +48,12 @@ def make_objective(settings: ObjectiveSettings, labels: Labels, folder: Path | N
     """
     rule = _make_rule(settings.unknown, labels, folder, seed)
     known = known_labels(settings, labels)
-    reduction: Reduction = "item" if rule.reduction == "item" else "mean"
+    reduction: Reduction = "item" if rule.reduction == "item" else settings.reduction
+    if rule.reduction not in (None, reduction):
+        raise ValueError(
+            f"objective.reduction is {reduction!r}, but objective.unknown {settings.unknown.kind!r} needs "
+            f"{rule.reduction!r}: change one of them"
+        )
     _check_one_positive(settings, labels)
     masking: PartialLabelMasking | None = _make(
         "masking", settings.masking, counts=labels.counts, n_known=known, seed=seed

@@ -161,7 +161,7 @@ SETUPS = {
         {
             "data": {"format": "multi_mnist", "split": "train", "validation": 0.0, "test": "test"},
             "model": {"backbone": "resnet12"},
-            "objective": {"loss": Part("bce"), "masking": Part("plm", {"rate": 0.01, "bins": 10})},
+            "objective": {"reduction": "item", "loss": Part("bce"), "masking": Part("plm", {"rate": 0.01, "bins": 10})},
             "optimizer": {**_SGD, "lr": 0.1, "weight_decay": 5e-4},
             "schedule": {"kind": "multistep", "milestones": [60, 80], "factor": 0.1, "warmup_epochs": 5},
             "train": {"epochs": 90, "batch_size": 128},
@@ -176,7 +176,7 @@ SETUPS = {
         {
             "data": {"split": "train", "validation": 0.0, "test": "test"},
             "model": {"backbone": "resnet32"},
-            "objective": {"loss": Part("bce"), "masking": Part("plm", {"rate": 1.0, "bins": 10})},
+            "objective": {"reduction": "item", "loss": Part("bce"), "masking": Part("plm", {"rate": 1.0, "bins": 10})},
             "optimizer": {**_SGD, "lr": 0.1, "weight_decay": 2e-4},
             "schedule": {"kind": "multistep", "milestones": [160, 180], "factor": 0.01, "warmup_epochs": 5},
             "train": {"epochs": 200, "batch_size": 128, "augment": {"flip": 0.5, "pad_crop": 4}},
@@ -190,7 +190,11 @@ SETUPS = {
         {
             "data": {"format": "coco", "year": 2014, **_TRAIN_VAL, "size": 224},
             "model": {"backbone": "timm:resnet50"},
-            "objective": {"loss": Part("bce"), "masking": Part("plm", {"rate": 0.01, "bins": 10, "clip": (0.0, 1.0)})},
+            "objective": {
+                "reduction": "item",
+                "loss": Part("bce"),
+                "masking": Part("plm", {"rate": 0.01, "bins": 10, "clip": (0.0, 1.0)}),
+            },
             "optimizer": {**_SGD, "lr": 0.4, "weight_decay": 5e-4},
             "schedule": {"kind": "multistep", "milestones": [30, 60, 80], "factor": 0.1, "warmup_epochs": 5},
             "train": {"epochs": 90, "batch_size": 200, "augment": {"flip": 0.5}},

@@ -101,8 +101,11 @@ class ObjectiveSettings:
     """How much each label counts."""
     label_pair: Part = field(default_factory=lambda: Part("none"))
     """Whether positives that do not outscore negatives of the same item cost extra."""
+    reduction: Literal["mean", "item"] = "mean"
+    """What the loss is divided by: the known labels of a batch, or its items (then a label costs what it costs)."""
 
     def __post_init__(self) -> None:
+        choice("objective.reduction", self.reduction, ("mean", "item"))
         for slot, part in self.parts().items():
             object.__setattr__(self, slot, completed(slot, part))
         if (why := conflict(self.parts())) is not None:

@@ -30,7 +30,7 @@ def python(objective: ObjectiveSettings, sampler: SamplerSettings) -> str:
         sizes = {"path": '"pseudo-labels"', "n_items": "labels.n_items", "n_labels": "labels.n_labels"}
         before.append(f"store = {_call(PseudoLabels, sizes | _changed('unknown', objective.unknown, PseudoLabels))}")
         said["store"] = "store"
-    if objective.unknown.kind == "annotation":
+    if objective.unknown.kind == "annotation" or objective.reduction == "item":
         said["reduction"] = '"item"'
     parts = [_made("loss", objective.loss, said)]
     parts += [f"unknown={_rule(objective.unknown, said)}"] if objective.unknown.kind != "ignore" else []

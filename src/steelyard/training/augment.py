@@ -17,7 +17,7 @@ N_DRAWS = 7
 
 
 def augment(images: Any, settings: AugmentSettings, seed: int, epoch: int, draws: Tensor) -> Any:
-    """Return uint8 images (B, C, H, W) varied as [train.augment] says.
+    """Return images (B, C, H, W), uint8 or float32, varied as [train.augment] says.
 
     `draws` (B,) are the positions in the epoch's plan: an item that is drawn twice is varied twice.
     """
@@ -26,7 +26,16 @@ def augment(images: Any, settings: AugmentSettings, seed: int, epoch: int, draws
     if not isinstance(images, Tensor) or images.ndim != 4:
         what = f"have shape {tuple(images.shape)}" if isinstance(images, Tensor) else "come in pairs"
         raise ValueError(f"train.augment is for images, but inputs {what}: leave it out")
-    u = uniform(seed ^ (STREAM << 32), epoch, draws, N_DRAWS)
+    return varied(images, settings, uniforms(seed, epoch, draws))
+
+
+def uniforms(seed: int, epoch: int, draws: Tensor) -> Tensor:
+    """Return the random numbers (B, 7) that vary the images at positions `draws` (B,) of the epoch's plan."""
+    return uniform(seed ^ (STREAM << 32), epoch, draws, N_DRAWS)
+
+
+def varied(images: Tensor, settings: AugmentSettings, u: Tensor) -> Tensor:
+    """Return images varied by the random numbers `u` (B, 7)."""
     if settings.resized_crop > 0:
         images = _resized_crop(images, settings.resized_crop, u[:, :4])
     if settings.pad_crop > 0:
@@ -49,13 +58,14 @@ def _pad_crop(images: Tensor, pad: int, u: Tensor) -> Tensor:
 
 
 def _resized_crop(images: Tensor, least: float, u: Tensor) -> Tensor:
-    """Take a part with `least` … 1 of the area and an aspect of 3/4 … 4/3, and scale it to the full size."""
+    """Take a part with `least` … 1 of the area and 3/4 … 4/3 of the aspect, and scale it to the full size."""
     area = least + (1 - least) * u[:, 0]
-    aspect = torch.exp((2 * u[:, 1] - 1) * math.log(4 / 3))
+    reach = (-area.log()).clamp(0, math.log(4 / 3))  # a part of all the area has the image's own aspect
+    aspect = torch.exp((2 * u[:, 1] - 1) * reach)
     half_width, half_height = (area * aspect).sqrt().clamp_max(1), (area / aspect).sqrt().clamp_max(1)
     centre_x, centre_y = (2 * u[:, 2] - 1) * (1 - half_width), (2 * u[:, 3] - 1) * (1 - half_height)
     zero = torch.zeros_like(area)
     affine = torch.stack([half_width, zero, centre_x, zero, half_height, centre_y], dim=1).view(-1, 2, 3)
     grid = functional.affine_grid(affine, list(images.shape), align_corners=False)
     out = functional.grid_sample(images.float(), grid, padding_mode="reflection", align_corners=False)
-    return out.round_().clamp_(0, 255).to(torch.uint8)
+    return out if images.is_floating_point() else out.round_().clamp_(0, 255).to(images.dtype)

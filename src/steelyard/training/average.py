@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Average:
@@ -18,14 +18,28 @@ class Average:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self.decay, self.n_updates = decay, 0
 
-    @torch.no_grad()
+    def share(self, after: int) -> float:
+        """Return 1 − d of the update that follows `after` others."""
+        return 1 - min(self.decay, (1 + after) / (10 + after))
+
     def update(self, model: nn.Module) -> None:
         """Follow `model` after a step."""
-        decay = min(self.decay, (1 + self.n_updates) / (10 + self.n_updates))
+        self.follow(model, self.share(self.n_updates))
         self.n_updates += 1
+
+    @torch.no_grad()
+    def follow(self, model: nn.Module, share: float | Tensor) -> None:
+        """Move the share 1 − d, a number or a scalar on the device, of the way to `model`, without counting it."""
         mine, theirs = self.model.state_dict(), model.state_dict()
-        soft = [name for name, value in mine.items() if value.is_floating_point()]
-        torch._foreach_lerp_([mine[name] for name in soft], [theirs[name] for name in soft], 1 - decay)
+        once = {value.data_ptr(): name for name, value in mine.items() if value.is_floating_point()}
+        soft = list(once.values())  # weights that two layers share follow once
+        here, there = [mine[name] for name in soft], [theirs[name] for name in soft]
+        if isinstance(share, Tensor):
+            way = torch._foreach_sub(there, here)
+            torch._foreach_mul_(way, share)
+            torch._foreach_add_(here, way)
+        else:
+            torch._foreach_lerp_(here, there, share)
         for name, value in mine.items():
             if not value.is_floating_point():
                 value.copy_(theirs[name])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +26,9 @@ from steelyard.training.settings import SamplerSettings
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...]
 SHARE_OF_GPU = 0.25
 """Arrays up to this share of a GPU's free memory are kept on it."""
+
+
+WORKER_DIED = "a process that reads items was killed, perhaps for want of memory: set train.workers lower"
 
 
 class Batch(NamedTuple):
@@ -61,7 +68,10 @@ class Batches(ABC):
         """Prepare `epoch` from `step` on, and return how many steps the whole epoch has."""
         self.sampler.set_epoch(epoch)
         steps = -(-len(self.sampler) // self.share)
-        self.sampler.set_epoch(epoch, min(step * self.batch_size, len(self.sampler) * self.sampler.num_replicas))
+        if steps == 0:
+            raise ValueError(f"an epoch has fewer items than the {self.sampler.num_replicas} processes: start fewer")
+        if step > 0:
+            self.sampler.set_epoch(epoch, min(step * self.batch_size, len(self.sampler) * self.sampler.num_replicas))
         return steps
 
     def draws(self, step: int, n: int, device: torch.device) -> Tensor:
@@ -82,17 +92,17 @@ class Resident(Batches):
     ) -> None:
         super().__init__(sampler, batch_size)
         self.inputs = torch.from_numpy(np.ascontiguousarray(as_inputs(data.inputs))).to(device)
-        self.targets = torch.from_numpy(data.labels.values).to(device)
+        self.targets = torch.from_numpy(data.labels.rows(np.arange(len(data)))).to(device)
         self.device = device
 
     def order(self) -> Tensor:
         """Return the items (n,) that are left of the prepared epoch, on the device."""
-        order = np.fromiter(iter(self.sampler), np.int64, len(self.sampler))
-        return torch.from_numpy(order).to(self.device)
+        return torch.from_numpy(self.sampler.left()).to(self.device)
 
     def __iter__(self) -> Iterator[Batch]:
-        for index in self.order().split(self.share):
-            yield self.rows(index)
+        order = self.order()
+        for start in range(0, len(order), self.share):
+            yield self.rows(order[start : start + self.share])
 
     def rows(self, index: Tensor) -> Batch:
         """Return the items at `index` (B,), on the device."""
@@ -138,7 +148,7 @@ def n_workers(wanted: int, data: Any) -> int:
     """Return how many processes fetch items: as wanted, or those there are cores for; none for arrays."""
     if wanted >= 0:
         return wanted
-    if is_array(data):
+    if data is not None and is_array(data):
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, 8) if cores > 1 else 0
@@ -163,23 +173,32 @@ def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
         pin_memory=pin,
         persistent_workers=workers > 0,
         generator=torch.Generator(),
-        worker_init_fn=_leave_ctrl_c_to_the_first if workers else None,
+        worker_init_fn=partial(_begin_worker, os.getpid()) if workers else None,
     )
 
 
 def fetched(batches: DataLoader[Any]) -> Iterator[Batch]:
     """Yield batches, or raise what their fetching raised, in one sentence."""
-    try:
-        for batch in batches:
-            if isinstance(batch, Exception):
-                raise batch
-            yield batch
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise ValueError(
-            "a process that reads items was killed, perhaps for want of memory: set train.workers lower"
-        ) from None
+    iterator = iter(batches)
+    while True:
+        try:
+            batch = next(iterator, None)
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            if not is_death_of_worker(error):
+                raise
+            with suppress(RuntimeError):  # torch's own notice, where the broken connection was seen before it
+                time.sleep(0.2)
+            raise ValueError(WORKER_DIED) from None
+        if batch is None:
+            return
+        if isinstance(batch, Exception):
+            raise batch
+        yield batch
+
+
+def is_death_of_worker(error: Exception) -> bool:
+    """Return whether `error` says that a process that reads items is dead; torch raises it wherever training is."""
+    return not isinstance(error, RuntimeError) or str(error).startswith("DataLoader worker (pid")
 
 
 def moved(x: Any, device: torch.device) -> Any:
@@ -205,9 +224,11 @@ def _rows(data: Any, rows: range) -> Batch:
     return Batch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
 
 
-def _leave_ctrl_c_to_the_first(worker: int) -> None:
-    """Let a worker go on after Ctrl-C: the process that trains decides when to stop."""
+def _begin_worker(parent: int, worker: int) -> None:
+    """Leave Ctrl-C to the process that trains; should that be killed already, end, for torch would wait for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
+        os._exit(1)
 
 
 class _Slices:
@@ -242,7 +263,7 @@ class _Fetched(Dataset[Any]):
                 return self.data.__getitems__(indices)
             return [self.data[i] for i in indices]
         except (ValueError, OSError) as error:
-            return type(error)(*error.args)
+            return error.with_traceback(None)
 
     def __getitem__(self, index: int) -> Any:
         return self.__getitems__([index])

@@ -33,19 +33,21 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.damaged: list[str] = []
+        self._best_before = ""  # the best epoch's file that the checkpoint before the next one goes on with
 
     def save(self, epoch: int, step: int, state: State) -> None:
         """Write a checkpoint that goes on with `step` of `epoch`, then remove all but it and the one before."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        save_tensors(
-            self.folder / f"{epoch:06d}-{step:08d}.safetensors", state.tensors, {**state.notes, "format": FORMAT}
-        )
-        for old in self._files()[:-2]:
-            old.unlink()
-        best = state.notes.get("best_file")
+        new = self._file(epoch, step)
+        save_tensors(new, state.tensors, {**state.notes, "format": FORMAT})
+        files = self._files()
+        at = files.index(new)
+        for file in files[: max(at - 1, 0)] + files[at + 1 :]:  # what is ahead of it was damaged
+            file.unlink()
         for file in self.folder.glob("best-*.safetensors"):
-            if file.name != best:
+            if file.name not in (state.notes["best_file"], self._best_before):
                 file.unlink()
+        self._best_before = state.notes["best_file"]
 
     def load(self) -> State | None:
         """Return the newest whole checkpoint, None where there is none; `damaged` then lists what was passed over."""
@@ -60,6 +62,9 @@ class Checkpoints:
                 continue
             if notes.get("format") != FORMAT:
                 raise ValueError(f"{file} is a checkpoint of another version: train anew with --overwrite")
+            if notes["best_file"] and not self._has_best(notes["best_file"]):
+                notes |= {"best": None, "best_epoch": 0, "best_file": ""}
+            self._best_before = notes["best_file"]
             return State(tensors, notes)
         if self.damaged:
             raise ValueError(f"{self.damaged[0]}; no other checkpoint is left: train anew with --overwrite")
@@ -75,6 +80,22 @@ class Checkpoints:
     def load_best(self, name: str) -> dict[str, Tensor]:
         """Return the weights that `save_best` wrote."""
         return load_tensors(self.folder / name)[0]
+
+    def forget(self, epoch: int, step: int) -> None:
+        """Remove the checkpoint that goes on with `step` of `epoch`, if there is one: its weights proved bad."""
+        self._file(epoch, step).unlink(missing_ok=True)
+
+    def _has_best(self, name: str) -> bool:
+        """Whether the best epoch's weights are there and whole; if not, they are listed as damaged."""
+        try:
+            self.load_best(name)
+        except ValueError as error:
+            self.damaged.append(str(error))
+            return False
+        return True
+
+    def _file(self, epoch: int, step: int) -> Path:
+        return self.folder / f"{epoch:06d}-{step:08d}.safetensors"
 
     def _files(self) -> list[Path]:
         """Checkpoints, oldest first."""

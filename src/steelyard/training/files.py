@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,22 +20,35 @@ from torch import Tensor
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside `path`; when the block is done it is flushed and renamed to `path`.
+    """Give a path in a temporary folder beside `path`; when the block is done it is flushed and renamed to `path`.
 
-    Whatever happens in between, `path` holds its old content or the whole new one.
+    Whatever happens in between, `path` holds its old content or the whole new one. The folder also takes what a writer
+    makes beside its file.
     """
     final = Path(path)
-    partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
+    folder = final.with_name(f".{final.name}.{os.getpid()}.partial")
+    partial = folder / final.name
     try:
-        partial.touch()
-        mode = partial.stat().st_mode  # a writer that makes its own file may be more secretive than the user's umask
-        yield partial
-        partial.chmod(mode)
-        _flush(partial)
-        partial.replace(final)
-        _flush(final.parent)
+        with naming(final):
+            folder.mkdir(exist_ok=True)
+            partial.touch()
+            mode = partial.stat().st_mode  # a writer that makes its own file may be more secretive than the umask
+            yield partial
+            partial.chmod(mode)
+            _flush(partial)
+            partial.replace(final)
+            _flush(final.parent)
     finally:
-        partial.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name `path` in the OSError of a write that fails: that of a full disk names no file by itself."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
 
 def write_atomic(path: str | os.PathLike[str], content: bytes | str) -> None:
@@ -49,7 +64,10 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], no
     sums = {name: _checksum(tensor) for name, tensor in held.items()}
     header = {"notes": text, "notes_crc32": str(zlib.crc32(text.encode())), "crc32": json.dumps(sums)}
     with replacing(path) as partial:
-        save_file(_apart(held), partial, header)
+        try:
+            save_file(_apart(held), partial, header)
+        except SafetensorError as error:
+            raise OSError(errno.EIO, str(error)) from None
 
 
 def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -75,9 +93,12 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove temporary files that a killed process left in `folder`."""
+    """Remove what a killed process left half written in `folder`."""
     for left in folder.glob(".*.partial"):
-        left.unlink(missing_ok=True)
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _checksum(tensor: Tensor) -> int:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from steelyard.labels import Labels
 
 
 class NotFinite(ValueError):
-    """The loss became NaN or infinite; the last good checkpoint is kept."""
+    """The loss became NaN or infinite; the last good checkpoint is kept.
+
+    `diverged_at` is the step, from 0, before which the weights were bad already; None where something else is to blame.
+    """
+
+    diverged_at: int | None = None
 
 
 class Watchman:
@@ -20,43 +27,91 @@ class Watchman:
 
     def __init__(self, n_labels: int, device: torch.device) -> None:
         self.step = torch.full((), -1, dtype=torch.int64, device=device)
-        self.labels = torch.zeros(n_labels, dtype=torch.bool, device=device)
+        self.item = torch.full((), -1, dtype=torch.int64, device=device)
+        self.logits = torch.zeros(n_labels, dtype=torch.bool, device=device)
+        self.slopes = torch.zeros(n_labels, dtype=torch.bool, device=device)
         self.parts: dict[str, Tensor] = {}
 
-    def note(self, step: Tensor | int, total: Tensor, parts: dict[str, Tensor], logits: Tensor) -> None:
-        """Take in a step's loss and logits; no value is read back."""
-        first = ~torch.isfinite(total) & (self.step < 0)
-        self.step.copy_(torch.where(first, step, self.step))
-        self.labels.copy_(torch.where(first, ~torch.isfinite(logits).all(dim=0), self.labels))
+    def note(
+        self,
+        step: Tensor | int,
+        total: Tensor,
+        parts: dict[str, Tensor],
+        logits: Tensor,
+        inputs: Tensor | tuple[Tensor, ...] | None,
+        index: Tensor,
+    ) -> None:
+        """Take in a step after its backward pass; no value is read back. `inputs` None are known to be finite."""
+        first = ~torch.isfinite(total.detach()) & (self.step < 0)
+        self._keep(first, self.step, step)
+        self._keep(first, self.logits, ~torch.isfinite(logits.detach()).all(dim=0))
+        if logits.grad is not None:
+            self._keep(first, self.slopes, ~torch.isfinite(logits.grad).all(dim=0))
         for name, part in parts.items():
             if name not in self.parts:
                 self.parts[name] = torch.zeros((), dtype=torch.bool, device=self.step.device)
-            self.parts[name].copy_(torch.where(first, ~torch.isfinite(part), self.parts[name]))
+            self._keep(first, self.parts[name], ~torch.isfinite(part))
+        for x in inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,):
+            if x.is_floating_point():
+                bad = ~torch.isfinite(x).flatten(1).all(dim=1)
+                self._keep(first & bad.any(), self.item, index[bad.to(torch.int8).argmax()])
 
-    def check(self, epoch: int, names: Sequence[str], lr: float) -> None:
-        """Raise if a step was bad."""
+    def check(self, epoch: int, labels: Labels, lr: float) -> None:
+        """Raise if a step was bad, in words that say where and, as far as it shows, why."""
         step = int(self.step)
         if step < 0:
             return
-        bad = [names[i] for i in torch.nonzero(self.labels).flatten().tolist()]
-        parts = [name for name, is_bad in self.parts.items() if bool(is_bad)]
-        where = f"epoch {epoch}, step {step + 1}"
-        if not bad:
+        where = f"the loss is not finite at epoch {epoch}, step {step + 1}"
+        if int(self.item) >= 0:
             raise NotFinite(
-                f"the loss is not finite at {where}, in {' and '.join(parts)}, though every logit is: lower the "
-                f"learning rate (it was {lr:.3g}) or the weights of the objective"
+                f"{where}: an input of item {labels.ids[int(self.item)]!r} is NaN or infinite; fill or leave out what "
+                "is missing before training"
             )
-        if len(bad) == len(names) > 1:
+        rate = f"lower optimizer.lr (it was {lr:.3g})"
+        bad, slopes = (x.nonzero().flatten().tolist() for x in (self.logits, self.slopes))
+        parts = " and ".join(name for name, is_bad in self.parts.items() if bool(is_bad))
+        if slopes and parts and not bad:
+            told = _told(labels.names, slopes)
             raise NotFinite(
-                f"the loss is not finite at {where}: the logits of all labels are NaN or infinite, so the network "
-                f"itself diverged; lower optimizer.lr (it was {lr:.3g}), set optimizer.clip_norm = 1, or lengthen "
+                f"{where}, in {parts} at {told}, though every logit is: {rate} or look at the weights there"
+            )
+        if len(bad) in (0, labels.n_labels):
+            what = "the logits of all labels are NaN or infinite" if bad else "the logits are finite but too large"
+            if not bad and not parts:
+                what = "logits of another process's items are NaN or infinite"
+            error = NotFinite(
+                f"{where}: {what}, so the network itself diverged; {rate}, set optimizer.clip_norm = 1, or lengthen "
                 "schedule.warmup_epochs"
             )
-        told = ", ".join(repr(name) for name in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
-        raise NotFinite(
-            f"the loss is not finite at {where}: the logit of {told} is NaN or infinite; lower optimizer.lr (it was "
-            f"{lr:.3g}) or look at that label's weight"
-        )
+        else:
+            told = _told(labels.names, bad)
+            error = NotFinite(f"{where}: the logit of {told} is NaN or infinite; {rate} or look at the weights there")
+        error.diverged_at = step
+        raise error
+
+    @staticmethod
+    def _keep(first: Tensor, held: Tensor, value: Tensor | int) -> None:
+        held.copy_(torch.where(first, value, held))
+
+
+def check_weights(model: nn.Module, epoch: int, step: int, lr: float) -> None:
+    """Raise if a weight is not finite after `step` steps of `epoch`: no checkpoint should hold it."""
+    weights = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
+    sums = torch._foreach_norm(list(weights.values()), 1, dtype=torch.float64)  # finite just where every number is
+    good = torch.isfinite(torch.stack(sums)).tolist()
+    for name, is_good in zip(weights, good, strict=True):
+        if not is_good:
+            raise NotFinite(
+                f"the weights {name} are not finite after epoch {epoch}, step {step}: lower optimizer.lr (it was "
+                f"{lr:.3g}), set optimizer.clip_norm = 1, or lengthen schedule.warmup_epochs"
+            )
+
+
+def _told(names: Sequence[str], which: list[int]) -> str:
+    """Name some labels."""
+    if len(which) == len(names) > 1:
+        return "all labels"
+    return ", ".join(repr(names[i]) for i in which[:3]) + (f" and {len(which) - 3} more" if len(which) > 3 else "")
 
 
 def check_inputs(inputs: Tensor, ids: Sequence[str]) -> None:

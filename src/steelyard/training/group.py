@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from steelyard.balance.processes import n_processes
 
@@ -37,6 +40,16 @@ def rank() -> int:
 def is_first() -> bool:
     """Return whether this process is the one that writes and speaks."""
     return rank() == 0
+
+
+def averaged(module: nn.Module) -> nn.Module:
+    """Return `module`, in a process group with gradients that are averaged over processes; its buffers stay apart."""
+    if n_processes() == 1:
+        return module
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before torch 2.13
+    options: dict[str, Any] = {name: False}
+    return DistributedDataParallel(module, **options)
 
 
 def barrier() -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from steelyard.training.files import write_atomic
+from steelyard.training.files import naming, write_atomic
 
 Record: TypeAlias = dict[str, Any]
 
@@ -39,7 +39,7 @@ class History:
         """Add an epoch."""
         self.records.append(record)
         if self.writes:
-            with self.path.open("a", encoding="utf-8") as file:
+            with naming(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
                 file.flush()
                 os.fsync(file.fileno())

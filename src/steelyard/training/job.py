@@ -59,12 +59,11 @@ class Job:
         return self.objective.resolver.stored()
 
     def add(self, total: Tensor, parts: dict[str, Tensor], n: int) -> None:
-        """Take in the loss of a step of `n` items."""
+        """Take in the loss of a step of `n` items; `n_seen` is counted by whoever takes the step."""
         for name, value in {"total": total.detach(), **parts}.items():
             if name not in self.sums:
                 self.sums[name] = torch.zeros((), dtype=torch.float64, device=self.device)
             self.sums[name] += value.to(torch.float64) * n
-        self.n_seen += n
 
     def means(self) -> dict[str, float]:
         """Return the epoch's mean losses so far, over all processes; every process must call it."""

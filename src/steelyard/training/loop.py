@@ -9,22 +9,23 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from steelyard.balance.processes import n_processes
 from steelyard.objective import Objective
 from steelyard.training import group
-from steelyard.training.augment import augment
-from steelyard.training.batches import Resident, make_batches, make_sampler
+from steelyard.training.batches import WORKER_DIED, Resident, is_death_of_worker, make_batches, make_sampler
+from steelyard.training.captured import Captured, can_capture, fits_on
 from steelyard.training.checkpoint import Checkpoints, without_prefix
-from steelyard.training.finite import Watchman, check_inputs
+from steelyard.training.files import remove_partial
+from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
 from steelyard.training.history import History, Record
 from steelyard.training.job import Job
-from steelyard.training.optimizer import make_optimizer, rate, set_rate
+from steelyard.training.optimizer import make_optimizer, rate
 from steelyard.training.progress import Watch
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from steelyard.training.step import Step, pick_device, pick_precision
 from steelyard.training.stopping import Stopped, listening
+from steelyard.training.update import Eager, Update
 
 Validate = Callable[[nn.Module, torch.device], dict[str, float]]
 CHECK_EVERY = 50
@@ -45,6 +46,8 @@ class Outcome(NamedTuple):
     stopped_early: bool
     damaged: list[str]
     """Checkpoints that were found damaged and passed over."""
+    prepared: float
+    """Seconds of compiling and recording steps in this sitting, not counted in `seconds`."""
 
 
 def train(
@@ -75,13 +78,14 @@ def train(
     torch.manual_seed(settings.seed + group.rank())
     sampler = make_sampler(settings.sampler, data.labels, settings.seed)
     batches = make_batches(data, sampler, settings.batch_size, device, settings.workers)
+    captures = can_capture(batches, device, precision, settings)
     if isinstance(batches, Resident):
         check_inputs(batches.inputs, data.labels.ids)
     model.to(device)
     objective.to(device)
     step = Step(model, objective, device, precision)
-    forward = DistributedDataParallel(step, broadcast_buffers=False) if n_processes() > 1 else step
-    method = make_optimizer(optimizer, model, objective)
+    forward = group.averaged(step)
+    method = make_optimizer(optimizer, model, objective, fused=captures)
     job = Job(model, objective, method, device, settings.ema, scaled=precision == torch.float16)
     checkpoints = Checkpoints(folder / "checkpoint")
     found = checkpoints.load()
@@ -90,9 +94,31 @@ def train(
     elif job.store is not None and group.is_first():
         job.store.reset()
     group.barrier()
+    if group.is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_partial(folder)
     history = History(folder / "history.jsonl", job.epoch, writes=group.is_first())
     watch.begin(job.epoch, job.step, settings.epochs)
-    saved_at = time.monotonic()
+    store = job.store
+    if store is not None and captures and fits_on(device, 2 * store.n_items * store.n_labels):
+        store.hold_on(device)
+    watchman = Watchman(data.labels.n_labels, device)
+    update = Update(forward, job, watchman, optimizer.clip_norm, looks_at_inputs=not isinstance(batches, Resident))
+    runner: Eager | Captured
+    if captures and isinstance(batches, Resident):
+        runner = Captured(update, batches, settings)
+    else:
+        runner = Eager(update, batches, settings)
+    waits = device.type == "cpu" or (store is not None and not store.held)
+    lr, prepared, saved_at = 0.0, 0.0, time.monotonic()
+
+    def check() -> None:
+        watchman.check(job.epoch, data.labels, lr)
+
+    def add_seconds(since: float) -> None:
+        nonlocal prepared
+        job.seconds += time.monotonic() - since - (runner.prepared - prepared)
+        prepared = runner.prepared
 
     def save() -> None:
         nonlocal saved_at
@@ -115,41 +141,29 @@ def train(
                 objective.start_epoch(job.epoch, settings.epochs)
                 group.barrier()
                 forward.train()
-                watchman = Watchman(data.labels.n_labels, device)
-                lr = 0.0
-                for batch in batches:
-                    lr = optimizer.lr * rate(schedule, job.epoch - 1 + job.step / steps, settings.epochs)
-                    set_rate(method, lr)
-                    draws = batches.draws(job.step, len(batch.index), device)
-                    inputs = augment(batch.inputs, settings.augment, settings.seed, job.epoch, draws)
-                    total, parts, logits = forward(inputs, batch.targets, batch.index)
-                    watchman.note(job.step, total, parts, logits)
-                    looks = device.type == "cpu" or (job.step + 1) % CHECK_EVERY == 0
-                    if looks:
-                        watchman.check(job.epoch, data.labels.names, lr)
-                    method.zero_grad(set_to_none=True)
-                    job.scaler.scale(total).backward()
-                    if optimizer.clip_norm > 0:
-                        job.scaler.unscale_(method)
-                        nn.utils.clip_grad_norm_(step.parameters(), optimizer.clip_norm)
-                    job.scaler.step(method)
-                    job.scaler.update()
-                    if job.average is not None:
-                        job.average.update(model)
-                    job.add(total, parts, len(batch.index))
+                rates = [
+                    optimizer.lr * rate(schedule, job.epoch - 1 + i / steps, settings.epochs) for i in range(steps)
+                ]
+                runner.start_epoch(rates)
+                for batch in runner:
+                    lr = rates[job.step]
+                    looks = waits or (job.step + 1) % CHECK_EVERY == 0
+                    job.n_seen += runner.run(batch, check if looks else None)
                     job.step += 1
                     watch.step(job.epoch, job.step, steps)
                     if n_processes() == 1 or job.step % CHECK_EVERY == 0:
                         due = time.monotonic() - saved_at >= settings.checkpoint_seconds
                         if group.agreed(stop.asked or due) and job.step < steps:
-                            watchman.check(job.epoch, data.labels.names, lr)
-                            job.seconds += time.monotonic() - started
+                            check()
+                            check_weights(job.shown, job.epoch, job.step, lr)
+                            add_seconds(started)
                             started = time.monotonic()
                             save()
                             if group.agreed(stop.asked):
-                                raise Stopped
-                watchman.check(job.epoch, data.labels.names, lr)
-                job.seconds += time.monotonic() - started
+                                raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
+                check()
+                check_weights(job.shown, job.epoch, job.step, lr)
+                add_seconds(started)
                 record = _record(job, steps, lr)
                 group.broadcast([b for b in job.shown.buffers() if b.is_floating_point()])
                 last = job.epoch == settings.epochs
@@ -161,31 +175,46 @@ def train(
                         if settings.keep == "best" and group.is_first():
                             job.best_file = checkpoints.save_best(job.epoch, job.kept())
                     job.stopped_early = 0 < settings.patience <= job.epoch - max(job.best_epoch, 1)
-                if group.is_first():
-                    history.append(record)
+                history.append(record)
                 watch.epoch(record, settings.epochs)
-                job.epoch, job.step, job.sums, job.n_seen = job.epoch + 1, 0, {}, 0
+                job.epoch, job.step, job.n_seen = job.epoch + 1, 0, 0
+                for total in job.sums.values():
+                    total.zero_()
                 due = time.monotonic() - saved_at >= settings.checkpoint_seconds or job.store is not None
                 if group.agreed(due or stop.asked or last or job.stopped_early):
                     save()
                 if group.agreed(stop.asked) and not last:
-                    raise Stopped
+                    raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
+    except NotFinite as error:
+        if error.diverged_at is not None and group.is_first():
+            checkpoints.forget(job.epoch, error.diverged_at)
+        raise
     except torch.OutOfMemoryError:
         raise ValueError(
             f"the GPU ran out of memory with train.batch_size = {settings.batch_size}: make it smaller, or data.size"
         ) from None
+    except RuntimeError as error:
+        if not is_death_of_worker(error):
+            raise
+        raise ValueError(WORKER_DIED) from None
     finally:
         watch.end()
+        runner.close()
+        if store is not None:
+            store.let_go()
     keeps_best = settings.keep == "best" and job.best_epoch > 0
-    kept = checkpoints.load_best(job.best_file) if keeps_best and group.is_first() else job.kept()
+    chosen = checkpoints.load_best(job.best_file) if keeps_best and group.is_first() else job.kept()
+    kept = {name: chosen[name].detach().cpu().clone() for name in sorted(chosen)}
+    group.broadcast(list(kept.values()))
     objective.load_state_dict(without_prefix("objective", kept), strict=False)
     return Outcome(
-        {name: value.cpu() for name, value in without_prefix("model", kept).items()},
+        without_prefix("model", kept),
         job.best_epoch if keeps_best else job.epoch - 1,
         history.records,
         job.seconds,
         job.stopped_early,
         checkpoints.damaged,
+        runner.prepared,
     )
 
 

@@ -12,10 +12,13 @@ from torch import nn
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings
 
 
-def make_optimizer(settings: OptimizerSettings, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(
+    settings: OptimizerSettings, model: nn.Module, objective: nn.Module, fused: bool = False
+) -> torch.optim.Optimizer:
     """Return the optimizer of [optimizer]; a group's `share` is its multiple of the learning rate.
 
     Backbone and head have their own rates; the objective's parameters (ROLE's estimates) theirs, and do not decay.
+    A `fused` one runs in few kernels on a GPU, and lets its rates lie there.
     """
     groups = []
     for share, decays, parameters in _groups(settings, model):
@@ -29,8 +32,9 @@ def make_optimizer(settings: OptimizerSettings, model: nn.Module, objective: nn.
     if not groups:
         raise ValueError("the model has nothing to train: set model.frozen to false, or choose a head")
     if settings.kind == "sgd":
-        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas)
+        momentum, nesterov = settings.momentum, settings.nesterov
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=momentum, nesterov=nesterov, fused=fused or None)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=fused or None, capturable=fused)
 
 
 def rate(settings: ScheduleSettings, at: float, epochs: int) -> float:

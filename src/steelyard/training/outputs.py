@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.processes import n_processes
+from steelyard.models.pieces import in_pieces
 from steelyard.training import group
 from steelyard.training.batches import moved, ordered
 
@@ -32,7 +33,7 @@ def outputs(
     try:
         for batch in ordered(data, batch_size, workers, group.rank(), n_processes()):
             with torch.inference_mode(), _autocast(place, precision):
-                logits = model(moved(batch.inputs, place))
+                logits = in_pieces(model, moved(batch.inputs, place))
             yield logits.float().cpu(), batch.targets, batch.index
     finally:
         model.train(was_training)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from steelyard.models.model import Model
 from steelyard.objective import Objective
+from steelyard.training import group
 
 
 class Step(nn.Module):
@@ -22,20 +25,37 @@ class Step(nn.Module):
         self.model, self.objective = model, objective
         self.device, self.precision = device, precision
         self.memory = model if isinstance(model, Model) and model.has_memory else None
+        self._compiled: list[Callable[..., Any]] = []  # in a list, so that its parameters are not counted twice
+        self.is_compiled = False
+
+    def set_compiled(self, network: Callable[..., Any]) -> None:
+        """Run `network`, a compiled form of the model, in its stead while `is_compiled` says so."""
+        self._compiled = [network]
 
     def forward(self, inputs: Any, targets: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Return the total to minimise, its parts by name, and the logits without gradient."""
+        """Return the total to minimise, its parts by name, and the logits, which keep their gradient.
+
+        Logits that are not finite in any process, where looking costs no wait, do not reach the objective, its ratios
+        and pseudo-labels: the total is NaN in all.
+        """
+        network = self._compiled[0] if self.is_compiled and self._compiled else self.model
         with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
             if self.memory is None:
-                logits = self.model(inputs)
+                logits = network(inputs)
             else:
-                logits, features = self.model(inputs, with_features=True)
+                logits, features = network(inputs, with_features=True)
         if self.memory is not None and self.training:
             self.memory.observe(features.detach(), targets)
         logits = logits.float()
+        if logits.requires_grad:
+            logits.retain_grad()
+        stored = self.objective.resolver.stored()
+        waits = logits.device.type == "cpu" or (stored is not None and not stored.held)
+        if waits and group.agreed(not bool(torch.isfinite(logits).all())):
+            return logits.sum() * math.nan, {}, logits
         value = self.objective(logits, targets, index)
         parts = {name: part.detach() for name, part in value.parts.items()}
-        return value.total, parts, logits.detach()
+        return value.total, parts, logits
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,0 +1,40 @@
+"""Draws made ahead: one pass over all items at the start of an epoch, rows looked up in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+_CELLS = 1 << 22  # drawn at a time: random numbers pass through several 64-bit temporaries
+
+
+class Ahead:
+    """A row (L,) of draws for every item of an epoch.
+
+    The rows stay at one place in memory from epoch to epoch, so that a captured step may read them there.
+    """
+
+    def __init__(self) -> None:
+        self.epoch, self._rows = 0, torch.empty(0)
+
+    def draw(self, epoch: int, n_items: int, n_labels: int, rows: Callable[[slice], Tensor]) -> None:
+        """Draw `epoch`: `rows(a:b)` gives the draws (b − a, L) of items a … b − 1."""
+        step = max(1, _CELLS // max(n_labels, 1))
+        self.forget()
+        for start in range(0, n_items, step):
+            some = slice(start, min(start + step, n_items))
+            drawn = rows(some)
+            if self._rows.shape != (n_items, n_labels) or self._rows.device != drawn.device:
+                self._rows = torch.empty((n_items, n_labels), dtype=drawn.dtype, device=drawn.device)
+            self._rows[some] = drawn
+        self.epoch = epoch
+
+    def forget(self) -> None:
+        """Take back what was drawn: what it was drawn from is to change."""
+        self.epoch = 0
+
+    def rows(self, epoch: int, index: Tensor) -> Tensor | None:
+        """Return the draws (B, L) of items `index`, None where this epoch was not drawn ahead."""
+        return self._rows[index] if self.epoch == epoch else None

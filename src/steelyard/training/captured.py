@@ -1,0 +1,297 @@
+"""Steps as CUDA graphs: a step is recorded once, then played back without Python between its kernels."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.balance.processes import n_processes
+from steelyard.balance.weighting import Deferred, Weighting
+from steelyard.losses.partial_annotation import Annotation
+from steelyard.losses.unknown import Pseudo, Resolver
+from steelyard.models.resnet import ResNet12
+from steelyard.objective import Objective
+from steelyard.training.augment import N_DRAWS, uniforms, varied
+from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
+from steelyard.training.settings import AugmentSettings, TrainSettings
+from steelyard.training.step import Step
+from steelyard.training.update import Check, Update
+
+COMPILES_FROM = 5000
+"""Steps from which on it pays to compile a network of images that has no kernels of its own."""
+_log = logging.getLogger("steelyard")
+
+
+def can_capture(batches: Batches, device: torch.device, precision: torch.dtype, settings: TrainSettings) -> bool:
+    """Return whether the steps of such a training may be captured: one process, data on its GPU, no loss scaling."""
+    return (
+        device.type == "cuda"
+        and isinstance(batches, Resident)
+        and n_processes() == 1
+        and precision != torch.float16
+        and settings.compile != "off"
+    )
+
+
+def fits_on(device: torch.device, n_bytes: float) -> bool:
+    """Return whether so much may be kept on `device` beside the data."""
+    return device.type != "cuda" or n_bytes <= SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0]
+
+
+class Captured:
+    """The same steps as `Eager`, each a CUDA graph: one for every size of batch, recorded the second time it comes.
+
+    A graph finds everything that changes at a fixed place on the device: the number of the step, the epoch's order and
+    random numbers, learning rates, and the share by which the average follows. PLM's masks and the picks of partial
+    annotation are drawn once an epoch. Where the objective is another function from some epoch on (deferred weights),
+    steps are recorded anew. What cannot be recorded runs as `Eager` would run it, and a line in the log says why.
+
+    Args:
+        update: what a step does.
+        batches: the data, on the GPU.
+        settings: the section [train].
+    """
+
+    def __init__(self, update: Update, batches: Resident, settings: TrainSettings) -> None:
+        self.update, self.batches, self.settings = update, batches, settings
+        self.job, self.device, self.share = update.job, batches.device, batches.share
+        self.is_varied = settings.augment != AugmentSettings()
+        groups = self.job.optimizer.param_groups
+        self.scalars = torch.zeros(len(groups) + 1, device=self.device)
+        for group, lr in zip(groups, self.scalars, strict=False):
+            group["lr"] = lr
+        self.at = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.within = torch.arange(self.share, device=self.device)
+        self.order = torch.zeros(0, dtype=torch.int64, device=self.device)
+        self.uniforms = torch.zeros(0, N_DRAWS, device=self.device)
+        self.table = torch.zeros(0, len(self.scalars), device=self.device)
+        self.graphs: dict[int, Callable[[], None]] = {}
+        self.warm: set[int] = set()
+        self.phase: tuple[Hashable, ...] = ()
+        self.is_broken = False
+        self._own: list[ResNet12] = []
+        self.prepared = 0.0
+        if self.device.type == "cuda":
+            self.stream, self.side = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
+            self.pool = torch.cuda.graph_pool_handle()
+            self.update.beside, self.update.join = self._beside, self._join
+            self.job.objective.beside = self._beside
+            _lay_out(self.job.model, self.job.optimizer)
+            if isinstance(update.forward, Step) and not self._use_kernels() and self._compiles():
+                update.forward.set_compiled(torch.compile(self.job.model, dynamic=False))
+
+    def start_epoch(self, rates: Sequence[float]) -> None:
+        """Begin, or take up again, the job's epoch; `rates` are the learning rates of its steps."""
+        job, first = self.job, self.job.step * self.share
+        left = self.batches.order()
+        total = first + len(left)
+        if total > len(self.order):
+            self._forget()  # graphs know only the old places
+            room = max(total, len(self.batches.targets))
+            self.order = torch.zeros(room, dtype=torch.int64, device=self.device)
+            self.table = torch.zeros(-(-room // self.share), len(self.scalars), device=self.device)
+            if self.is_varied:
+                self.uniforms = torch.zeros(room, N_DRAWS, device=self.device)
+        self.order[first:total] = left
+        if self.is_varied:
+            draws = torch.arange(total, device=self.device)
+            self.uniforms[:total] = uniforms(self.settings.seed, job.epoch, draws)
+        rows = torch.zeros(len(rates), len(self.scalars))
+        for i, group in enumerate(job.optimizer.param_groups):
+            rows[:, i] = torch.tensor(rates, dtype=torch.float64) * group["share"]
+        if job.average is not None:
+            done = job.average.n_updates - job.step
+            rows[job.step :, -1] = torch.tensor([job.average.share(done + i) for i in range(job.step, len(rates))])
+        self.table[: len(rates)] = rows.to(self.device)
+        self.at.fill_(job.step)
+        draw_ahead(job.objective, self.batches.targets)
+        phase = phase_of(job.objective)
+        if phase != self.phase:
+            self.phase = phase
+            self._forget()
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the number of items of each of the epoch's steps."""
+        left = len(self.batches.sampler)
+        for start in range(0, left, self.share):
+            yield min(self.share, left - start)
+
+    def run(self, n: int, check: Check | None) -> int:
+        """Take a step of `n` items; `check`, if given, is called after it."""
+        expected = self.job.objective.expected
+        if expected is not None and expected.fresh:  # as its first batch would do
+            expected.sums.zero_()
+            expected.fresh = False
+        if n in self.graphs:
+            self.graphs[n]()
+        else:
+            if self.device.type == "cuda" and not self.is_broken:
+                torch.cuda.synchronize(self.device)  # what was asked for before is training, not preparing
+            started = time.monotonic()
+            if self.is_broken:
+                self._step(n)
+            elif n not in self.warm:
+                self.warm.add(n)
+                self._warm_up(n)
+            else:
+                self._record(n)
+            if not self.is_broken:
+                self.prepared += time.monotonic() - started
+        if self.job.average is not None:
+            self.job.average.n_updates += 1
+        if check is not None:
+            check()
+        return n
+
+    def _step(self, n: int) -> None:
+        """All of a step, on the device from beginning to end."""
+        rows = self.at * self.share + self.within[:n]
+        batch = self.batches.rows(self.order[rows])
+        if self.is_varied and isinstance(batch.inputs, Tensor):
+            batch = batch._replace(inputs=varied(batch.inputs, self.settings.augment, self.uniforms[rows]))
+        self.scalars.copy_(self.table.index_select(0, self.at).squeeze(0))
+        if isinstance(self.update.forward, Step):
+            self.update.forward.is_compiled = n == self.share
+        self.update(self.at.squeeze(0), batch)
+        if self.job.average is not None:
+            self.job.average.follow(self.job.model, self.scalars[-1])
+        self.at += 1
+
+    def _use_kernels(self) -> bool:
+        """Let the network use kernels of its own, and return whether it has any."""
+        nets = (part for part in self.job.model.modules() if isinstance(part, ResNet12))
+        self._own = [net for net in nets if all(p.requires_grad for p in net.parameters())]
+        try:
+            for part in self._own:
+                part.use_kernels(self.device)
+        except ImportError:
+            self._own = []
+        return bool(self._own)
+
+    def close(self) -> None:
+        """Give back what the steps needed."""
+        for part in self._own:
+            part.use_kernels(None)
+        self.job.objective.beside = nullcontext
+        self._forget()
+
+    def _compiles(self) -> bool:
+        """Return whether it pays to have the network compiled: it is slow to begin with."""
+        steps = self.settings.epochs * (len(self.batches.inputs) // self.settings.batch_size)
+        is_image = self.batches.inputs.ndim == 4
+        return self.settings.compile == "on" or (is_image and steps >= COMPILES_FROM)
+
+    def _warm_up(self, n: int) -> None:
+        """Take a step as Python runs it, so that libraries choose their kernels before they are recorded."""
+        now = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(now)
+        with torch.cuda.stream(self.stream), _chosen_kernels(n == self.share):
+            self._step(n)
+        now.wait_stream(self.stream)
+        torch.cuda.synchronize(self.device)
+
+    def _record(self, n: int) -> None:
+        """Record a step and take it, or, where that cannot be, take it as Python runs it from now on."""
+        random = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
+        try:
+            self.graphs[n] = self._capture(n)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            _log.warning("Steps run without CUDA graphs: %s", str(error).strip().split("\n")[0])
+            self.is_broken = True
+            self._forget()
+            if random is not None:
+                _renew_generator(self.device, random)
+            self._step(n)
+            return
+        self.graphs[n]()
+
+    def _capture(self, n: int) -> Callable[[], None]:
+        """Record a step without taking it; what is returned takes it."""
+        graph = torch.cuda.CUDAGraph()
+        with _chosen_kernels(n == self.share), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            self._step(n)
+        return graph.replay
+
+    def _forget(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            self.job.optimizer.zero_grad(set_to_none=True)
+        self.graphs.clear()
+        self.warm.clear()
+        if self.device.type == "cuda":
+            self.pool = torch.cuda.graph_pool_handle()
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """Run kernels beside those that follow, until `_join`."""
+        now = torch.cuda.current_stream(self.device)
+        self.side.wait_stream(now)
+        with torch.cuda.stream(self.side):
+            yield
+
+    def _join(self) -> None:
+        torch.cuda.current_stream(self.device).wait_stream(self.side)
+
+
+def draw_ahead(objective: Objective, targets: Tensor) -> None:
+    """Let the objective make the epoch's draws for all items, whose targets lie on the device, if there is room."""
+    masking, resolver = objective.masking, objective.resolver
+    if not fits_on(targets.device, 5 * targets.numel()):
+        return
+    if masking is not None:
+        masking.draw_ahead(targets.clamp_min(0) if resolver.assumes_negative else targets)
+    if isinstance(resolver, Annotation):
+        resolver.draw_ahead(targets)
+
+
+def phase_of(objective: Objective) -> tuple[Hashable, ...]:
+    """Return what decides which kernels the objective runs, and with which constants, in the epoch under way."""
+    phase: list[Hashable] = []
+    if objective.masking is not None and objective.masking.ahead.epoch != objective.epoch:
+        phase.append(objective.epoch)
+    for part in objective.modules():
+        if isinstance(part, Deferred):
+            phase.append(part.epoch >= part.start)
+        elif isinstance(part, Annotation):
+            is_ready = part.ahead.epoch == part.epoch and part.store is not None and part.store.held
+            phase.append(None if is_ready else objective.epoch)
+        elif isinstance(part, Pseudo):
+            phase.append(None if part.store.held else objective.epoch)
+        elif isinstance(part, Weighting | Resolver):
+            is_constant = type(part).start_epoch in (Weighting.start_epoch, Resolver.start_epoch)
+            phase.append(None if is_constant else objective.epoch)
+    return tuple(phase)
+
+
+def _lay_out(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Keep the weights of convolutions as GPUs like them, channels last, and the optimizer's state likewise."""
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                state[name] = torch.empty_like(parameter).copy_(value)
+
+
+def _renew_generator(device: torch.device, state: Tensor) -> None:
+    """Give the device's random numbers a new state: a recording that failed leaves the old one waiting for its end."""
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    torch.cuda.default_generators[device.index].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+@contextmanager
+def _chosen_kernels(tries: bool) -> Iterator[None]:
+    """Let cuDNN try all its convolutions and take the fastest, or, where that does not pay, the likely one."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = tries
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,193 @@
+"""Training on a GPU: captured steps are the eager ones, and what goes wrong is said. Skipped where there is none."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import training_runs as runs
+from steelyard.data.dataset import ArrayDataset
+from steelyard.labels import Labels
+from steelyard.losses import BCE
+from steelyard.models.resnet import ResNet12
+from steelyard.objective import Objective
+from steelyard.training import captured
+from steelyard.training.finite import NotFinite, check_weights
+from steelyard.training.settings import AugmentSettings
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def _exact() -> Any:
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+def on_gpu(method: str, folder: Path, compile: str, **settings: Any) -> Any:
+    return runs.run(method, folder, device="cuda", compile=compile, **settings)
+
+
+@pytest.mark.parametrize("method", runs.METHODS)
+def test_captured_is_eager(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    both = [on_gpu(method, tmp_path / way, way) for way in ("off", "auto")]
+    runs.assert_same(*both, 1e-3, 1e-5)
+    assert not caplog.records
+    assert both[0][0].prepared == 0 < both[1][0].prepared
+
+
+@pytest.mark.parametrize(
+    "settings", [{"ema": 0.9}, {"clip_norm": 0.1}, {"kind": "adamw", "lr": 0.003}, {"compile": "on"}], ids=str
+)
+def test_captured_is_eager_with(settings: dict[str, Any], tmp_path: Path) -> None:
+    way = settings.pop("compile", "auto")
+    both = [on_gpu("bce", tmp_path / w, w, **settings) for w in ("off", way)]
+    runs.assert_same(*both, 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("method", ["plm", "annotation", "drw", "role"])
+def test_killed_and_resumed(method: str, tmp_path: Path) -> None:
+    whole = on_gpu(method, tmp_path / "whole", "auto", ema=0.9)
+    with pytest.raises(runs.Killed):
+        on_gpu(method, tmp_path / "cut", "auto", ema=0.9, checkpoint_seconds=0, watch=runs.KillAt(2, 5))
+    runs.assert_same(on_gpu(method, tmp_path / "cut", "auto", ema=0.9), whole, 1e-3, 1e-5)
+
+
+def test_divergence_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFinite, match="not finite at epoch"):
+        on_gpu("bce", tmp_path, "auto", lr=1e30, epochs=20)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38])
+def test_weights_are_looked_through(value: float) -> None:
+    model = nn.Linear(3000, 3000).cuda()
+    model.weight.data[17, 5] = value
+    if value == 3e38:
+        model.bias.data.fill_(value)
+        check_weights(model, 1, 2, 0.1)
+    else:
+        with pytest.raises(NotFinite, match="weight are not finite after epoch 1, step 2"):
+            check_weights(model, 1, 2, 0.1)
+
+
+class _Hungry(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.empty(1 << 42, dtype=torch.uint8, device=x.device)[0]
+
+
+def test_want_of_memory_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ran out of memory with train\.batch_size = 32"):
+        on_gpu("bce", tmp_path, "auto", model=_Hungry(runs.F, runs.L))
+
+
+class _Asking(BCE):
+    """A loss that waits for the device, which a graph cannot record."""
+
+    def evaluate(self, *given: Any) -> Tensor:
+        value = super().evaluate(*given)
+        return value if value.item() > 0 else value * 0
+
+
+def test_what_cannot_be_captured_runs_eagerly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "objective_of", lambda *given: Objective(_Asking()))
+    with caplog.at_level(logging.WARNING):
+        both = [on_gpu("bce", tmp_path / way, way) for way in ("off", "auto")]
+    runs.assert_same(*both, 1e-3, 1e-5)
+    assert [record.message[:30] for record in caplog.records] == ["Steps run without CUDA graphs:"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("channels", "size", "batch"), [(1, 32, 37), (3, 48, 5)])
+def test_kernels_of_resnet12(dtype: torch.dtype, channels: int, size: int, batch: int) -> None:
+    """Values, gradients and running statistics beside float64; in bfloat16 no further from it than plain modules."""
+    torch.manual_seed(0)
+    plain = ResNet12(channels).cuda().train()
+    for module in plain.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.weight, 1, 0.3)
+            nn.init.normal_(module.bias, 0, 0.3)
+    state = plain.state_dict()
+    own, exact = ResNet12(channels).cuda().train(), ResNet12(channels).cuda().double().train()
+    own.load_state_dict(state)
+    exact.load_state_dict(state)
+    own.to(memory_format=torch.channels_last)
+    own.use_kernels(torch.device("cuda"))
+    x = torch.randn(batch, channels, size, size, device="cuda")
+    weight = torch.randn(512, device="cuda", dtype=torch.float64)
+    features = []
+    for net in (plain, own, exact):
+        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32 and net is not exact):
+            out = net(x.double() if net is exact else x)
+        (out.double() @ weight).sum().backward()
+        features.append(out.detach().double())
+
+    def distance(a: Tensor, b: Tensor) -> float:
+        return float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30))
+
+    limit = 1e-5 if dtype == torch.float32 else 1.3 * distance(features[0], features[2]) + 1e-3
+    assert distance(features[1], features[2]) < limit
+    slopes = [torch.cat([p.grad.flatten().double() for p in net.parameters()]) for net in (plain, own, exact)]
+    plainly = distance(slopes[0], slopes[2])  # not tiny in float32 either: pooling windows with near ties
+    assert distance(slopes[1], slopes[2]) < 1.3 * plainly + 1e-3
+    for name, value in own.named_buffers():
+        close = 1e-4 if dtype == torch.float32 else 0.05
+        assert distance(value, dict(exact.named_buffers())[name]) < close, name
+
+
+def test_kernels_show_what_is_not_a_number() -> None:
+    net = ResNet12(1).cuda().train()
+    net.use_kernels(torch.device("cuda"))
+    x = torch.randn(4, 1, 32, 32, device="cuda")
+    x[2, 0, 5, 5] = torch.nan
+    assert net(x).isnan().any()
+
+
+def test_images_are_captured_in_bfloat16(tmp_path: Path) -> None:
+    """The recipe in small: the loss falls as it does eagerly, with images varied on the device."""
+    rng = np.random.default_rng(0)
+    values = (rng.random((300, 4)) < 0.4).astype(np.int8)
+    images = rng.integers(0, 60, (300, 1, 32, 32)).astype(np.uint8)
+    for item, label in zip(*values.nonzero(), strict=True):
+        images[item, 0, 8 * label : 8 * label + 6, 4:28] += 150
+    data = ArrayDataset(images, Labels(values))
+    losses = []
+    for way in ("off", "auto"):
+        torch.manual_seed(0)
+        model = nn.Sequential(_Scaled(), ResNet12(1), nn.Linear(512, 4))
+        outcome, _ = runs.run(
+            "bce",
+            tmp_path / way,
+            model,
+            data,
+            device="cuda",
+            compile=way,
+            precision="bfloat16",
+            epochs=6,
+            augment=AugmentSettings(flip=0.5, pad_crop=1),
+        )
+        losses.append([record["loss"] for record in outcome.history])
+        assert not isinstance(model[1], ResNet12) or model[1]._plan is None
+    assert losses[1][-1] < 0.5 * losses[1][0]
+    np.testing.assert_allclose(losses[1][0], losses[0][0], rtol=0.1)
+
+
+class _Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float() / 255
+
+
+def test_it_is_chosen_where_it_can_be(tmp_path: Path) -> None:
+    assert captured.fits_on(torch.device("cuda"), 1e6)
+    assert not captured.fits_on(torch.device("cuda"), 1e13)
