@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.philox import uniform
+from steelyard.balance.processes import n_processes, summed
 from steelyard.labels.targets import ArrayLike, Targets, as_tensor, known
 from steelyard.losses.focused import softplus
 from steelyard.losses.loss import Cells, compute_dtype
@@ -78,6 +79,11 @@ class Role(Resolver):
         return theta
 
     def _count_penalty(self, p: Tensor) -> Tensor:
-        if len(p) == 0:
+        """R(x) of the whole batch; over several processes its value, and the gradient of this one's items."""
+        mean = p.sum() / max(len(p), 1)
+        if n_processes() > 1:
+            whole = summed(torch.stack([p.sum(), p.new_tensor(len(p))]))
+            mean = (whole[0] / whole[1].clamp_min(1)).detach() + mean - mean.detach()
+        elif len(p) == 0:
             return p.sum()
-        return ((p.sum(dim=1).mean() - self.expected_positives) / p.shape[1]) ** 2
+        return ((mean - self.expected_positives) / p.shape[1]) ** 2

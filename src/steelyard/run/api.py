@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from steelyard.balance.processes import n_processes
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import Inputs, inputs_of, open_inputs
+from steelyard.data.streams import OnBad
 from steelyard.data.subset import Labelled
 from steelyard.labels import Labels
 from steelyard.models import Model
@@ -22,8 +27,11 @@ from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.prediction import batch_logits
+from steelyard.run.sections import DataSettings
+from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.history import read_history
+from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_device
 
 Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"
@@ -54,7 +62,10 @@ class Run:
 
     def logits(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
         """Return the logits (N, L) of inputs: an array, a tensor, a data set, or a path as `predict` takes it."""
-        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, pick_device(device), 0)
+        model, place = self.trained.model, pick_device(device)
+        if model.input.kind == "pair" and isinstance(inputs, Labelled):
+            return np.asarray(all_outputs(model.to(place), inputs, batch_size, place)[0])
+        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, place, 0)
         return np.concatenate([np.zeros((0, len(self.names)), np.float32), *(logits.numpy() for logits, _ in rows)])
 
     def probability(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
@@ -68,16 +79,26 @@ class Run:
         return found
 
     def _inputs(self, inputs: Any) -> Inputs:
-        model, size = self.trained.model, side_of(self.trained.model)
         if isinstance(inputs, str | os.PathLike):
-            return open_inputs(
-                os.fspath(inputs), size=size, kind="image" if model.input.kind == "image" else "features"
-            )
+            return inputs_at(self.trained, os.fspath(inputs))
         if isinstance(inputs, Labelled):
-            return inputs_of(inputs, size)
+            return inputs_of(inputs, side_of(self.trained.model))
         array = np.asarray(inputs)
         nothing = Labels(np.full((len(array), 1), -1, np.int8))
-        return inputs_of(ArrayDataset(array, nothing))
+        return inputs_of(ArrayDataset(array, nothing), side_of(self.trained.model))
+
+
+def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_image: OnBad = "error") -> Inputs:
+    """Open what lies at `path` as inputs of a trained model; a manifest's features are those of training."""
+    return open_inputs(
+        path,
+        images,
+        side_of(trained.model),
+        on_bad_image,
+        "features" if trained.model.input.kind == "features" else "image",
+        features=tomllib.loads(trained.config)["data"]["features"] or None,
+        labels=trained.names,
+    )
 
 
 def side_of(model: Model) -> tuple[int, int] | None:
@@ -115,31 +136,35 @@ def fit(
         overwrite: whether a run in `out` is replaced.
         verbose: whether progress is shown.
     """
-    said = {section: dict(content) for section, content in (settings or {}).items()}
-    where = said.setdefault("data", {})
-    paths = {"path": data, "validation": validation, "test": test}
+    where: dict[str, Any] = {}
     datasets = None
     if isinstance(data, str | os.PathLike):
-        for name, given in paths.items():
+        for name, given in {"path": data, "validation": validation, "test": test}.items():
             if given is not None:
                 where[name] = os.fspath(given) if isinstance(given, str | os.PathLike) else _share(name, given)
     else:
-        train = _dataset(data)
-        held = None if validation is None or isinstance(validation, int | float) else _dataset(validation, train.labels)
-        if validation is not None:
-            where["validation"] = 0.0 if held is not None else _share("validation", validation)
-        datasets = Datasets(train, held, None if test is None else _dataset(test, train.labels))
+        _check_settings(settings)
+        train = _dataset("data", data)
+        held = None
+        if isinstance(validation, int | float):
+            where["validation"] = float(validation)
+        elif validation is not None:
+            held, where["validation"] = _dataset("validation", validation, train.labels), 0.0
+        datasets = Datasets(train, held, None if test is None else _dataset("test", test, train.labels))
 
     def configure(name: str | None) -> Config:
-        return load_config(None, name, (), said)
+        return load_config(None, name, (), settings).with_overrides({"data": where})
 
     console = Console() if verbose else None
-    with group.joined():
-        asked = whole.ask(configure, recipe, datasets)
+    with torch.random.fork_rng(range(torch.cuda.device_count())), group.joined():
+        if out is None and n_processes() > 1:
+            raise ValueError("out is None, but several processes train: give a run folder that all of them see")
+        asked = together(lambda: whole.ask(configure, recipe, datasets))
         if out is not None:
             return _done(whole.run(asked, Path(out), overwrite, console), Path(out))
-        with tempfile.TemporaryDirectory() as folder:
-            return _done(whole.run(asked, Path(folder) / "run", False, console, draws=False), Path(folder) / "run")
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "run"
+            return _done(replace(whole.run(asked, folder, False, console, draws=False), folder=None), folder)
 
 
 def _done(trained: Trained, out: Path) -> Run:
@@ -153,12 +178,21 @@ def _share(name: str, given: Any) -> float:
     raise ValueError(f"{name} is a {type(given).__name__}, but data is a path: give a path or a split too")
 
 
-def _dataset(data: Any, like: Labels | None = None) -> Any:
+def _check_settings(settings: Mapping[str, Any] | None) -> None:
+    """Refuse settings about files where data is none; defaults, as in the configuration of a run, do no harm."""
+    given = (settings or {}).get("data") or {}
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        if name not in ("validation", "size", "cache") and value and value != getattr(DataSettings(), name, value):
+            raise ValueError(f"settings has data.{name}, but data is not a path: leave it out")
+
+
+def _dataset(name: str, data: Any, like: Labels | None = None) -> Any:
     """Return a data set as it is, and (inputs, labels) as one; labels without names have those of `like`."""
     if isinstance(data, Labelled):
         return data
     if not (isinstance(data, tuple) and len(data) == 2):
-        raise ValueError(f"data is a {type(data).__name__}: give a path, a data set, or (inputs, labels)")
+        what = "a path, a data set, or" if like is None else "like data, a data set or"
+        raise ValueError(f"{name} is a {type(data).__name__}: give {what} (inputs, labels)")
     inputs, labels = data
     if not isinstance(labels, Labels):
         labels = Labels(np.asarray(labels), names=None if like is None else like.names)

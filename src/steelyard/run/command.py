@@ -14,14 +14,20 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
-from steelyard.data.inputs import open_inputs
-from steelyard.run import evaluation, fit, prediction, scores
-from steelyard.run.api import side_of
+from steelyard.data.manifest import Manifest
+from steelyard.data.opening import layout_at
+from steelyard.data.parts import ENDINGS, file_in
+from steelyard.report.headline import plural
+from steelyard.run import evaluation, fit, prediction, recipes, scores
+from steelyard.run.api import inputs_at, side_of
 from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import open_datasets
-from steelyard.run.folder import RunFolder
+from steelyard.run.deployment import ESTIMATE
+from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
+from steelyard.run.sections import DataSettings
+from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
@@ -38,6 +44,8 @@ class Typed(NamedTuple):
 
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
+        if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
+            raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {self.file}")
         said = {"data": {"path": self.data}, "train": {"out": self.out}}
         return load_config(self.file, recipe, self.sets, said)
 
@@ -45,6 +53,21 @@ class Typed(NamedTuple):
     def chosen(self) -> str | None:
         """The recipe: as typed, else none where a file decides, else auto."""
         return self.recipe or (None if self.file else "auto")
+
+    def overridden(self) -> str:
+        """Return what of the recipe the file or an option sets otherwise, a sentence, "" where nothing is."""
+        if self.recipe in (None, "auto") or not (self.file or self.sets):
+            return ""
+        found = self.configure(self.recipe)
+        wanted = found.with_overrides(recipes.settings(str(self.recipe))).as_dict()
+        other = [
+            f"{section}.{key}"
+            for section, settings in found.as_dict().items()
+            for key, value in settings.items()
+            if value != wanted[section][key]
+        ]
+        source = self.file or "--set"
+        return f"{source} changes {', '.join(other)} of recipe {self.recipe}" if other else ""
 
 
 def printed(typed: Typed) -> str:
@@ -57,15 +80,15 @@ def printed(typed: Typed) -> str:
 def list_recipes() -> None:
     """Print the recipes, methods first."""
     console = Console(highlight=False)
-    for title, recipes in (("Methods, for any data and model; join them by +:", METHODS), ("Whole set-ups:", SETUPS)):
+    for title, listed in (("Methods, for any data and model; join them by +:", METHODS), ("Whole set-ups:", SETUPS)):
         console.print(title, markup=False)
-        _print_recipes(recipes, console)
+        _print_recipes(listed, console)
     console.print("auto chooses among them by the labels: steelyard inspect DATA says which and why.", markup=False)
 
 
-def _print_recipes(recipes: Mapping[str, Recipe], console: Console) -> None:
-    width = max(map(len, recipes))
-    for name, recipe in recipes.items():
+def _print_recipes(listed: Mapping[str, Recipe], console: Console) -> None:
+    width = max(map(len, listed))
+    for name, recipe in listed.items():
         console.print(f"  {name:<{width}}  {recipe.what}", markup=False, soft_wrap=True)
 
 
@@ -73,7 +96,9 @@ def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
     """Train, and return the metrics; in several processes only the first has any."""
     with group.joined():
         console = Console(stderr=quiet)
-        asked = fit.ask(typed.configure, typed.chosen)
+        asked = together(lambda: fit.ask(typed.configure, typed.chosen))
+        if group.is_first() and (changed := typed.overridden()):
+            console.print(f"Beware: {changed}.", style="yellow", markup=False, highlight=False)
         out = Path(asked.config.train.out or _default_out(asked))
         fit.run(asked, out, overwrite, console)
         if not group.is_first():
@@ -87,25 +112,35 @@ def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
         return metrics
 
 
-def evaluate(
-    run: str, data: str | None, split: str | None, deploy_prior: str | None, bootstrap: int, as_json: bool
-) -> None:
+class Other(NamedTuple):
+    """Items other than those of a run, as they were typed."""
+
+    data: str | None
+    split: str | None
+    images: str | None
+
+
+def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
     """Measure a run, on other data or on its own test or validation items."""
     trained = RunFolder(run).load()
     config = _config_of(run)
     changes = {"deploy_prior": deploy_prior, "bootstrap": bootstrap or None}
     settings = config.with_overrides({"evaluate": changes}).evaluate
-    items, name = _items(config, data, split)
+    items, name = _items(config, trained, other)
     device = pick_device(config.train.device)
-    own = data is None and name == "validation"
+    own = other.data is None and name in ("validation", config.data.validation)
+    if own and deploy_prior is not None:
+        raise ValueError(
+            "--deploy-prior is given, but the run's own validation items have the prior it was calibrated for: give "
+            "items of deployment by --data"
+        )
     metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items))
     _show(metrics, name, as_json)
 
 
 def calibrate(
     run: str,
-    data: str | None,
-    split: str | None,
+    other: Other,
     kind: str | None,
     thresholds: str | None,
     target: float | None,
@@ -114,7 +149,8 @@ def calibrate(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Fit a run's probabilities and thresholds anew."""
+    """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too."""
+    trained = RunFolder(run).load()
     config = _config_of(run)
     changes = {
         "calibration": kind,
@@ -125,7 +161,10 @@ def calibrate(
         "deploy_prior": deploy_prior,
     }
     settings = config.with_overrides({"evaluate": changes}).evaluate
-    items, name = _items(config, data, split, first=("validation", "test"))
+    if keep and deploy_prior == ESTIMATE and other.data is not None and other.split is None:
+        items, name = inputs_at(trained, other.data, other.images), other.data
+    else:
+        items, name = _items(config, trained, other, first=("validation", "test"))
     device = pick_device(config.train.device)
     metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
     _show(metrics, name, as_json)
@@ -143,18 +182,11 @@ def predict(
     device: str,
 ) -> None:
     """Write probabilities and decisions of new items to a file, or as CSV to the standard output."""
-    trained, config = RunFolder(run).load(), _config_of(run)
-    inputs = open_inputs(
-        data,
-        images,
-        side_of(trained.model),
-        "skip" if skip_bad else "error",
-        "features" if trained.model.input.kind == "features" else "image",
-        features=config.data.features or None,
-        labels=trained.names,
-    )
+    trained = RunFolder(run).load()
+    inputs = inputs_at(trained, data, images, "skip" if skip_bad else "error")
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as bars:
+    shows = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with tempfile.TemporaryDirectory() as folder, shows as bars:
         bar = bars.add_task("predicting", total=inputs.n_items)
         target = Path(out) if out is not None else Path(folder) / "predictions.csv"
         done = prediction.predict(
@@ -177,7 +209,7 @@ def predict(
         console.print(f"Left out {name}: {reason}", style="yellow", markup=False, highlight=False)
     if out is not None:
         left = f", {len(done.bad):,} of them unreadable" if done.bad else ""
-        console.print(f"{done.n_items:,} items{left} in {out}.", markup=False, highlight=False)
+        console.print(f"{plural(done.n_items, 'item')}{left} in {out}.", markup=False, highlight=False)
 
 
 def _config_of(run: str) -> Config:
@@ -185,19 +217,49 @@ def _config_of(run: str) -> Config:
 
 
 def _items(
-    config: Config, data: str | None, split: str | None, first: Sequence[str] = ("test", "validation")
+    config: Config, trained: Trained, other: Other, first: Sequence[str] = ("test", "validation")
 ) -> tuple[Any, str]:
     """Return labelled items and what they are called: other data, another split, or the run's own."""
-    if data is None and split is None:
-        if not config.data.path:
-            raise ValueError("the run was not trained from a path: give the items with --data")
-        own = open_datasets(config.data, config.model, config.train.seed)
-        for name in first:
-            if getattr(own, name) is not None:
-                return getattr(own, name), name
-        raise ValueError("the run has neither test nor validation items: give some with --data")
-    source = replace(config.data, path=data or config.data.path, split=split or "", validation=0.0, test="")
-    return open_datasets(source, config.model, config.train.seed).train, split or str(data)
+    if other.data is not None:
+        found = open_datasets(_elsewhere(config.data, trained, other.data, other), config.model, config.train.seed)
+        return found.train, f"{other.data} {other.split}" if other.split else other.data
+    if not config.data.path:
+        raise ValueError("the run was not trained from a path: give the items with --data")
+    if other.split is not None:
+        source = replace(config.data, validation=0.0, test=other.split)
+        return open_datasets(source, config.model, config.train.seed).test, other.split
+    own = open_datasets(config.data, config.model, config.train.seed)
+    for name in first:
+        if getattr(own, name) is not None:
+            return getattr(own, name), name
+    raise ValueError("the run has neither test nor validation items: give some with --data")
+
+
+OF_MANIFESTS = ("form", "id", "path_column", "labels", "value", "features", "separator", "absent", "split_column")
+
+
+def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other) -> DataSettings:
+    """Return [data] for other data: what held for the manifest of training holds for another as far as it fits."""
+    side = side_of(trained.model)
+    said = replace(
+        settings,
+        path=data,
+        images=other.images or settings.images,
+        split=other.split or "",
+        validation=0.0,
+        test="",
+        size=side[0] if side is not None and side[0] == side[1] else settings.size,
+    )
+    place = Path(data)
+    if place.is_dir() and layout_at(place, settings.format or None) is None:
+        place = file_in(place, settings.format or None, other.split)[0]
+    plain = DataSettings()
+    if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
+        return replace(said, **{name: getattr(plain, name) for name in ("images", "minus_one", *OF_MANIFESTS)})
+    there = Manifest(place, settings.delimiter or None, settings.encoding or "utf-8").columns
+    gone = [name for name in ("id", "path_column", "value", "split_column") if getattr(settings, name) not in there]
+    labels = tuple(name for name in settings.labels if name in there)
+    return replace(said, labels=labels, **{name: getattr(plain, name) for name in gone})
 
 
 def _show(metrics: dict[str, Any], name: str, as_json: bool) -> None:
@@ -213,6 +275,11 @@ def _default_out(asked: fit.Asked) -> str:
     return str(Path("runs") / "-".join(part for part in (source.stem or source.name, asked.recipe or "run") if part))
 
 
+def _suffix(file: str) -> str:
+    return Path(file).suffix.lower()
+
+
 def _say_next(out: Path, console: Console) -> None:
-    console.print(f"\nThe run is in {out}, with report.html.", markup=False, highlight=False)
+    page = ", with report.html" if (out / "report.html").exists() else ""
+    console.print(f"\nThe run is in {out}{page}.", markup=False, highlight=False)
     console.print(f"Next: steelyard predict {out} NEW-ITEMS --out predictions.csv", markup=False, highlight=False)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from steelyard.data.aligned import aligned
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.opening import Opened, open_data
 from steelyard.data.part import open_part
 from steelyard.data.parts import part_named
 from steelyard.data.split import stratified_split
 from steelyard.data.subset import Labelled, Subset
-from steelyard.models import ModelSettings, image_size
+from steelyard.models import ModelSettings, image_size, input_of
 from steelyard.run.sections import DataSettings
 
 GUESSED = (
@@ -57,8 +59,49 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
     notes += [part.note for part in (validation, test) if part is not None]
     sized = [None if part is None else _sized(part.data, settings, model) for part in (opened, validation, test)]
     guessed = {name: value for name in GUESSED if (value := opened.settings.get(name))}
+    if isinstance(guessed.get("labels"), str):
+        guessed["labels"] = (guessed["labels"],)
     datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed)
     return split_off(datasets, settings.validation, seed)
+
+
+def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
+    """Bring data sets that were given as they are, not by path, to what training needs: one size, the same labels.
+
+    Images that have a size keep it where `data.size` does not say another.
+    """
+    if isinstance(settings.validation, str) and datasets.validation is None:
+        raise ValueError(
+            f"data.validation is {settings.validation!r}, but data is not a path: give the items themselves, or a share"
+        )
+    sized = [part if part is None else _sized(part, settings, model, keeps=True) for part in datasets[:3]]
+    for name, part in zip(("train", "validation", "test"), sized, strict=True):
+        if part is not None and len(part) == 0:
+            raise ValueError(f"the {name} data holds no items: give some, or leave it out")
+        if part is not None and input_of(part) != input_of(sized[0]):
+            what, wanted = (f"{i.kind} of {' × '.join(map(str, i.shape))}" for i in map(input_of, (part, sized[0])))
+            raise ValueError(f"the inputs of the {name} data are {what}, but those of training {wanted}: give the same")
+    names = datasets.train.labels.names
+    return split_off(
+        datasets._replace(train=sized[0], validation=_like(sized[1], names), test=_like(sized[2], names)),
+        settings.validation,
+        seed,
+    )
+
+
+def _like(data: Any, names: tuple[str, ...]) -> Any:
+    """Return the data with exactly these labels, in their order; one that training does not have is refused."""
+    if data is None or data.labels.names == names:
+        return data
+    if isinstance(data, Subset):
+        return Subset(_like(data.data, names), data.index)
+    if not isinstance(data, ArrayDataset | ImageDataset):
+        raise ValueError(
+            f"the labels of a {type(data).__name__} are not those of training in their order: see data.aligned"
+        )
+    ordered = copy.copy(data)
+    ordered.labels = aligned(data.labels, names)
+    return ordered
 
 
 def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
@@ -81,13 +124,16 @@ def _other(opened: Opened, name: str) -> Opened:
     return open_part(opened, split=name)
 
 
-def _sized(data: Labelled, settings: DataSettings, model: ModelSettings) -> Labelled:
+def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: bool = False) -> Labelled:
+    """Bring images to one size; with `keeps` those that have one keep it, where no other is said."""
     inside = data.data if isinstance(data, Subset) else data
     if isinstance(inside, ImageDataset):
+        if keeps and inside.size is not None and not settings.size:
+            return data
         resized = inside.resized(settings.size or image_size(model), settings.cache or None)
         return Subset(resized, data.index) if isinstance(data, Subset) else resized
     if settings.size and isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] != settings.size:
         raise ValueError(
-            f"data.size is {settings.size}, but {settings.path} holds arrays of {inside.inputs.shape[1:]}: leave it out"
+            f"data.size is {settings.size}, but the inputs are arrays of {inside.inputs.shape[1:]}: leave it out"
         )
     return data

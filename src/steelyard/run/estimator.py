@@ -8,7 +8,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
+
+try:
+    from sklearn.utils.validation import validate_data
+except ImportError:  # scikit-learn before 1.6
+
+    def validate_data(estimator: Any, X: Any, **how: Any) -> Any:
+        """Check features, and remember or compare their number and names."""
+        return estimator._validate_data(X, **how)
+
 
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
@@ -19,7 +28,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier of features (N, F) whose probabilities are calibrated on items it holds out.
 
     `predict_proba` gives η (N, L), `predict` 0 or 1 by thresholds of its own, `decision_function` log-odds. `score` is
-    the mean average precision over known labels. Y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse.
+    the mean average precision over known labels. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse;
+    `classes_` are the names of its columns, or their numbers.
 
     Args:
         recipe: a method of `steelyard train --recipes`; "auto" is chosen by the labels.
@@ -52,13 +62,18 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lr, self.weight_decay, self.validation, self.seed = lr, weight_decay, validation, seed
         self.settings, self.verbose = settings, verbose
 
-    def fit(self, X: Any, Y: Any) -> Self:
-        """Train on features X (N, F) and labels Y (N, L)."""
-        x = check_array(X, dtype=np.float32)
-        names = [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
-        values = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on features X (N, F) and labels y (N, L)."""
+        if y is None:
+            raise ValueError(
+                "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
+            )
+        x = validate_data(self, X, dtype=np.float32)
+        names = [str(name) for name in y.columns] if hasattr(y, "columns") else None
+        values = y if hasattr(y, "toarray") else np.asarray(y)
         if values.ndim != 2:
-            raise ValueError(f"Y has shape {values.shape}: give one column a label, (N, L)")
+            raise ValueError(f"y has shape {values.shape}: give one column a label, (N, L)")
+        labels = Labels(values, names) if isinstance(values, np.ndarray) else Labels.from_scipy(values, names=names)
         said: dict[str, Any] = {
             "model": {"backbone": "mlp", "width": self.hidden} if self.hidden else {"backbone": "linear"},
             "optimizer": {"lr": self.lr, "weight_decay": self.weight_decay},
@@ -66,38 +81,46 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         for section, content in (self.settings or {}).items():
             said[section] = {**said.get(section, {}), **content}
-        labels = Labels(values, names=names)
         self.run_ = fit(
             (x, labels), self.recipe, validation=float(self.validation), settings=said, verbose=self.verbose
         )
-        self.n_features_in_, self.classes_ = x.shape[1], np.array(labels.names)
+        self.classes_ = np.arange(labels.n_labels) if names is None else np.array(names)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return η (N, L)."""
-        return self.run_.probability(self._features(X), device="cpu")
+        x = self._features(X)
+        return self.run_.probability(x, device="cpu")
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return log η/(1−η) (N, L)."""
-        odds: NDArray[np.float32] = self.run_.trained.reading.log_odds(
-            self.run_.logits(self._features(X), device="cpu")
-        )
+        x = self._features(X)
+        odds: NDArray[np.float32] = self.run_.trained.reading.log_odds(self.run_.logits(x, device="cpu"))
         return odds
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return 1 where a label is decided present, else 0, (N, L)."""
-        return self.run_.decide(self._features(X), device="cpu").astype(np.int64)
+        x = self._features(X)
+        return self.run_.decide(x, device="cpu").astype(np.int64)
 
-    def score(self, X: Any, Y: Any, sample_weight: None = None) -> float:
-        """Return the mean average precision over known labels."""
+    def score(self, X: Any, y: Any, sample_weight: None = None) -> float:
+        """Return the mean average precision over known labels; a model without probabilities is ranked by logits."""
         if sample_weight is not None:
             raise ValueError("sample_weight is given, but average precision here has none: leave it out")
-        values = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
-        return mean_average_precision(self.decision_function(X), values)
+        values = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
+        x = self._features(X)
+        ranked = self.run_.trained.reading.has_probability
+        scores = self.decision_function(x) if ranked else self.run_.logits(x, device="cpu")
+        return mean_average_precision(scores, values)
 
     def _features(self, X: Any) -> NDArray[np.float32]:
         check_is_fitted(self, "run_")
-        x: NDArray[np.float32] = check_array(X, dtype=np.float32)
-        if x.shape[1] != self.n_features_in_:
-            raise ValueError(f"X has {x.shape[1]} features, but {self.n_features_in_} were trained on: give as many")
+        x: NDArray[np.float32] = validate_data(self, X, dtype=np.float32, reset=False)
         return x
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        tags.target_tags.two_d_labels = True
+        return tags

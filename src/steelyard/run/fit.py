@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -19,11 +18,15 @@ from steelyard.models import Input, Model, build_model, frozen_data, input_of
 from steelyard.models.tabular import Features
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
-from steelyard.run.config import Config, dump_config, load_config
-from steelyard.run.datasets import Datasets, open_datasets, split_off
+from steelyard.run.beginning import begin_run
+from steelyard.run.config import Config
+from steelyard.run.datasets import Datasets, given_datasets, open_datasets
+from steelyard.run.deployment import ESTIMATE, read_prior
 from steelyard.run.finish import finish
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.objectives import make_objective
+from steelyard.run.parts import Part, has_link
+from steelyard.run.together import missing_others, together
 from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group
 from steelyard.training.batches import n_workers
@@ -35,9 +38,6 @@ from steelyard.training.tensorboard import Board
 
 Configure = Callable[[str | None], Config]
 """From the name of a recipe, None for none, to the settings: "auto" is resolved in between, by the labels."""
-
-FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
-"""Settings that may differ when an unfinished run goes on: they do not change what it computes, or hardly."""
 
 
 class Asked(NamedTuple):
@@ -56,7 +56,7 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
     if datasets is None:
         datasets = open_datasets(config.data, config.model, config.train.seed)
     else:
-        datasets = split_off(datasets, config.data.validation, config.train.seed)
+        datasets = given_datasets(datasets, config.data, config.model, config.train.seed)
     name, why = recipe, ""
     if recipe == "auto":
         name, why = resolve_auto(datasets.train.labels)
@@ -66,6 +66,7 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
     return Asked(config, name, why, datasets)
 
 
+@missing_others()
 def run(
     asked: Asked, out: Path, overwrite: bool = False, console: Console | None = None, draws: bool = True
 ) -> Trained:
@@ -81,22 +82,18 @@ def run(
     config, datasets = asked.config, asked.datasets
     console = console if console is not None and group.is_first() else Console(quiet=True)
     labels: Labels = datasets.train.labels
-    if not labels.counts.any():
-        raise ValueError("no training label is present anywhere: there is nothing to learn; give other labels")
     folder = RunFolder(out)
-    if group.is_first():
-        _begin(folder, config, labels, overwrite)
-    group.barrier()
+    begin = partial(begin_run, folder, config, datasets, overwrite)
+    together(lambda: _check(config, datasets))
+    if not overwrite:
+        together(begin)
     _announce(asked, console)
-    device = pick_device(config.train.device)
-    torch.manual_seed(config.train.seed)
-    model = build_model(config.model, input_of(datasets.train), labels)
-    model.fit_normalisation(datasets.train)
-    trained_on, learner = _ready(model, config, datasets, folder, device, console)
-    objective = make_objective(config.objective, labels, folder.path, config.train.seed)
+    device, model, shown = together(lambda: _made(config, datasets, folder, console))
+    if overwrite:  # what is there goes only now that the rest was not refused
+        together(begin)
+    trained_on, learner = together(lambda: _ready(model, config, datasets, folder, device, console))
+    objective = together(lambda: make_objective(config.objective, labels, folder.path, config.train.seed))
     single = is_single_label(config.evaluate, labels)
-    if config.train.monitor == "error" and not single:
-        raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
     check = None
     if trained_on.validation is not None:
         workers = n_workers(config.train.workers, trained_on.validation)
@@ -111,35 +108,54 @@ def run(
         config.train,
         folder.path,
         check,
-        _watch(config, folder, console),
+        shown,
     )
     for sentence in outcome.damaged:
-        console.print(f"Passed over: {sentence}.", style="yellow", markup=False, highlight=False)
+        _say(console, f"Passed over: {sentence}.", "yellow")
     learner.load_state_dict(outcome.weights)
     return finish(folder, config, model, learner, objective, trained_on, outcome, single, device, console, draws)
 
 
-def _begin(folder: RunFolder, config: Config, labels: Labels, overwrite: bool) -> None:
-    """Prepare the folder of a new run, or check that the unfinished one in it is the same."""
-    started = {"labels": _fingerprint(labels), "n_items": labels.n_items, "n_labels": labels.n_labels}
-    before = None if overwrite else folder.unfinished()
-    if before is None:
-        folder.create(overwrite, dump_config(config), started)
-        return
-    remedy = "give the same to go on, --overwrite to start anew, or another --out"
-    if changed := _changed(load_config(folder / "config.toml").as_dict(), config):
-        raise ValueError(f"{folder.path} holds an unfinished run with another {changed}: {remedy}")
-    if before.started != started:
-        raise ValueError(f"{folder.path} holds an unfinished run on other training labels: {remedy}")
+def _check(config: Config, datasets: Datasets) -> None:
+    """Refuse what cannot work, before anything is written."""
+    labels: Labels = datasets.train.labels
+    if not labels.counts.any():
+        raise ValueError("no training label is present anywhere: there is nothing to learn; give other labels")
+    for name in ("validation", "test"):
+        if (part := getattr(datasets, name)) is not None and len(part) == 0:
+            raise ValueError(f"the {name} data holds no items: give some, or leave it out")
+    monitor, loss = config.train.monitor, config.objective.loss
+    if monitor == "error" and not is_single_label(config.evaluate, labels):
+        raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
+    if datasets.validation is None and config.train.patience:
+        raise ValueError(
+            f"train.patience is {config.train.patience}, but there are no validation items to be patient with: set "
+            "data.validation"
+        )
+    if datasets.validation is not None and monitor in ("f1", "loss", "ace") and not has_link(loss):
+        raise ValueError(
+            f"train.monitor is {monitor!r}, but objective.loss {loss.kind!r} gives no probabilities before they are "
+            "calibrated: choose map"
+        )
+    if config.model.frozen and config.train.augment != AugmentSettings():
+        raise ValueError(
+            "model.frozen keeps the features of every image once, so train.augment cannot vary them: drop one"
+        )
+    if config.evaluate.deploy_prior not in ("", ESTIMATE):
+        read_prior(config.evaluate.deploy_prior, labels.names)
+    rule = config.objective.unknown
+    without_files = Part("ignore") if rule.kind in ("pseudo", "annotation") else rule
+    make_objective(replace(config.objective, unknown=without_files), labels, None, config.train.seed)
 
 
-def _changed(before: dict[str, Any], config: Config) -> str:
-    """The first setting that differs from those of the run that is to go on, "" where none does."""
-    for section, settings in config.as_dict().items():
-        for key, value in settings.items():
-            if (section, key) not in FREE and before[section][key] != value:
-                return f"{section}.{key}"
-    return ""
+def _made(config: Config, datasets: Datasets, folder: RunFolder, console: Console) -> tuple[torch.device, Model, Watch]:
+    """Return where is trained, what, and how that is shown."""
+    device = pick_device(config.train.device)
+    shown = _watch(config, folder, console)
+    torch.manual_seed(config.train.seed)
+    model = build_model(config.model, input_of(datasets.train), datasets.train.labels)
+    model.fit_normalisation(datasets.train)
+    return device, model, shown
 
 
 def _ready(
@@ -148,10 +164,6 @@ def _ready(
     """Return what is trained on what: with a frozen backbone the head alone, on features that are computed once."""
     if not config.model.frozen:
         return datasets, model
-    if config.train.augment != AugmentSettings():
-        raise ValueError(
-            "model.frozen keeps the features of every image once, so train.augment cannot vary them: drop one"
-        )
     cache = Path(config.data.cache) if config.data.cache else folder.path / "cache"
     parts: dict[str, Any] = {}
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -192,26 +204,21 @@ def _announce(asked: Asked, console: Console) -> None:
     """Say what is trained on what, and what to beware of."""
     config, labels = asked.config, asked.datasets.train.labels
     for note in asked.datasets.notes:
-        console.print(note, style="dim", markup=False, highlight=False)
+        _say(console, note, "dim")
     if asked.why:
-        console.print(f"Recipe {asked.recipe}: {asked.why}.", markup=False, highlight=False)
+        _say(console, f"Recipe {asked.recipe}: {asked.why}.")
     parts = [f"{len(asked.datasets.train):,} items to train on"]
     for name, what in (("validation", "to validate on"), ("test", "to test on")):
         data = getattr(asked.datasets, name)
         if data is not None:
             parts.append(f"{len(data):,} {what}")
-    console.print(f"{', '.join(parts)}; {labels.n_labels:,} labels.", markup=False, highlight=False)
+    _say(console, f"{', '.join(parts)}; {labels.n_labels:,} labels.")
     if n_processes() > 1:
-        console.print(f"{n_processes()} processes share every batch of {config.train.batch_size}.", highlight=False)
+        _say(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
     for sentence in cautions.warnings_for(config, labels):
-        console.print(f"Beware: {sentence}.", style="yellow", markup=False, highlight=False)
+        _say(console, f"Beware: {sentence}.", "yellow")
 
 
-def _fingerprint(labels: Labels) -> int:
-    """A checksum of the table of labels: who has which."""
-    items, columns, values = labels.cells()
-    words = [np.ascontiguousarray(part).view(np.uint8) for part in (items, columns, values)]
-    total = zlib.crc32("\n".join(labels.names).encode())
-    for part in words:
-        total = zlib.crc32(part.data, total)
-    return total
+def _say(console: Console, sentence: str, style: str = "") -> None:
+    """Print a sentence; where no one looks, in one line, for programs to find."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)

@@ -1,0 +1,78 @@
+"""A run begun, or one that was broken off taken up again: the same settings, labels and inputs, or a refusal."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.subset import Subset
+from steelyard.labels import Labels
+from steelyard.run.config import Config, dump_config, load_config
+from steelyard.run.datasets import Datasets
+from steelyard.run.folder import RunFolder
+from steelyard.training import group
+
+FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
+"""Settings that may differ when an unfinished run goes on: they do not change what it computes, or hardly."""
+
+
+def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: bool) -> None:
+    """Prepare the folder of a new run, or check that the unfinished one in it is the same; the first process does.
+
+    An unfinished run without a checkpoint has nothing to lose and makes room, whatever its settings were.
+    """
+    if not group.is_first():
+        return
+    started = _facts(datasets)
+    before = None if overwrite else folder.unfinished()
+    if before is None or not any((folder / "checkpoint").glob("*.safetensors")):
+        folder.create(overwrite or before is not None, dump_config(config), started)
+        return
+    remedy = "give the same to go on, --overwrite to start anew, or another --out"
+    if changed := _changed(load_config(folder / "config.toml").as_dict(), config):
+        raise ValueError(f"{folder.path} holds an unfinished run with another {changed}: {remedy}")
+    for what, value in started.items():
+        if before.started.get(what) != value:
+            raise ValueError(f"{folder.path} holds an unfinished run on other {what}: {remedy}")
+
+
+def _changed(before: dict[str, Any], config: Config) -> str:
+    """The first setting that differs from those of the run that is to go on, "" where none does."""
+    for section, settings in config.as_dict().items():
+        for key, value in settings.items():
+            if (section, key) not in FREE and before[section][key] != value:
+                return f"{section}.{key}"
+    return ""
+
+
+def _facts(datasets: Datasets) -> dict[str, Any]:
+    """What an unfinished run is known again by: checksums of labels, and of inputs that lie in memory."""
+    held = datasets.validation
+    return {
+        "training labels": _fingerprint(datasets.train.labels),
+        "validation labels": None if held is None else _fingerprint(held.labels),
+        "inputs": _fingerprint_of_inputs(datasets.train),
+    }
+
+
+def _fingerprint(labels: Labels) -> int:
+    """A checksum of the table of labels: who has which."""
+    items, columns, values = labels.cells()
+    words = [np.ascontiguousarray(part).view(np.uint8) for part in (items, columns, values)]
+    total = zlib.crc32("\n".join([f"{labels.n_items}", *labels.names]).encode())
+    for part in words:
+        total = zlib.crc32(part.data, total)
+    return total
+
+
+def _fingerprint_of_inputs(data: Any) -> int | None:
+    inside = data.data if isinstance(data, Subset) else data
+    if not isinstance(inside, ArrayDataset):
+        return None
+    total = zlib.crc32(str((inside.inputs.shape, inside.inputs.dtype)).encode())
+    for start in range(0, len(inside), 4096):
+        total = zlib.crc32(np.ascontiguousarray(inside.inputs[start : start + 4096]).data, total)
+    return total

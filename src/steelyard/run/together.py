@@ -1,0 +1,47 @@
+"""Several processes that train one model: where one fails, one line says why, and none is left waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from steelyard.balance.processes import n_processes
+from steelyard.training import group
+
+Found = TypeVar("Found")
+
+
+def together(work: Callable[[], Found]) -> Found:
+    """Do `work` in every process; where it fails, the first process in which it does says why, and all of them end."""
+    if n_processes() == 1:
+        return work()
+    mistake: Exception | None = None
+    try:
+        found = work()
+    except (ValueError, OSError) as error:
+        mistake = error
+    failed = torch.cat(group.gathered(torch.tensor([mistake is not None])))
+    if not bool(failed.any()):
+        return found
+    if mistake is not None and not bool(failed[: group.rank()].any()):
+        raise mistake
+    raise SystemExit(2)
+
+
+@contextmanager
+def missing_others() -> Iterator[None]:
+    """Say in a sentence that another process is gone, which the library between them says in a traceback."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = isinstance(error, dist.DistError) or "gloo" in str(error)
+        if n_processes() == 1 or not lost:
+            raise
+        raise ValueError(
+            f"another process of this training is gone, which process {group.rank()} noticed: see what it said, then "
+            "the same command goes on"
+        ) from None
