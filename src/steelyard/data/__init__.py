@@ -16,6 +16,7 @@ from steelyard.data.cub import cub
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.images import BadImage
+from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.mlt import coco_mlt, mlt_labels, voc_mlt
 from steelyard.data.mnist import mnist
 from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist
@@ -23,7 +24,10 @@ from steelyard.data.npz import npz
 from steelyard.data.nus_wide import nus_wide
 from steelyard.data.open_images import open_images
 from steelyard.data.opening import Opened, open_data
+from steelyard.data.part import open_part
+from steelyard.data.region_features import RegionDataset, WordTable
 from steelyard.data.split import stratified_split
+from steelyard.data.subset import Subset
 from steelyard.data.table import table
 from steelyard.data.vispr import vispr
 from steelyard.data.voc import voc
@@ -35,7 +39,11 @@ __all__ = [
     "BadImage",
     "DataError",
     "ImageDataset",
+    "Inputs",
     "Opened",
+    "RegionDataset",
+    "Subset",
+    "WordTable",
     "arff",
     "balanced_pairs",
     "cifar10",
@@ -56,6 +64,8 @@ __all__ = [
     "nus_wide",
     "open_data",
     "open_images",
+    "open_inputs",
+    "open_part",
     "pareto_counts",
     "pareto_long_tail",
     "stratified_split",
