@@ -10,9 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
+import triton_interpreter
+
 torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
 
+if os.environ.get("TRITON_INTERPRET") == "1":
+    triton_interpreter.mend()
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the mark of tests that run Triton's kernels on a CPU."""
+    config.addinivalue_line("markers", "interpreter: Triton's kernels, run by its interpreter")
 
 
 @pytest.fixture(scope="session")

@@ -98,6 +98,10 @@ def left_by(folder: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
         if path.is_dir() or name in ("report.html", *without) or name.startswith("cache/"):
             continue
         found[name] = bits(path) if path.suffix == ".safetensors" else path.read_bytes()
+    if (text := found.pop("index/manifest.json", None)) is not None:  # it says where the run lies
+        manifest = json.loads(text)
+        manifest["notes"] = {key: value for key, value in manifest["notes"].items() if key != "run"}
+        found["index"] = {key: value for key, value in manifest.items() if key != "sha256"}
     timed = ("seconds", "items_per_second")
     lines = [json.loads(line) for line in found.pop("history.jsonl").decode().splitlines()]
     found["history"] = [{key: value for key, value in line.items() if key not in timed} for line in lines]

@@ -222,6 +222,18 @@ def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> 
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
+def test_probabilities_undo_what_training_did() -> None:
+    """Class-aware sampling is told to the link, and labels assumed negative count as known."""
+    x, y = items(unknown=0.3)
+    assert fit((x, y), "resample").trained.reading.link.class_aware is not None
+    assert fit((x, y), "bce").trained.reading.link.class_aware is None
+    assumed = fit((x, y), "an", validation=0.25)
+    assert assumed.trained.reading.n_known.tolist() == [120] * 3
+    assert assumed.trained.n_known.sum() < 300
+    plm = fit((x, y), "plm", settings={"objective": {"masking": {"kind": "plm", "rate": 0.9}}})
+    assert len({round(float(w), 6) for part in plm.trained.reading.link.class_weights() for w in part}) > 2
+
+
 def test_methods_do_learn() -> None:
     """Ten epochs of a few methods rank test items far better than chance: nothing is scrambled on the way."""
     x, y = items(400, unknown=0.2)
@@ -389,7 +401,7 @@ def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     x, y = items(unknown=0.3)
     folder = tmp_path / "my run"
     run = fit((x, y), "pal", out=folder, test=items(50, 1))
-    assert {path.name for path in folder.iterdir()} == {
+    assert {path.name for path in folder.iterdir()} - {"index"} == {
         *("config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
         *("history.jsonl", "report.html", "run.json", "pseudo-labels"),
     }
@@ -422,7 +434,7 @@ def test_the_same_seed_gives_the_same_files(recipe: str, tmp_path: Path) -> None
     data = items(unknown=0.3)
     settings = {"model": {"backbone": "mlp", "width": 8, "dropout": 0.3}, "train": {"ema": 0.9}}
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        torch.manual_seed(hash(name))  # whatever was drawn before
+        torch.manual_seed(ord(name))  # whatever was drawn before
         changed = {**settings, "train": {**settings["train"], "seed": seed}}
         fit(data, recipe, settings=changed, out=tmp_path / name)
     a, b, c = (left_by(tmp_path / name) for name in "abc")
@@ -539,4 +551,6 @@ def test_a_run_that_never_reached_a_checkpoint_makes_room(tmp_path: Path) -> Non
     (tmp_path / "alien" / "config.toml").write_text("[tool]\n")
     with pytest.raises(ValueError, match=r"started\.json cannot be read"):
         fit(items(), out=tmp_path / "alien")
+    with pytest.raises(ValueError, match=r"config\.toml that is not of a run"):
+        fit(items(), out=tmp_path / "alien", overwrite=True)
     assert (tmp_path / "alien" / "config.toml").read_text() == "[tool]\n"

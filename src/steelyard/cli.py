@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from json import dumps
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -145,6 +149,7 @@ def inspect(
 def train(
     config: str | None = typer.Argument(None, help="A TOML file of settings; those not in it have their defaults."),
     data: str | None = typer.Option(None, help="What to train on: a manifest, file or folder, as for inspect."),
+    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     recipe: str | None = typer.Option(
         None, help="A method or a whole set-up, see --recipes; auto looks at the labels."
     ),
@@ -165,15 +170,17 @@ def train(
     Example: steelyard train --data photos/labels.csv --recipe auto --out runs/photos
     """
     from steelyard.run import command
+    from steelyard.training import group
 
     if recipes:
         command.list_recipes()
         return
-    asked = command.Typed(config, data, recipe, out, tuple(set or ()))
+    asked = command.Typed(config, data, images, recipe, out, tuple(set or ()))
     if print_config:
         typer.echo(command.printed(asked), nl=False)
         return
-    scores = command.train(asked, overwrite, quiet=json)
+    with group.joined(), _last_words():
+        scores = command.train(asked, overwrite, quiet=json)
     if json and scores is not None:
         typer.echo(dumps(scores))
 
@@ -250,6 +257,58 @@ def predict(
     command.predict(run, data, out, images, form, top, batch_size, skip_bad, device)
 
 
+@app.command()
+def search(
+    run: str = typer.Argument(help="The folder of a run, or of an index."),
+    query: str = typer.Argument(help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'),
+    k: int = typer.Option(20, "-k", help="How many items."),
+    open: str | None = typer.Option(None, "--open", metavar="FILE", help="Write a contact sheet, .png or .html."),
+    explain: bool = typer.Option(False, "--explain", help="Say where each score came from."),
+    engine: str = typer.Option("duckdb", help="duckdb, or spark for what outgrows a machine."),
+    json: bool = typer.Option(False, "--json", help="Print the hits as JSON."),
+) -> None:
+    """Find items by wanted and unwanted labels, the likeliest first.
+
+    Example: steelyard search runs/photos "dog & person & ~car" -k 10 --open dogs.html
+    """
+    from steelyard.run.finding import find
+
+    find(run, query, k, json, open, explain, engine)
+
+
+@app.command()
+def serve(
+    run: str = typer.Argument(help="The folder of a finished run."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on; others than loopback show it to everyone."),
+    port: int = typer.Option(8000, help="0 takes a free one."),
+    index: str | None = typer.Option(None, metavar="DIR", help="Another index than the run's own."),
+    images: str | None = typer.Option(None, metavar="DIR", help="The folder out of which no image may lie."),
+) -> None:
+    """Show a run in a browser: search by labels, a page for every label, the data set.
+
+    Example: steelyard serve runs/photos
+    """
+    from steelyard.serve import serve as show
+
+    show(run, host, port, index=index, images=images)
+
+
+@app.command()
+def export(
+    run: str = typer.Argument(help="The folder of a finished run."),
+    out: str | None = typer.Option(None, metavar="FILE", help="By default model.onnx in the run folder."),
+    check: bool = typer.Option(True, help="Compare the file with the model through onnxruntime before it is kept."),
+) -> None:
+    """Write a run as ONNX whose outputs are calibrated probabilities.
+
+    Example: steelyard export runs/photos --out photos.onnx
+    """
+    from steelyard.run.export import export_run
+
+    written = export_run(run, out, check)
+    typer.echo(f"Written: {written.path}")
+
+
 def main() -> None:
     """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C (one line on stderr each), 1 ours."""
     for stream in (sys.stdout, sys.stderr):
@@ -257,17 +316,42 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
     try:
         app(standalone_mode=False)
-    except UsageProblem as problem:
-        _end(f"{problem.format_message()} (see steelyard --help)", 2)
-    except ValueError as mistake:
-        _end(str(mistake), 2)
-    except OSError as problem:
-        _end(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem), 2)
-    except (Interrupted, KeyboardInterrupt) as stop:
-        _end(str(stop) or "stopped", 130)
+    except BaseException as problem:
+        sys.exit(_said(problem))
 
 
-def _end(sentence: str, code: int) -> NoReturn:
-    """Say one line on stderr, whatever the sentence quotes, and exit."""
+def _said(problem: BaseException) -> int:
+    """Say in one line on stderr what ended a command, and return the exit code; what is our own fault is raised."""
+    if isinstance(problem, SystemExit):
+        return int(problem.code or 0)
+    code = 2
+    if isinstance(problem, UsageProblem):
+        sentence = f"{problem.format_message()} (see steelyard --help)"
+    elif isinstance(problem, OSError) and problem.filename:
+        sentence = f"{problem.filename}: {problem.strerror}"
+    elif isinstance(problem, ValueError | OSError):
+        sentence = str(problem)
+    elif isinstance(problem, Interrupted | KeyboardInterrupt):
+        sentence, code = str(problem) or "stopped", 130
+    else:
+        raise problem
     print(f"steelyard: {' '.join(sentence.splitlines())}", file=sys.stderr)
-    sys.exit(code)
+    return code
+
+
+@contextmanager
+def _last_words() -> Iterator[None]:
+    """Of several processes, end one that fails at once: torch's farewell would wait for the others, maybe for ever."""
+    try:
+        yield
+    except BaseException as problem:
+        if os.environ.get("WORLD_SIZE", "1") == "1":
+            raise
+        code = 1
+        try:
+            code = _said(problem)
+        except BaseException:
+            traceback.print_exc()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)

@@ -124,12 +124,14 @@ def show(seed: int, out: str, as_json: bool) -> None:
     console.print(table)
     page = f"The comparison with reliability diagrams is in {Path(out) / 'report.html'}, the runs beside it.\n"
     console.print(
-        "Per cent, * the best. mAP: ranking; F1 at each label's own threshold; ACE: how far\n"
-        "probabilities are off, lower is better: by σ(z), as most software reads logits, and\n"
-        "as the run reads them, by the loss's link and what was fitted to held-out items.\n\n"
+        "Per cent, * the best. mAP: ranking; F1 at each label's own threshold; ACE: how\n"
+        "far probabilities are off, lower is better: by σ(z), as most software reads\n"
+        "logits, and as the run reads them, by the loss's link and what was fitted to\n"
+        "held-out items.\n\n"
         f"{page if has_matplotlib() else ''}"
         "Next, on your own data: steelyard inspect DATA\n"
-        "                        steelyard train --data DATA --out runs/mine"
+        "                        steelyard train --data DATA --out runs/mine",
+        soft_wrap=True,
     )
 
 

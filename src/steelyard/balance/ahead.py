@@ -38,3 +38,7 @@ class Ahead:
     def rows(self, epoch: int, index: Tensor) -> Tensor | None:
         """Return the draws (B, L) of items `index`, None where this epoch was not drawn ahead."""
         return self._rows[index] if self.epoch == epoch else None
+
+    def table(self, epoch: int) -> Tensor | None:
+        """Return the draws (N, L) of all items, None where this epoch was not drawn ahead."""
+        return self._rows if self.epoch == epoch else None

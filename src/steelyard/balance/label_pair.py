@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -98,13 +99,16 @@ class _PairSum(torch.autograd.Function):
 
 def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
     """The fused version, where it is for such scores and Triton is there."""
-    if scores.device.type != "cuda" or scores.dtype == torch.float64 or torch.compiler.is_compiling():
+    choice = os.environ.get("STEELYARD_KERNELS", "auto")  # as in steelyard.kernels.choice, which is another room
+    if choice == "plain" or (choice != "fused" and scores.device.type != "cuda"):
+        return None
+    if scores.dtype == torch.float64 or torch.compiler.is_compiling():
         return None
     try:
         from steelyard.balance import pair_kernel
     except ImportError:
         return None
-    return pair_kernel.pair_sum if scores.shape[1] <= pair_kernel.MOST_LABELS else None
+    return pair_kernel.pair_sum
 
 
 def _all_pairs(s: Tensor, positive: Tensor, negative: Tensor, cells: int = 1 << 24) -> tuple[Tensor, Tensor]:

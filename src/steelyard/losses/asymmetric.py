@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from steelyard.kernels.fused import SHIFTED, SOFTPLUS, Pair
 from steelyard.losses.focused import LOG_ZERO, focused, focused_log_slope, log1mexp, power
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -65,6 +66,15 @@ class Asymmetric(AnalyticLoss):
             return self._each_its_own(z, side)
         (up, rise), (down, fall) = self._present(z), self._absent(z)
         return torch.addcmul(side * up, 1 - side, down), torch.addcmul(side * rise, 1 - side, fall)
+
+    def kernel(self) -> Pair:
+        """Return this pair as the fused kernels know it."""
+        gamma = (self.gamma_pos, self.gamma_neg)
+        if self.margin == 0:
+            return Pair(SOFTPLUS, gamma=gamma, detach=self.detach_focus)
+        first = float(np.float32(self.z_margin))
+        edge = (first, self.z_margin - first)
+        return Pair(SHIFTED, gamma=gamma, detach=self.detach_focus, margin=self.margin, edge=edge)
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z)), at least −100 where there is a margin."""

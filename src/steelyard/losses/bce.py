@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from steelyard.kernels.fused import Pair
 from steelyard.losses.focused import LOG_ZERO, focused, log1mexp
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -36,6 +37,10 @@ class BCE(AnalyticLoss):
         if self.smoothing:
             cost, slope = cost - self.smoothing / 2 * x, slope - self.smoothing / 2
         return cost, slope.mul_(sign)
+
+    def kernel(self) -> Pair:
+        """Return this pair as the fused kernels know it."""
+        return Pair(smoothing=self.smoothing / 2)
 
     def link(self, z: Tensor) -> Tensor:
         """Return log (σ(z) − s/2) − log (1 − s/2 − σ(z)) in the form that does not cancel."""

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.weighting import Rebalanced, Weighting
+from steelyard.kernels import fused
 from steelyard.labels.targets import ArrayLike, as_targets
-from steelyard.losses.loss import Reduction, check_weight, compute_dtype, known_cells
+from steelyard.losses.loss import Cells, Reduction, check_weight, compute_dtype, known_cells
 from steelyard.losses.negative_tolerant import NegativeTolerant
-from steelyard.losses.pair import PairLoss
+from steelyard.losses.pair import AnalyticLoss, PairLoss
 
 
 class WeightedLoss(nn.Module):
@@ -24,6 +25,7 @@ class WeightedLoss(nn.Module):
         self.loss: PairLoss = loss
         self.weighting: Weighting = weighting
         self.eta_range = loss.eta_range
+        self._inverse: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
 
     @property
     def reduction(self) -> Reduction:
@@ -34,9 +36,23 @@ class WeightedLoss(nn.Module):
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
         self.loss.check_logits(logits)
         checked = as_targets(targets, logits, self.loss.validate)
+        if isinstance(self.loss, AnalyticLoss) and type(self.weighting) is Rebalanced:
+            pair = self.loss.kernel_for(logits)
+            if pair is not None:
+                w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
+                inside, weights = self._rebalanced(self.weighting), self.weighting.weights
+                return self.loss.by_kernel(pair, logits, checked, weight=w, rebalanced=inside, weights=weights)
         cells = known_cells(checked, compute_dtype(logits))
         cells = cells.times(self.weighting.weights(cells.a))
         return self.loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits, cells)))
+
+    def _rebalanced(self, weighting: Rebalanced) -> fused.Rebalanced:
+        """Return the weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
+        of = weighting.inverse
+        key = (of.data_ptr(), of.device, of._version)
+        if self._inverse[0] != key:
+            self._inverse = (key, of.to(torch.float32))
+        return fused.Rebalanced(self._inverse[1], weighting.alpha, weighting.beta, weighting.mu)
 
     def positive(self, z: Tensor) -> Tensor:
         """Return ℓ₊(z) without its weight."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steelyard.labels.targets import ArrayLike, as_tensor
-from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, compute_dtype
+from steelyard.kernels import fused
+from steelyard.kernels.choice import fuses
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor
+from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, check_weight, compute_dtype, known_cells
 
 
 class PairLoss(Loss):
@@ -97,7 +100,21 @@ class PairLoss(Loss):
 
 
 class AnalyticLoss(PairLoss):
-    """A pair that knows its derivatives: value and gradient come from one pass, one (B, L) tensor is kept."""
+    """A pair that knows its derivatives: value and gradient come from one pass, one (B, L) tensor is kept.
+
+    A pair that also tells the fused kernels what it is (`kernel`) goes through them on a GPU.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Take away the kernel of a class that changes what its parent computes and gives no kernel of its own."""
+        super().__init_subclass__()
+        changed = {"sided", "positive", "negative", "forward", "evaluate", "cost_and_slope", "amount", "divisor"}
+        if changed & vars(cls).keys() and "kernel" not in vars(cls):
+            cls.kernel = AnalyticLoss.kernel  # type: ignore[method-assign]
+
+    def kernel(self) -> fused.Pair | None:
+        """Return this pair as the fused kernels know it, None if they do not."""
+        return None
 
     @abstractmethod
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
@@ -114,9 +131,62 @@ class AnalyticLoss(PairLoss):
         """Return ℓ₋(z), what an absent label costs."""
         return self.sided(_as_float(z), 0.0)[0]
 
+    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        self.check_logits(logits)
+        pair = self.kernel_for(logits)
+        if pair is None:
+            return super().forward(logits, targets, weight)
+        checked = as_targets(targets, logits, self.validate)
+        w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
+        return self.by_kernel(pair, logits, checked, weight=w)
+
+    def kernel_for(self, logits: Tensor) -> fused.Pair | None:
+        """Return the pair for the fused kernels, None where they are not for this loss or these logits."""
+        return self.kernel() if fuses(logits.device) and fused.takes(logits) else None
+
+    def by_kernel(
+        self,
+        pair: fused.Pair,
+        logits: Tensor,
+        targets: Targets,
+        *,
+        weight: Tensor | None = None,
+        rebalanced: fused.Rebalanced | None = None,
+        weights: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """Return the loss by the fused kernels; `weights`, of present labels, is what `rebalanced` stands for."""
+        w = None if weight is None else weight.expand(logits.shape)
+
+        def plain(z: Tensor) -> Tensor:
+            cells = known_cells(targets, compute_dtype(z))
+            if weights is not None:
+                cells = cells.times(weights(cells.a))
+            if w is not None:
+                cells = cells.times(w if cells.counted is None else torch.where(cells.counted, w, 0))
+            return self._plain(z, cells, self.divisor(z.shape, cells))
+
+        return fused.value(
+            logits,
+            targets.values,
+            pair,
+            plain,
+            each=self.reduction == "none",
+            divisor=None if self.reduction == "mean" else self.divisor(logits.shape, Cells(logits, logits)),
+            weight=w,
+            rebalanced=rebalanced,
+        )
+
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
         divisor = self.divisor(logits.shape, cells) if divisor is None else divisor
+        pair = self.kernel_for(logits)
+        if pair is not None:
+            given = fused.Cells(cells.a, cells.b, cells.counted, cells.side is not None)
+            each, known_divisor = self.reduction == "none", divisor
+            return fused.value(
+                logits, given, pair, lambda z: self._plain(z, cells, known_divisor), each=each, divisor=divisor
+            )
         if torch.compiler.is_compiling():  # the compiler fuses the plain form by itself
             return self._plain(logits, cells, divisor)
         out: Tensor = _OnePass.apply(logits, self, cells, divisor)  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from steelyard.kernels.fused import Pair
 from steelyard.losses.focused import focused, focused_log_slope
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -48,6 +49,7 @@ class SoftplusPair(AnalyticLoss):
         self.register_buffer("shift_positive", b_pos, persistent=False)
         self.register_buffer("shift_negative", b_neg, persistent=False)
         self._link_checked = gamma == 0  # both log-slopes are monotone then
+        self._shifts: tuple[tuple[object, ...], Tensor | None, tuple[float, float]] = ((), None, (0.0, 0.0))
 
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return c f(x) and c k f'(x) at x = k(z − b), with the constants of each cell's side (k is −k₊ or k₋)."""
@@ -57,6 +59,18 @@ class SoftplusPair(AnalyticLoss):
         value, slope = focused(shifted * k, self.gamma)
         slope.mul_(k)
         return (value, slope) if isinstance(c, float) and c == 1.0 else (value * c, slope.mul_(c))
+
+    def kernel(self) -> Pair:
+        """Return this pair as the fused kernels know it; its shifts are copied once, to where the buffers are."""
+        b_pos, b_neg = self.shift_positive, self.shift_negative
+        key = tuple((b.data_ptr(), b.device, b._version) for b in (b_pos, b_neg))
+        if self._shifts[0] != key:
+            wise = torch.stack(torch.broadcast_tensors(b_pos, b_neg)).to(torch.float32)
+            numbers = (0.0, 0.0) if wise.ndim == 2 else (b_pos.item(), b_neg.item())
+            self._shifts = (key, wise.contiguous() if wise.ndim == 2 else None, numbers)
+        _, shifts, shift = self._shifts
+        slope, scale, gamma = (self.k_pos, self.k_neg), (self.c_pos, self.c_neg), (self.gamma, self.gamma)
+        return Pair(slope=slope, scale=scale, shift=shift, gamma=gamma, shifts=shifts)
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z))."""

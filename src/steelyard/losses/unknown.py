@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.pseudo_labels import PseudoLabels
+from steelyard.kernels.fused import Rule
 from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype, known_cells
 
@@ -32,6 +33,10 @@ class Resolver(nn.Module, ABC):
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Take note that an epoch (from 1) begins."""
+
+    def rule(self, logits: Tensor) -> Rule | None:
+        """Return this rule as the fused kernels know it, None if they do not; called in place of the rule itself."""
+        return None
 
     def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
         """Return the rule's own terms of the objective by name; logits carry gradient here."""
@@ -60,6 +65,10 @@ class Ignore(Resolver):
         """Return the cells of a batch."""
         return known_cells(targets, compute_dtype(logits))
 
+    def rule(self, logits: Tensor) -> Rule | None:
+        """Return the rule."""
+        return Rule() if type(self) is Ignore else None
+
 
 class Negative(Resolver):
     """Unknown labels are negatives (AN, "assume negative")."""
@@ -69,6 +78,10 @@ class Negative(Resolver):
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
         return _unknown_as_negative(targets, logits)
+
+    def rule(self, logits: Tensor) -> Rule | None:
+        """Return the rule."""
+        return Rule(True, unknown=1.0) if type(self) is Negative else None
 
 
 class WeakNegative(Resolver):
@@ -81,6 +94,10 @@ class WeakNegative(Resolver):
         cells = known_cells(targets, compute_dtype(logits))
         unknown = (~known(targets.values)).to(cells.b.dtype)
         return cells._replace(b=cells.b + unknown / _others(logits), counted=None)
+
+    def rule(self, logits: Tensor) -> Rule | None:
+        """Return the rule."""
+        return Rule(True, unknown=1 / _others(logits)) if type(self) is WeakNegative else None
 
 
 class WeakAssumedNegative(Resolver):
@@ -98,6 +115,13 @@ class WeakAssumedNegative(Resolver):
         self.weight.fill_(1 / _others(logits))
         cells = _unknown_as_negative(targets, logits)
         return cells._replace(b=cells.b / _others(logits))
+
+    def rule(self, logits: Tensor) -> Rule | None:
+        """Return the rule, and note the weight of negatives."""
+        if type(self) is not WeakAssumedNegative:
+            return None
+        self.weight.fill_(1 / _others(logits))
+        return Rule(True, negative=1 / _others(logits), unknown=1 / _others(logits))
 
     def class_weights(self) -> tuple[float, Tensor]:
         """Return (1, 1/(L−1)); (1, 1) before the first batch."""

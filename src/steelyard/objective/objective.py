@@ -13,10 +13,11 @@ from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.weighting import ExpectedWeights, Weighting
+from steelyard.kernels import fused
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Cells, Loss, NoLink
-from steelyard.losses.pair import PairLoss
+from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.losses.unknown import Ignore, Negative, Resolver, WeakAssumedNegative, WeakNegative
 
 Rule = Literal["ignore", "negative", "weak_negative", "wan"]
@@ -97,6 +98,7 @@ class Objective(nn.Module):
             raise ValueError(f"the parts were made for different numbers of labels: {told}")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
+        self._kept: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
         self.beside: Callable[[], AbstractContextManager[None]] = nullcontext
         """In which context note is taken of what no gradient waits for."""
 
@@ -129,14 +131,18 @@ class Objective(nn.Module):
         self.loss.check_logits(logits)
         checked = as_targets(targets, logits, self.loss.validate)
         seen = logits.detach()
-        cells = self.resolver(checked, seen, index)
+        main = self._fused(logits, checked, index)
+        if main is None:
+            cells = self.resolver(checked, seen, index)
+            if self.masking is not None and self.training:
+                cells = cells.times(self.masking.mask(self._masked(checked), index).to(cells.a.dtype))
+            if self.expected is not None:
+                cells = cells.times(self._weights(self.expected, checked.values, cells.a.dtype))
+            main = self.loss.evaluate(logits, cells, self._divisor(logits, cells))
         if self.masking is not None and self.training:
-            cells = cells.times(self.masking.mask(self._masked(checked), index).to(cells.a.dtype))
             with self.beside():
                 self.masking.observe(torch.sigmoid(seen.float()), self._masked(checked))
-        if self.expected is not None:
-            cells = cells.times(self._weights(self.expected, checked.values, cells.a.dtype))
-        parts = {"loss": self.loss.evaluate(logits, cells, self._divisor(logits, cells))}
+        parts = {"loss": main}
         means = self.resolver.extra(checked, logits, index) | self._penalties(logits, checked.values)
         share = self._share(logits) if means else 1.0
         parts |= {name: part * share for name, part in means.items()}
@@ -178,6 +184,49 @@ class Objective(nn.Module):
         self.epoch = int(state[0])
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
+
+    def _fused(self, logits: Tensor, targets: Targets, index: Tensor | None) -> Tensor | None:
+        """Return rule, mask, weights and loss in one launch; None where that cannot be."""
+        loss, masking, values = self.loss, self.masking if self.training else None, targets.values
+        pair = loss.kernel_for(logits) if isinstance(loss, AnalyticLoss) else None
+        if pair is None or not isinstance(loss, AnalyticLoss):
+            return None
+        if masking is not None and (masking.n_labels != logits.shape[1] or not _numbers_items(index, logits)):
+            return None
+        rule = self.resolver.rule(logits)
+        if rule is None:
+            return None
+        keep = None if masking is None else self._keep(masking, values, index)
+        weights = None if self.expected is None else self._weights(self.expected, values, torch.float32)
+        counted = None if rule.assumed or targets.all_known else known(values) if n_processes() > 1 else None
+        divisor: Tensor | float | None = self._divisor(logits, Cells(values, values, counted))
+        if n_processes() == 1 and loss.reduction == "mean":
+            divisor = None  # the kernels count
+
+        def plain(z: Tensor) -> Tensor:
+            cells = self.resolver(targets, z.detach(), index)
+            if keep is not None and masking is not None:
+                items = keep.first_item + torch.arange(len(z), device=z.device) if index is None else index
+                kept = keep.keep[items] if keep.stored else masking._kept(self._masked(targets), items)
+                cells = cells.times(kept.to(cells.a.dtype))
+            if weights is not None:
+                cells = cells.times(weights)
+            return loss._plain(z, cells, loss.divisor(z.shape, cells) if divisor is None else divisor)
+
+        return fused.value(logits, values, pair, plain, divisor=divisor, rule=rule, weight=weights, mask=keep)
+
+    def _keep(self, masking: PartialLabelMasking, targets: Tensor, index: Tensor | None) -> fused.Mask:
+        """Return PLM's masks as the fused kernels know them."""
+        table = None if index is None else masking.ahead.table(masking.epoch)
+        if table is not None:
+            return fused.Mask(table, index, stored=True)
+        first_item = masking.n_drawn
+        if index is None:
+            masking.n_drawn += len(targets)
+        key = (masking.ratio.data_ptr(), masking.ratio.device, masking.ratio._version)
+        if self._kept[0] != key:
+            self._kept = (key, torch.stack(masking.keep_probabilities).contiguous())
+        return fused.Mask(self._kept[1], index, False, masking.seed, masking.epoch, first_item)
 
     def _masked(self, targets: Targets) -> Tensor:
         """Return the targets as PLM's masks see them."""
@@ -224,3 +273,14 @@ class Objective(nn.Module):
 
     def _weightings(self) -> list[Weighting]:
         return [w for w in self.weightings if isinstance(w, Weighting)]
+
+
+def _numbers_items(index: Tensor | None, logits: Tensor) -> bool:
+    """Return whether `index` is what the fused kernels take: a whole number for each item, on their device, or None."""
+    return index is None or (
+        isinstance(index, Tensor)
+        and index.shape == logits.shape[:1]
+        and index.device == logits.device
+        and not index.dtype.is_floating_point
+        and index.is_contiguous()
+    )

@@ -26,6 +26,8 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     """
     if not group.is_first():
         return
+    if overwrite and folder.is_run and not (folder / "started.json").is_file():
+        raise ValueError(f"{folder.path} holds a config.toml that is not of a run: give a folder that is empty or new")
     started = _facts(datasets)
     before = None if overwrite else folder.unfinished()
     if before is None or not any((folder / "checkpoint").glob("*.safetensors")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import tempfile
@@ -38,6 +39,7 @@ class Typed(NamedTuple):
 
     file: str | None
     data: str | None
+    images: str | None
     recipe: str | None
     out: str | None
     sets: tuple[str, ...]
@@ -46,7 +48,7 @@ class Typed(NamedTuple):
         """Return the settings with this recipe."""
         if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
             raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {self.file}")
-        said = {"data": {"path": self.data}, "train": {"out": self.out}}
+        said = {"data": {"path": self.data, "images": self.images}, "train": {"out": self.out}}
         return load_config(self.file, recipe, self.sets, said)
 
     @property
@@ -93,23 +95,22 @@ def _print_recipes(listed: Mapping[str, Recipe], console: Console) -> None:
 
 
 def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
-    """Train, and return the metrics; in several processes only the first has any."""
-    with group.joined():
-        console = Console(stderr=quiet)
-        asked = together(lambda: fit.ask(typed.configure, typed.chosen))
-        if group.is_first() and (changed := typed.overridden()):
-            console.print(f"Beware: {changed}.", style="yellow", markup=False, highlight=False)
-        out = Path(asked.config.train.out or _default_out(asked))
-        fit.run(asked, out, overwrite, console)
-        if not group.is_first():
-            return None
-        metrics = RunFolder(out).read_metrics()
-        if not quiet:
-            for name, found in metrics.items():
-                console.print()
-                scores.show(found, console, name)
-            _say_next(out, console)
-        return metrics
+    """Train, and return the metrics; of the several processes of a group only the first has any."""
+    console = Console(stderr=quiet)
+    asked = together(lambda: fit.ask(typed.configure, typed.chosen))
+    if group.is_first() and (changed := typed.overridden()):
+        _say(console, f"Beware: {changed}.", "yellow")
+    out = Path(asked.config.train.out or _default_out(asked))
+    fit.run(asked, out, overwrite, console)
+    if not group.is_first():
+        return None
+    metrics = RunFolder(out).read_metrics()
+    if not quiet:
+        for name, found in metrics.items():
+            console.print()
+            scores.show(found, console, name)
+        _say_next(out, console)
+    return metrics
 
 
 class Other(NamedTuple):
@@ -206,10 +207,10 @@ def predict(
             with target.open(encoding="utf-8") as lines:
                 shutil.copyfileobj(lines, sys.stdout)
     for name, reason in done.bad[:10]:
-        console.print(f"Left out {name}: {reason}", style="yellow", markup=False, highlight=False)
+        _say(console, f"Left out {name}: {reason}", "yellow")
     if out is not None:
         left = f", {len(done.bad):,} of them unreadable" if done.bad else ""
-        console.print(f"{plural(done.n_items, 'item')}{left} in {out}.", markup=False, highlight=False)
+        _say(console, f"{plural(done.n_items, 'item')}{left} in {out}.")
 
 
 def _config_of(run: str) -> Config:
@@ -281,5 +282,10 @@ def _suffix(file: str) -> str:
 
 def _say_next(out: Path, console: Console) -> None:
     page = ", with report.html" if (out / "report.html").exists() else ""
-    console.print(f"\nThe run is in {out}{page}.", markup=False, highlight=False)
-    console.print(f"Next: steelyard predict {out} NEW-ITEMS --out predictions.csv", markup=False, highlight=False)
+    _say(console, f"\nThe run is in {out}{page}.")
+    _say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")
+
+
+def _say(console: Console, sentence: str, style: str = "") -> None:
+    """Print a line as it is: paths and commands in it are to be copied."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)

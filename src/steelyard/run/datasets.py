@@ -117,6 +117,12 @@ def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
     return datasets._replace(train=Subset(datasets.train, rest), validation=Subset(datasets.train, held))
 
 
+def paths_of(data: Any) -> list[str] | None:
+    """Return the image file of each item, None where items have none."""
+    inside = data.data if isinstance(data, Subset) else data
+    return data.paths if isinstance(inside, ImageDataset) else None
+
+
 def _other(opened: Opened, name: str) -> Opened:
     """Open another part, the split or the path `name`, its labels in the order of the first."""
     if part_named(name, opened.parts) is None and Path(name).exists():
@@ -132,6 +138,11 @@ def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: 
             return data
         resized = inside.resized(settings.size or image_size(model), settings.cache or None)
         return Subset(resized, data.index) if isinstance(data, Subset) else resized
+    if isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] == 0:
+        raise ValueError(
+            f"{settings.path or 'the data'} holds labels, but no inputs are found: name the folder of its images, "
+            "data.images, or its feature columns, data.features"
+        )
     if settings.size and isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] != settings.size:
         raise ValueError(
             f"data.size is {settings.size}, but the inputs are arrays of {inside.inputs.shape[1:]}: leave it out"

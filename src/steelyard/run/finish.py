@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from steelyard.run.config import Config
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge, report
 from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.indexing import INDEX, index_of
 from steelyard.run.objectives import known_labels
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated
@@ -39,6 +41,7 @@ def finish(
     learner: Model,
     objective: Objective,
     datasets: Datasets,
+    paths: Mapping[str, list[str] | None],
     outcome: Outcome,
     single_label: bool,
     device: torch.device,
@@ -53,6 +56,7 @@ def finish(
         model: what is kept; `learner`, what was trained: the same, or its head over features.
         objective: as training left it.
         datasets: what the learner takes.
+        paths: the image files of validation and test items, where they have any.
         outcome: of training.
         single_label: whether every item has exactly one label.
         device: where the network runs.
@@ -93,6 +97,9 @@ def finish(
             )
         elif shown is not None and draws:
             console.print("No report.html: it needs matplotlib, pip install 'steelyard[report]'.", markup=False)
+        if shown is not None and reading.has_probability:
+            ids = getattr(datasets, shown).labels.ids
+            index_of(trained, list(ids), judged[shown].probabilities.numpy(), paths[shown], folder / INDEX).close()
         folder.finish(
             {
                 "versions": versions(device),

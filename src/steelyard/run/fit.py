@@ -16,11 +16,12 @@ from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, build_model, frozen_data, input_of
 from steelyard.models.tabular import Features
+from steelyard.report.headline import plural
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
 from steelyard.run.beginning import begin_run
 from steelyard.run.config import Config
-from steelyard.run.datasets import Datasets, given_datasets, open_datasets
+from steelyard.run.datasets import Datasets, given_datasets, open_datasets, paths_of
 from steelyard.run.deployment import ESTIMATE, read_prior
 from steelyard.run.finish import finish
 from steelyard.run.folder import RunFolder, Trained
@@ -113,7 +114,8 @@ def run(
     for sentence in outcome.damaged:
         _say(console, f"Passed over: {sentence}.", "yellow")
     learner.load_state_dict(outcome.weights)
-    return finish(folder, config, model, learner, objective, trained_on, outcome, single, device, console, draws)
+    paths = {name: paths_of(getattr(datasets, name)) for name in ("validation", "test")}
+    return finish(folder, config, model, learner, objective, trained_on, paths, outcome, single, device, console, draws)
 
 
 def _check(config: Config, datasets: Datasets) -> None:
@@ -207,12 +209,12 @@ def _announce(asked: Asked, console: Console) -> None:
         _say(console, note, "dim")
     if asked.why:
         _say(console, f"Recipe {asked.recipe}: {asked.why}.")
-    parts = [f"{len(asked.datasets.train):,} items to train on"]
+    parts = [f"{plural(len(asked.datasets.train), 'item')} to train on"]
     for name, what in (("validation", "to validate on"), ("test", "to test on")):
         data = getattr(asked.datasets, name)
         if data is not None:
             parts.append(f"{len(data):,} {what}")
-    _say(console, f"{', '.join(parts)}; {labels.n_labels:,} labels.")
+    _say(console, f"{', '.join(parts)}; {plural(labels.n_labels, 'label')}.")
     if n_processes() > 1:
         _say(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
     for sentence in cautions.warnings_for(config, labels):

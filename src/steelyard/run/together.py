@@ -24,7 +24,10 @@ def together(work: Callable[[], Found]) -> Found:
         found = work()
     except (ValueError, OSError) as error:
         mistake = error
-    failed = torch.cat(group.gathered(torch.tensor([mistake is not None])))
+    try:
+        failed = torch.cat(group.gathered(torch.tensor([mistake is not None])))
+    except RuntimeError:  # one that failed has said why, and is gone already
+        raise SystemExit(2) from None
     if not bool(failed.any()):
         return found
     if mistake is not None and not bool(failed[: group.rank()].any()):

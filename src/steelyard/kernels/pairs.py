@@ -1,0 +1,395 @@
+"""A loss made of a pair ℓ₊, ℓ₋ in one pass over logits and targets (Triton): cost, sum and gradient together.
+
+One kernel serves every pair: KIND and a few numbers say which ℓ₊ and ℓ₋. A tile is (R, C): with FLAT it is a run of C
+cells of a contiguous matrix taken as one long row, else R rows by C labels. A program goes through its tiles and keeps
+one sum a lane; the last program to come adds the programs' sums in their order, so that the total is the same bits
+every time. Arithmetic is float32, the total float64.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+
+SOFTPLUS = tl.constexpr(0)  # c f(k(z − b)), f(x) = σ(x)^γ softplus(x) − h x: BCE, focal, NTR, SPA, LDAM, ASL without m
+SHIFTED = tl.constexpr(1)  # ASL with a margin
+
+HOST = tl.constexpr(0)  # the divisor is a number the host knows,
+GIVEN = tl.constexpr(1)  # lies in memory,
+COUNTED = tl.constexpr(2)  # or is the number of known labels, which every program counts by itself
+
+DRAWN = tl.constexpr(1)  # PLM's mask is drawn here,
+STORED = tl.constexpr(2)  # or looked up in a table of one row an item
+
+FAST = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")  # machine instructions, not for the interpreter
+
+PARTS = tl.constexpr(1024)  # sums of programs that are added at a time
+
+
+@triton.jit
+def _exp(x):
+    """e^x in two instructions; what is below 1e-38 is 0."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.exp(x)
+
+
+@triton.jit
+def _inverse(x):
+    """1/x in one instruction."""
+    if FAST:
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    else:
+        return 1 / x
+
+
+@triton.jit
+def _log(x):
+    """log x in two instructions, to 2e-7 of itself away from 1."""
+    if FAST:
+        y = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+        return y * 0.6931471805599453
+    else:
+        return tl.log(x)
+
+
+@triton.jit
+def _log1p(e):
+    """log(1 + e) for e in [0, 1], to 3e-7 of itself."""
+    y = -0.00837115255 * e + 0.04349389982
+    y = y * e - 0.1068500286
+    y = y * e + 0.176874767
+    y = y * e - 0.2447477418
+    y = y * e + 0.3327192838
+    y = y * e - 0.4999717452
+    return (y * e + 0.9999997808) * e
+
+
+@triton.jit
+def _fraction(d):
+    """1 − e^(−d) for d ≥ 0, with all its digits where d is small."""
+    y = -0.001123404219 * d + 0.008189613631
+    y = y * d - 0.04163007283
+    y = y * d + 0.1666624187
+    y = y * d - 0.4999998188
+    y = (y * d + 0.9999999987) * d
+    return tl.where(d < 0.5, y, 1 - _exp(-d))
+
+
+@triton.jit
+def _power(x, log_x, GAMMA: tl.constexpr):
+    """x^GAMMA by products where GAMMA is a small whole number, else from log x; GAMMA is not 0."""
+    if GAMMA == 1:
+        return x
+    elif GAMMA == 2:
+        return x * x
+    elif GAMMA == 3:
+        return x * x * x
+    elif GAMMA == 4:
+        return (x * x) * (x * x)
+    else:
+        return _exp(GAMMA * log_x)
+
+
+@triton.jit
+def _focused(x, H: tl.constexpr, GAMMA: tl.constexpr, DETACH: tl.constexpr):
+    """f(x) = σ(x)^γ softplus(x) − h x and its slope; with DETACH the focus is a constant to training."""
+    e = _exp(-tl.abs(x))
+    near = _inverse(1 + e)
+    p = tl.where(x >= 0, near, e * near)
+    rest = _log1p(e)
+    cost = tl.maximum(x, 0.0) + rest
+    slope = p
+    if GAMMA != 0:
+        focus = _power(p, tl.minimum(x, 0.0) - rest, GAMMA)
+        if DETACH:
+            slope = focus * p
+        else:
+            q = tl.where(x >= 0, e * near, near)
+            slope = focus * (p + GAMMA * q * cost)
+        cost = focus * cost
+    if H != 0:
+        cost -= H * x
+        slope -= H
+    return cost, slope
+
+
+@triton.jit
+def _absent_shifted(s, ds, inverse, cost, GAMMA: tl.constexpr, DETACH: tl.constexpr):
+    """ℓ₋ and ℓ₋' of ASL with a margin, given s, ds/dz, 1/(1 − s) and −log(1 − s)."""
+    if GAMMA == 0:
+        slope = tl.where(s > 0, ds * inverse, 0.0)
+    elif GAMMA == 2 or GAMMA == 3 or GAMMA == 4:
+        near = _power(s, s, GAMMA - 1)
+        slope = ds * near * (s * inverse) if DETACH else ds * near * (s * inverse + GAMMA * cost)
+        cost = near * s * cost
+    else:
+        some = tl.where(s > 0, s, 1.0)
+        focus = tl.where(s > 0, _power(some, tl.log(some), GAMMA), 0.0)
+        slope = ds * focus * (inverse if DETACH else inverse + GAMMA * (cost / some))
+        cost = focus * cost
+    return cost, slope
+
+
+@triton.jit
+def _present_shifted(z, p, q, rest, GAMMA: tl.constexpr, DETACH: tl.constexpr):
+    """ℓ₊ and ℓ₊' of ASL, given log(1 + e^(−|z|))."""
+    cost = tl.maximum(-z, 0.0) + rest
+    slope = -q
+    if GAMMA != 0:
+        focus = _power(q, tl.minimum(-z, 0.0) - rest, GAMMA)
+        slope = -focus * q if DETACH else -focus * (q + GAMMA * p * cost)
+        cost = focus * cost
+    return cost, slope
+
+
+@triton.jit
+def _terms(
+    z, present, shift_pos, shift_neg, KIND: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr,
+    K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr, H: tl.constexpr,
+    M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, DETACH: tl.constexpr, SIDED: tl.constexpr,
+):  # fmt: skip
+    """ℓ₊(z), ℓ₊'(z), ℓ₋(z) and ℓ₋'(z); with SIDED only the two that `present` asks for are right."""
+    if KIND == SHIFTED:
+        e = _exp(-tl.abs(z))
+        near = _inverse(1 + e)
+        p = tl.where(z >= 0, near, e * near)
+        q = tl.where(z >= 0, e * near, near)
+        s = (1 - M) * p * _fraction(tl.maximum((z - EDGE) - EDGE_REST, 0.0))  # p − m, without cancelling
+        inverse = _inverse(q + M)  # 1/(1 − s) wherever s > 0
+        ratio = s * inverse
+        rest = _log1p(tl.where(present, e, tl.minimum(ratio, 1.0)) if SIDED else e)
+        cost = tl.where(ratio <= 1, rest if SIDED else _log1p(tl.minimum(ratio, 1.0)), _log(inverse))
+        up, rise = _present_shifted(z, p, q, rest, G_POS, DETACH)
+        down, fall = _absent_shifted(s, p * q, inverse, cost, G_NEG, DETACH)
+    elif SIDED and G_POS == G_NEG:
+        x = tl.where(present, -K_POS * (z - shift_pos), K_NEG * (z - shift_neg))
+        cost, slope = _focused(x, H, G_POS, DETACH)
+        up, rise = C_POS * cost, (-C_POS * K_POS) * slope
+        down, fall = C_NEG * cost, (C_NEG * K_NEG) * slope
+    else:
+        up, rise = _focused(-K_POS * (z - shift_pos), H, G_POS, DETACH)
+        down, fall = _focused(K_NEG * (z - shift_neg), H, G_NEG, DETACH)
+        up, rise = C_POS * up, (-C_POS * K_POS) * rise
+        down, fall = C_NEG * down, (C_NEG * K_NEG) * fall
+    return up, rise, down, fall
+
+
+@triton.jit
+def _is_last(counter):
+    """Whether this is the last program to come; the counter is then 0 again."""
+    tl.debug_barrier()
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    if last:
+        tl.store(counter, 0)
+    tl.debug_barrier()
+    return last
+
+
+@triton.jit
+def _total(parts):
+    """The sum of all programs' parts, in their order."""
+    lane = tl.arange(0, PARTS)
+    acc = tl.zeros([PARTS], tl.float64)
+    for first in range(0, tl.num_programs(0), PARTS):
+        there = first + lane < tl.num_programs(0)
+        acc += tl.load(parts + first + lane, mask=there, other=0.0, cache_modifier=".cg")
+    return tl.sum(acc, 0)
+
+
+@triton.jit
+def _known(targets, first, n, C: tl.constexpr):
+    """How many of the cells first … first + C − 1 of n are known, a lane each."""
+    lane = tl.arange(0, C)
+    inside = lane < tl.minimum(n - first, C).to(tl.int32)
+    return (tl.load(targets + first + lane, mask=inside, other=-1).to(tl.float32) != -1).to(tl.int32)
+
+
+@triton.jit
+def count(targets, out, parts, counter, n, C: tl.constexpr):
+    """The number of known labels of a contiguous matrix of n, at least 1, as float32 in `out`."""
+    acc = tl.zeros([C], tl.int32)
+    for tile in range(tl.program_id(0), tl.cdiv(n, C), tl.num_programs(0)):
+        acc += _known(targets, tl.cast(tile, tl.int64) * C, n, C)
+    tl.store(parts + tl.program_id(0), tl.sum(acc.to(tl.float64), 0))
+    if _is_last(counter):
+        tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
+
+
+@triton.jit
+def _draws(rows, first, items, item_low, item_high, k0, k1, epoch, n, INDEXED: tl.constexpr, C: tl.constexpr):
+    """u(seed, epoch, item, label) of a tile (R, C) whose first label is a multiple of 4; one draw serves four."""
+    if INDEXED:
+        item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)
+    else:
+        base = (item_high.to(tl.int64) << 32) | (item_low.to(tl.int64) & 0xFFFFFFFF)
+        item = base + rows
+    zero = tl.zeros([1, C // 4], tl.uint32)
+    group = (first // 4 + tl.arange(0, C // 4)).to(tl.uint32)[None, :]
+    low = (item & 0xFFFFFFFF).to(tl.uint32)[:, None] + zero
+    high = ((item >> 32) & 0xFFFFFFFF).to(tl.uint32)[:, None] + zero
+    c0, c1, c2, c3 = low * 0 + group, low, high, low * 0 + epoch.to(tl.uint32, bitcast=True)
+    key0, key1 = k0.to(tl.uint32, bitcast=True), k1.to(tl.uint32, bitcast=True)
+    for _ in tl.static_range(10):
+        left, right = c0, c2
+        c0, c2 = tl.umulhi(right, 0xCD9E8D57 + zero) ^ c1 ^ key0, tl.umulhi(left, 0xD2511F53 + zero) ^ c3 ^ key1
+        c1, c3 = right * (0xCD9E8D57 + zero), left * (0xD2511F53 + zero)
+        key0, key1 = key0 + (0x9E3779B9 + tl.zeros_like(key0)), key1 + (0xBB67AE85 + tl.zeros_like(key1))
+    words = tl.join(tl.join(c0, c2), tl.join(c1, c3)).reshape(rows.shape[0], C)  # c0 c1 c2 c3 c0 …
+    return (words >> 8).to(tl.float32) * (1.0 / 16777216)
+
+
+@triton.jit(do_not_specialize=["seed_low", "seed_high", "epoch", "item_low", "item_high"])
+def loss(
+    logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, divisor, grad, out,
+    parts, counter, n, L, n_tasks, n_chunks, n_tiles,
+    z_row, z_col, t_row, t_col, b_row, b_col, w_row, w_col, u_row, u_col,
+    negative, unknown, host_divisor, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
+    KIND: tl.constexpr, K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr,
+    B_POS: tl.constexpr, B_NEG: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr, DETACH: tl.constexpr,
+    H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr,
+    SIDED: tl.constexpr, CELLS: tl.constexpr, HOLES: tl.constexpr, ASSUMED: tl.constexpr, SHIFTS: tl.constexpr,
+    WEIGHT: tl.constexpr, REBALANCED: tl.constexpr, MASK: tl.constexpr, INDEXED: tl.constexpr, DIVISOR: tl.constexpr,
+    EACH: tl.constexpr, SLOPE: tl.constexpr, UPSTREAM: tl.constexpr, SKIP: tl.constexpr,
+    FLAT: tl.constexpr, GRAIN: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """The loss of n rows of L labels (FLAT: of one row of L = all cells).
+
+    The cells are those of `targets`, or with CELLS a is in `targets`, b in `b_given` and what counts in `counted`.
+    HOLES: some cells may not count. ASSUMED: unknown labels are negatives of coefficient `unknown`, known negatives
+    have `negative`. SIDED: no cell has both coefficients. EACH: `out` takes every cost instead of their sum. SLOPE:
+    `grad` (contiguous) takes the gradient. UPSTREAM 1: `upstream` is a number, and with SKIP nothing is done where it
+    is 1; 2: it is a matrix; 0: it is 1, and the cost is wanted. GRAIN divides L and the strides of rows, so that so
+    many cells are read at once. n_chunks programs share a row, n_tiles tiles each.
+    """
+    COST: tl.constexpr = UPSTREAM == 0
+    PLAIN: tl.constexpr = not (WEIGHT or REBALANCED or MASK != 0)
+    L, z_row, t_row, w_row = L // GRAIN * GRAIN, z_row // GRAIN * GRAIN, t_row // GRAIN * GRAIN, w_row // GRAIN * GRAIN
+    if DIVISOR == GIVEN:
+        scale = 1 / tl.load(divisor).to(tl.float32)
+    elif DIVISOR == COUNTED:
+        seen = tl.zeros([1024], tl.int32)
+        for first in range(0, n * L, 1024):
+            seen += _known(targets, first, n * L, 1024)
+        scale = 1 / tl.maximum(tl.sum(seen, 0), 1).to(tl.float32)
+    else:
+        scale = 1 / host_divisor
+    tasks = n_tasks
+    if UPSTREAM == 1:
+        factor = tl.load(upstream).to(tl.float32)
+        if SKIP:
+            tasks = tl.where(factor == 1, 0, n_tasks)
+        scale = scale * factor
+    acc = tl.zeros([R, C], tl.float32)
+    lane = tl.arange(0, C)
+    for task in range(tl.program_id(0), tasks, tl.num_programs(0)):
+        if FLAT:
+            begin = tl.cast(task, tl.int64) * C
+            rows = tl.zeros([R], tl.int64)
+            start, stop = 0, tl.minimum(L - begin, C).to(tl.int32)
+        else:
+            begin = tl.zeros([], tl.int64)
+            rows = tl.cast(task // n_chunks, tl.int64) * R + tl.arange(0, R)
+            start = (task % n_chunks) * n_tiles * C
+            stop = tl.minimum(start + n_tiles * C, L)
+        there = (rows < n)[:, None]
+        if REBALANCED:
+            drawn = tl.zeros([R], tl.float32)
+            for first in range(0, L, C):
+                columns = first + lane
+                within = columns // GRAIN < L // GRAIN
+                t_at = targets + rows[:, None] * t_row + (columns.to(tl.int64) * t_col)[None, :]
+                t = tl.load(t_at, mask=there & within[None, :], other=0).to(tl.float32)
+                drawn += tl.sum(tl.maximum(t, 0.0) * tl.load(inverse + columns, mask=within, other=0.0)[None, :], 1)
+            steep = tl.where(drawn > 0, beta / tl.where(drawn > 0, drawn, 1.0), float("inf"))
+        for first in range(start, stop, C):
+            columns = first + lane
+            wide = columns.to(tl.int64)
+            within = columns // GRAIN < stop // GRAIN
+            inside = within[None, :] if FLAT else there & within[None, :]
+            t_at = targets + begin + rows[:, None] * t_row + (wide * t_col)[None, :]
+            t = tl.load(t_at, mask=inside, other=0)
+            z_at = logits + begin + rows[:, None] * z_row + (wide * z_col)[None, :]
+            z = tl.load(z_at, mask=inside, other=0.0).to(tl.float32)
+            present = t > 0
+            counts = inside
+            if CELLS:
+                a = t.to(tl.float32)
+                b = tl.load(b_given + rows[:, None] * b_row + (wide * b_col)[None, :], mask=inside, other=0.0)
+                b = b.to(tl.float32)
+                if HOLES:
+                    counts = tl.load(counted + rows[:, None] * L + wide[None, :], mask=inside, other=0) != 0
+            else:
+                is_known = t != -1
+                if HOLES and not ASSUMED:
+                    counts = inside & is_known
+                if not SIDED:
+                    a = tl.maximum(t.to(tl.float32), 0.0)
+                    b = 1 - a
+                    if ASSUMED:
+                        b = tl.where(is_known, b * negative, unknown)
+                elif ASSUMED:
+                    a, b = 1.0, tl.where(is_known, negative, unknown)
+            if HOLES:
+                z = tl.where(counts, z, 0.0)
+            if SHIFTS:
+                shift_pos = tl.load(shifts + columns, mask=within, other=0.0)[None, :]
+                shift_neg = tl.load(shifts + L + columns, mask=within, other=0.0)[None, :]
+            else:
+                shift_pos, shift_neg = B_POS, B_NEG
+            up, rise, down, fall = _terms(
+                z, present, shift_pos, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE, EDGE_REST,
+                DETACH, SIDED,
+            )  # fmt: skip
+            if SIDED:
+                cost, slope = tl.where(present, up, down), tl.where(present, rise, fall)
+                if CELLS or ASSUMED:
+                    w = tl.where(present, a, b)
+                    cost, slope = tl.where(w != 0, w * cost, 0.0), w * slope
+            else:
+                cost = tl.where(a != 0, a * up, 0.0) + tl.where(b != 0, b * down, 0.0)
+                slope = a * rise + b * fall
+            if PLAIN:
+                cost, slope = tl.where(counts, cost, 0.0), tl.where(counts, slope, 0.0)
+            else:
+                gain = tl.where(counts, 1.0, 0.0)
+                if WEIGHT:
+                    w_at = weight + rows[:, None] * w_row + (wide * w_col)[None, :]
+                    gain = tl.load(w_at, mask=counts, other=0.0).to(tl.float32)
+                if REBALANCED:
+                    share = tl.load(inverse + columns, mask=within, other=1.0)[None, :]
+                    gain *= alpha + _inverse(1 + _exp(beta * mu - steep[:, None] * share))
+                if MASK == STORED:
+                    item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)
+                    kept = tl.load(keep + item[:, None] * L + wide[None, :], mask=inside, other=0)
+                    gain = tl.where(kept != 0, gain, 0.0)
+                elif MASK == DRAWN:
+                    u = _draws(rows, first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C)
+                    keep_pos = tl.load(keep + columns, mask=within, other=0.0)[None, :]
+                    keep_neg = tl.load(keep + L + columns, mask=within, other=0.0)[None, :]
+                    kept = u < tl.where(t.to(tl.float32) >= 0.5, keep_pos, keep_neg)
+                    gain = tl.where(kept, gain, 0.0)
+                cost, slope = tl.where(gain != 0, gain * cost, 0.0), tl.where(gain != 0, gain * slope, 0.0)
+            out_at = begin + rows[:, None] * L + wide[None, :]
+            if COST:
+                if EACH:
+                    tl.store(out + out_at, cost, mask=inside)
+                else:
+                    acc += cost
+            if SLOPE:
+                slope = slope * scale
+                if UPSTREAM == 2:
+                    u_at = upstream + rows[:, None] * u_row + (wide * u_col)[None, :]
+                    slope *= tl.load(u_at, mask=inside, other=0.0).to(tl.float32)
+                tl.store(grad + out_at, slope.to(grad.dtype.element_ty), mask=inside)
+    if COST and not EACH:
+        tl.store(parts + tl.program_id(0), tl.sum(tl.sum(acc, 1), 0).to(tl.float64))
+        if _is_last(counter):
+            tl.store(out, (_total(parts) * scale.to(tl.float64)).to(tl.float32))

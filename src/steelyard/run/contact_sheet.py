@@ -1,0 +1,111 @@
+"""Found items as one picture or one page: each with its image, score and probabilities."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont
+
+from steelyard.data.images import BadImage, decode
+from steelyard.report.page import write_page
+from steelyard.run.terminal import plain
+from steelyard.search import Hit
+from steelyard.search.formula import quoted
+from steelyard.training.files import replacing
+
+ENDINGS = (".png", ".html", ".htm")
+_SIDE, _GAP, _LINE, _ACROSS, _SIZE = 224, 12, 16, 5, 12
+_PAPER, _INK, _SOFT, _BLANK = "#ffffff", "#1d2733", "#56616f", "#e8ecf1"
+
+
+class Shown(NamedTuple):
+    """A found item and the file it is in."""
+
+    hit: Hit
+    path: str | None
+
+
+def check(path: str) -> None:
+    """Refuse, before the work, a sheet that could not be written after it."""
+    if Path(path).suffix.lower() not in ENDINGS:
+        raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: rename it")
+    if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
+        raise ValueError(f"{path} cannot be written: give a file in a folder that is there")
+
+
+def write_sheet(path: str, title: str, found: Sequence[Shown]) -> None:
+    """Write a contact sheet, PNG or HTML by the ending of its name, whole or not at all."""
+    if Path(path).suffix.lower() == ".png":
+        with replacing(path) as partial:
+            _picture(title, found).save(partial, "PNG")
+    else:
+        write_page(path, title, ["".join(_figure(one) for one in found) or "<p>Nothing was found.</p>"])
+
+
+def thumbnail(path: str | None, side: int = _SIDE) -> Image.Image | None:
+    """Return an image within a square of `side` pixels, None where it cannot be read."""
+    if path is None:
+        return None
+    try:
+        image = Image.fromarray(decode(path).transpose(1, 2, 0))
+    except BadImage:
+        return None
+    image.thumbnail((side, side))
+    return image
+
+
+def caption(hit: Hit) -> list[str]:
+    """Return the lines under an item: its score and id, then each label with its probability."""
+    labels = [f"{eta:.3f} {plain(quoted(label))}" for label, eta in hit.probabilities.items()]
+    return [f"{hit.score:.4f}  {plain(hit.id)}", *labels]
+
+
+def _picture(title: str, found: Sequence[Shown]) -> Image.Image:
+    font = ImageFont.load_default(_SIZE)
+    lines = max((len(caption(one.hit)) for one in found), default=1)
+    across, high = min(_ACROSS, max(1, len(found))), _SIDE + _LINE * lines + _GAP
+    down = -(-len(found) // across)
+    top = 2 * _GAP + _LINE
+    sheet = Image.new("RGB", (_GAP + across * (_SIDE + _GAP), top + down * (high + _GAP)), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_GAP, _GAP), _fitted(plain(title), font, sheet.width - 2 * _GAP), _INK, font)
+    for i, one in enumerate(found):
+        x, y = _GAP + i % across * (_SIDE + _GAP), top + i // across * (high + _GAP)
+        draw.rectangle((x, y, x + _SIDE - 1, y + _SIDE - 1), _BLANK)
+        image = thumbnail(one.path)
+        if image is None:
+            draw.text((x + _GAP, y + _SIDE // 2), "no image", _SOFT, font)
+        else:
+            sheet.paste(image, (x + (_SIDE - image.width) // 2, y + (_SIDE - image.height) // 2))
+        for j, line in enumerate(caption(one.hit)):
+            draw.text((x, y + _SIDE + 4 + _LINE * j), _fitted(line, font, _SIDE), _SOFT if j else _INK, font)
+    return sheet
+
+
+def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    """A text, cut where it would be wider."""
+    if font.getlength(text) <= width:
+        return text
+    n = len(text)
+    while n and font.getlength(text[:n] + "…") > width:
+        n -= max(1, n // 8)
+    return text[: max(n, 0)] + "…"
+
+
+def _figure(one: Shown) -> str:
+    image = thumbnail(one.path)
+    if image is None:
+        shown = "<p>no image</p>"
+    else:
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=85)
+        code = base64.b64encode(buffer.getvalue()).decode()
+        shown = f'<img alt="" width="{image.width}" height="{image.height}" src="data:image/jpeg;base64,{code}">'
+    style = f"display:inline-block;vertical-align:top;width:{_SIDE}px;margin:8px;overflow-wrap:anywhere"
+    text = "<br>".join(map(escape, caption(one.hit)))
+    return f'<figure style="{style}">{shown}<figcaption>{text}</figcaption></figure>\n'

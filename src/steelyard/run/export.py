@@ -1,0 +1,136 @@
+"""A run as one ONNX file: inputs as they come, out come calibrated probabilities, decisions and logits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from steelyard.run.api import side_of
+from steelyard.run.export_check import Checked
+from steelyard.run.export_check import check as run_check
+from steelyard.run.export_graph import graph_of
+from steelyard.run.folder import RunFolder, Trained
+from steelyard.training.files import replacing
+
+FORMAT = "steelyard model"
+VERSION = 1
+
+_LARGEST = (1 << 31) - (1 << 16)
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    path: Path
+    bytes: int
+    checked: Checked | None
+    """None where it was not asked for."""
+
+
+def export(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, check: bool = True) -> Path:
+    """Write a finished run as ONNX and return the file, RUN/model.onnx by default; see `export_run`."""
+    return export_run(run, out, check).path
+
+
+def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, check: bool = True) -> Exported:
+    """Write a finished run as one ONNX file, RUN/model.onnx by default; see `export_trained`."""
+    return _written(RunFolder(run).load(), RunFolder(run) / "model.onnx" if out is None else out, check, run)
+
+
+def export_trained(trained: Trained, out: str | os.PathLike[str], check: bool = True) -> Exported:
+    """Write a trained model as one ONNX file, which is there whole and checked, or as it was before.
+
+    Its inputs are those of the model, any number at a time: `features`, float32 (B, F); `images`, uint8 (B, C, H, W);
+    or `regions` and `words`. Its outputs are `probabilities`, `decisions` and `logits`, (B, L) each. Normalisation,
+    network, link with class weights, class-aware sampling undone, calibrator and deployment prior are all inside; what
+    follows the logits is float64. The metadata holds what `onnx_model` reads: labels, thresholds, kind and shape of
+    the input, how η came about, and of a run folder the fingerprints.
+
+    Args:
+        trained: of a run folder, or of `fit`; its model is on the CPU and in evaluation mode afterwards.
+        out: the file.
+        check: whether η of random inputs, and of logits far and near, is compared with torch's through onnxruntime
+            first: more than 1e-5 apart is an error; see `export_check.check`.
+    """
+    return _written(trained, out, check, None)
+
+
+def _written(
+    trained: Trained, out: str | os.PathLike[str], check: bool, folder: str | os.PathLike[str] | None
+) -> Exported:
+    require_export(check)
+    path = _target(out)
+    proto = graph_of(trained)
+    for key, value in described(trained, {} if folder is None else fingerprints(folder)).items():
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, value
+    if proto.ByteSize() > _LARGEST:
+        raise ValueError(
+            f"the model has {proto.ByteSize() / 2**30:.1f} GiB, but one ONNX file holds at most 2: use a smaller one"
+        )
+    checked = run_check(proto, trained) if check else None
+    content = proto.SerializeToString()
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+    return Exported(path, len(content), checked)
+
+
+def require_export(runtime: bool = True) -> None:
+    """Raise unless the packages of the extra `export` are there."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+
+        if runtime:
+            import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
+        ) from None
+
+
+def fingerprints(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the SHA-256 of a run's model and of its calibration, by which a file made of them is known again."""
+    run = RunFolder(folder)
+    found = {}
+    for name, files in {"model": ("model.json", "model.safetensors"), "calibration": ("calibration.json",)}.items():
+        digest = hashlib.sha256()
+        for file in files:
+            with (run / file).open("rb") as content:
+                while block := content.read(1 << 20):
+                    digest.update(block)
+        found[name] = digest.hexdigest()
+    return found
+
+
+def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a file: plain texts, JSON where it is more than one; `prints` are `fingerprints`."""
+    shape = (trained.model.input.shape[0], *side) if (side := side_of(trained.model)) else trained.model.input.shape
+    thresholds = [t if math.isfinite(t) else None for t in trained.thresholds.tolist()]
+    columns = tomllib.loads(trained.config).get("data", {}).get("features") or None
+    content: dict[str, Any] = {
+        "labels": list(trained.names),
+        "thresholds": thresholds,
+        "input": {"kind": trained.model.input.kind, "shape": list(shape)},
+        "columns": columns,
+        "fingerprints": dict(prints),
+    }
+    texts = {key: json.dumps(value, ensure_ascii=False, allow_nan=False) for key, value in content.items()}
+    plain = {"format": FORMAT, "version": str(VERSION), "probabilities": trained.reading.how}
+    return {f"steelyard.{key}": value for key, value in {**plain, **texts}.items()}
+
+
+def _target(out: str | os.PathLike[str]) -> Path:
+    path = Path(out)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        what = "is a folder" if path.is_dir() else "cannot be written, its folder does not exist"
+        raise ValueError(f"{path} {what}: give a file in a folder that is there")
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"{path} does not end in .onnx: rename it")
+    return path

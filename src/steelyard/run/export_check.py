@@ -1,0 +1,133 @@
+"""An ONNX file held against the run it was made of, through onnxruntime."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.run.export_graph import INPUTS, OUTPUTS, examples
+from steelyard.run.folder import Trained
+from steelyard.run.reading import Reading
+
+TOLERANCE = 1e-5
+"""How far η of the file may be from η of the run."""
+
+_GRID = (*np.linspace(-40, 40, 321).tolist(), -1e4, -300.0, 300.0, 1e4)
+
+
+class Checked(NamedTuple):
+    """How far a file is from the run it was made of, the worst of all cells."""
+
+    probability: float
+    """|Δη| of the same inputs."""
+    logit: float
+    """|Δz| of the same inputs, in parts of the largest |z| or of 1."""
+    reading: float
+    """|Δη| of the same logits, between −10,000 and 10,000, beyond what a trillionth of a logit makes."""
+
+
+def check(proto: Any, trained: Trained) -> Checked:
+    """Return how far an ONNX model is from the run: on random inputs, and on logits far and near; or raise.
+
+    η more than 1e-5 apart is an error, unless the logits are equal but for rounding and it is the reading that makes so
+    much of it, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
+    """
+    session = _session(proto)
+    worst, rounding = Checked(0.0, 0.0, 0.0), 0.0
+    for n, seed in ((1, 1), (3, 2), (8, 3)):
+        inputs = examples(trained, n, seed)
+        fed = dict(zip(INPUTS[trained.model.input.kind], (x.numpy() for x in inputs), strict=True))
+        eta, said, z = session.run(list(OUTPUTS), fed)
+        wanted = _logits(trained, inputs)
+        largest = max(1.0, float(np.abs(wanted).max()))
+        apart = _apart(eta, trained.reading.probability(wanted))
+        found = Checked(apart, _apart(z, wanted) / largest, _read_apart(trained.reading, z, eta))
+        if found.probability > TOLERANCE and found.logit > TOLERANCE:
+            rounding = max(rounding, _apart(_logits(trained, inputs, torch.float64), wanted) / largest)
+        worst = _worse(worst, found)
+        if (said != trained.reading.decisions(eta)).any():
+            raise RuntimeError("the exported file decides otherwise than its thresholds say: nothing was written")
+    alone = _session(after_logits(proto))
+    rows = np.repeat(np.array(_GRID, np.float32)[:, None], len(trained.names), 1)
+    rows = np.concatenate([rows, np.random.default_rng(0).normal(0, 4, (256, rows.shape[1])).astype(np.float32)])
+    eta = alone.run(["probabilities"], {"logits": rows})[0]
+    worst = _worse(worst, Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
+    as_rounded = worst.logit <= max(TOLERANCE, 10 * rounding)
+    if not (worst.reading <= TOLERANCE and (worst.probability <= TOLERANCE or as_rounded)):
+        raise RuntimeError(
+            f"the exported file gives probabilities up to {max(worst.probability, worst.reading):.2g} from those of "
+            f"the run (logits up to {worst.logit:.2g} of the largest): nothing was written"
+        )
+    return worst
+
+
+def _logits(trained: Trained, inputs: tuple[Tensor, ...], dtype: torch.dtype = torch.float32) -> NDArray[Any]:
+    model = trained.model if dtype == torch.float32 else copy.deepcopy(trained.model).to(dtype)
+    given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    with torch.inference_mode():
+        logits: Tensor = model(given if len(given) > 1 else given[0])
+    return np.asarray(logits.numpy())
+
+
+def _session(proto: Any) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def after_logits(proto: Any) -> Any:
+    """Return the part of a file that makes η of logits; onnx's own extractor forgets what loops take from outside."""
+    part = type(proto)()
+    part.CopyFrom(proto)
+    graph = part.graph
+    needed, kept = {"probabilities"}, []
+    for node in reversed(proto.graph.node):
+        if needed & set(node.output) and "logits" not in node.output:
+            kept.append(node)
+            needed |= set(_read(node))
+    for field, found in (
+        ("node", kept[::-1]),
+        ("initializer", [i for i in proto.graph.initializer if i.name in needed]),
+        ("input", [o for o in proto.graph.output if o.name == "logits"]),
+        ("output", [o for o in proto.graph.output if o.name == "probabilities"]),
+    ):
+        graph.ClearField(field)
+        getattr(graph, field).extend(found)
+    return part
+
+
+def _read(node: Any) -> Iterator[str]:
+    """Yield the names of all that a node reads, also in the graphs inside it."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _read(inner)
+        yield from (output.name for output in attribute.g.output)
+
+
+def _apart(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    distance = np.abs(found.astype(np.float64) - wanted)
+    return float(np.where(np.isnan(distance), np.inf, distance).max(initial=0))
+
+
+def _read_apart(reading: Reading, logits: NDArray[np.float32], eta: NDArray[np.float32]) -> float:
+    """Return how far η of logits is from what the reading says, where that does not hang on the logits' last digits.
+
+    It does in places: class-aware sampling leaves almost nothing to tell η by where Σ σ is almost 1.
+    """
+    z = logits.astype(np.float64)
+    low, high = (reading.probability(z * factor) for factor in (1 - 1e-12, 1 + 1e-12))
+    beyond = np.abs(eta.astype(np.float64) - reading.probability(logits)) - np.abs(high - low)
+    return float(np.where(np.isnan(beyond), np.inf, beyond).max(initial=0))
+
+
+def _worse(a: Checked, b: Checked) -> Checked:
+    return Checked(*(max(x, y) for x, y in zip(a, b, strict=True)))

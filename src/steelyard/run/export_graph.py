@@ -1,0 +1,156 @@
+"""A model and its reading as one ONNX graph."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.models import Model
+from steelyard.models.oltr import ModulatedAttention
+from steelyard.run.api import side_of
+from steelyard.run.export_reading import ReadingNetwork
+from steelyard.run.folder import Trained
+
+OUTPUTS = ("probabilities", "decisions", "logits")
+"""η, float32 (B, L); which labels are decided present, bool (B, L); z, float32 (B, L)."""
+INPUTS = {"features": ("features",), "image": ("images",), "pair": ("regions", "words")}
+"""By the kind of input."""
+
+
+class _Whole(nn.Module):
+    """A model and the reading of its logits."""
+
+    def __init__(self, model: Model, reading: ReadingNetwork) -> None:
+        super().__init__()
+        self.model, self.reading = _writable(model), reading
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return η, decisions and logits."""
+        logits = self.model(inputs if len(inputs) > 1 else inputs[0])
+        eta, decisions = self.reading(logits)
+        return eta, decisions, logits
+
+
+class _Attention(nn.Module):
+    """`ModulatedAttention` by plain products: the exporter takes torch's fused attention for several heads alone."""
+
+    def __init__(self, attention: ModulatedAttention) -> None:
+        super().__init__()
+        self.inside = attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = (self.inside.query, self.inside.key, self.inside.value)
+        query, key, value = (part(x).flatten(2).transpose(1, 2) for part in parts)
+        attended = (query @ key.transpose(1, 2)).softmax(2) @ value
+        context: Tensor = self.inside.back(attended.transpose(1, 2).unflatten(2, x.shape[2:]))
+        modulation = self.inside.where(x).flatten(2).softmax(2).unflatten(2, x.shape[2:])
+        added: Tensor = x + modulation * context
+        return added
+
+
+def _writable(model: Model) -> Model:
+    """Return the model, its weights shared, with parts that can be written as ONNX."""
+    if model.attention is None:
+        return model
+    found = copy.copy(model)
+    found._modules = {**model._modules, "attention": _Attention(model.attention)}
+    return found
+
+
+def graph_of(trained: Trained) -> Any:
+    """Return a model and its reading as an ONNX model, its batches of any size; one that cannot be is refused."""
+    network = _Whole(trained.model.cpu().eval(), ReadingNetwork(trained.reading)).eval()
+    inputs = examples(trained, 2)
+    batch = torch.export.Dim("batch", min=1)
+    frozen = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                network,
+                inputs,
+                dynamo=True,
+                verbose=False,
+                input_names=list(INPUTS[trained.model.input.kind]),
+                output_names=list(OUTPUTS),
+                dynamic_shapes=(tuple({0: batch} for _ in inputs),),
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise _refusal(trained, f"{_first_cause(error):.200}") from error
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+    assert program is not None
+    if any(not value.type.tensor_type.shape.dim[0].dim_param for value in program.model_proto.graph.input):
+        raise _refusal(trained, "its batches are of one size")
+    proto = program.model_proto
+    _forget(proto.graph)
+    for function in proto.functions:
+        _forget(function)
+    return proto
+
+
+def _forget(graph: Any) -> None:
+    """Take off what the exporter notes at every node: lines of this program and the folders it lies in."""
+    for node in graph.node:
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+        for attribute in node.attribute:
+            if attribute.HasField("g"):  # to touch it would make one
+                _forget(attribute.g)
+    graph.ClearField("metadata_props")
+    graph.ClearField("doc_string")
+    graph.ClearField("value_info")
+
+
+def _refusal(trained: Trained, why: str) -> ValueError:
+    settings = trained.model.settings
+    return ValueError(
+        f"the model, backbone {settings.backbone} and head {settings.head}, cannot be written as ONNX ({why}): choose "
+        "another backbone"
+    )
+
+
+def _first_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def examples(trained: Trained, n: int, seed: int = 0) -> tuple[Tensor, ...]:
+    """Return `n` random inputs of a model, as many tensors as it takes: features like those of training, noise else."""
+    model, dice = trained.model, torch.Generator().manual_seed(seed)
+    shape = model.input.shape
+    if model.input.kind == "features":
+        mean, std = model.normalise.mean.cpu(), model.normalise.std.cpu()
+        return (mean + 2 * std * torch.randn(n, *shape, generator=dice),)
+    if side := side_of(model):
+        return (torch.randint(0, 256, (n, shape[0], *side), generator=dice, dtype=torch.uint8),)
+    regions, features, length, vocabulary = shape
+    words = torch.randint(0, vocabulary, (n, length), generator=dice)
+    return torch.randn(n, regions, features, generator=dice), words
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what the exporter says of its own inside."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,119 @@
+"""What `steelyard search` does, from what was typed to what is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from steelyard.run import contact_sheet
+from steelyard.run.contact_sheet import Shown
+from steelyard.run.folder import RunFolder
+from steelyard.run.indexing import INDEX
+from steelyard.run.terminal import plain
+from steelyard.search import Hit, Index, Query
+from steelyard.search import manifest as manifests
+from steelyard.search.explanation import Explanation
+from steelyard.search.formula import Term
+from steelyard.search.index import Engine
+
+ENGINES = ("duckdb", "spark")
+
+
+def find(
+    run_or_index_folder: str,
+    query: str,
+    k: int = 20,
+    as_json: bool = False,
+    sheet: str | None = None,
+    explain: bool = False,
+    engine: str = "duckdb",
+) -> None:
+    """Print the items that fit a query best, with the probability of each of its labels.
+
+    Args:
+        run_or_index_folder: a run that has an index, or the folder of an index.
+        query: see `Query`.
+        k: how many items.
+        as_json: whether JSON is printed.
+        sheet: a file for a contact sheet, PNG or HTML by its ending.
+        explain: whether it is said where each score came from.
+        engine: "duckdb" or "spark".
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"engine is {engine!r}: choose one of {', '.join(ENGINES)}")
+    if sheet is not None:
+        contact_sheet.check(sheet)
+    with open_index(run_or_index_folder) as index:
+        asked = Query.parse(query, index.names)
+        hits = index.search(asked, k, engine=_spark(index) if engine == "spark" else None)
+        found = [Shown(hit, index.path(hit.id)) for hit in hits]
+        reasons = [index.explain(asked, hit.id) for hit in hits] if explain else None
+        if sheet is not None:
+            contact_sheet.write_sheet(sheet, f"{query}: {len(hits):,} of {index.n_items:,} items", found)
+        if as_json:
+            print(json.dumps(_document(asked, index, found, reasons), ensure_ascii=False, allow_nan=False))
+        else:
+            _show(Console(), asked, index, hits, reasons)
+            if sheet is not None:
+                Console(stderr=True).print(Text(f"The images are in {plain(sheet)}."))
+
+
+def open_index(folder: str | Path) -> Index:
+    """Return the index in a folder, or in that of a run."""
+    place = Path(folder)
+    if manifests.exists(place):
+        return Index.open(place)
+    if not place.is_dir():
+        raise ValueError(f"{place} is not a folder: give the folder of a run or of an index")
+    if not manifests.exists(place / INDEX):
+        if not RunFolder(place).is_run:
+            raise ValueError(f"{place} is neither a run nor an index: give the folder of one")
+        raise ValueError(f"{place} has no index yet: make one with steelyard predict {place} DATA")
+    return Index.open(place / INDEX)
+
+
+def _spark(index: Index) -> Engine:
+    from steelyard.search.spark_engine import Spark
+
+    engine: Engine = Spark(index)
+    return engine
+
+
+def _document(query: Query, index: Index, found: list[Shown], reasons: list[Explanation] | None) -> dict[str, Any]:
+    hits: list[dict[str, Any]] = [{**one.hit._asdict(), "path": one.path} for one in found]
+    for hit, reason in zip(hits, reasons or [], strict=False):
+        hit["steps"] = [step._asdict() for step in reason.steps]
+    return {"query": str(query), "items": index.n_items, "hits": hits}
+
+
+def _show(console: Console, query: Query, index: Index, hits: list[Hit], reasons: list[Explanation] | None) -> None:
+    if not hits:
+        console.print(Text(f"None of {index.n_items:,} items fits {plain(str(query))}."))
+        return
+    wanted: dict[str, set[bool]] = {}
+    for label, is_wanted in query.terms:
+        wanted.setdefault(label, set()).add(is_wanted)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", justify="right", style="dim")
+    table.add_column("score", justify="right", no_wrap=True)
+    for label in hits[0].probabilities:
+        table.add_column(Text(plain(str(Term(label, wanted[label] != {False})))), justify="right", overflow="fold")
+    table.add_column("item", overflow="fold")
+    for place, hit in enumerate(hits, 1):
+        cells = [Text(f"{eta:.3f}") for eta in hit.probabilities.values()]
+        table.add_row(str(place), _score(hit.score), *cells, Text(plain(hit.id)))
+    console.print(table)
+    for hit, reason in zip(hits, reasons or [], strict=False):
+        console.print(Text(f"\n{plain(hit.id)}", "bold"))
+        for step in reason.steps:
+            console.print(Text(plain(str(step))), soft_wrap=True)
+    console.print(Text(f"{len(hits):,} of {index.n_items:,} items", "dim"))
+
+
+def _score(score: float) -> str:
+    return f"{score:.4f}" if score >= 0.001 or score == 0 else f"{score:.1e}"

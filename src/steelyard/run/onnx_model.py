@@ -1,0 +1,186 @@
+"""A run that was written as ONNX, used without torch's network: predictions through onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.data.inputs import Inputs, open_inputs
+from steelyard.data.streams import OnBad
+from steelyard.models.inputs import Input
+from steelyard.run.export import FORMAT, VERSION, fingerprints
+from steelyard.run.export_graph import OUTPUTS
+from steelyard.run.folder import RunFolder
+from steelyard.run.prediction import Predicted, Progress
+from steelyard.run.prediction_files import Form, Format, Rows, format_of, open_writer
+from steelyard.training.files import replacing
+
+Floats: TypeAlias = NDArray[np.float32]
+Said: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats]
+"""η, decisions and logits, (B, L) each."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """A file of `export`, ready to run; made by `load_onnx`."""
+
+    path: Path
+    names: tuple[str, ...]
+    """Of the labels, in the order of its outputs."""
+    thresholds: NDArray[np.float64]
+    """The least η, (L,), of a label that is decided present; infinite where none is ever."""
+    input: Input
+    columns: tuple[str, ...] | None
+    """The columns of a manifest that are its features, in their order, where training named them."""
+    how: str
+    """How η came about, in words."""
+    fingerprints: Mapping[str, str]
+    """SHA-256 of the run's "model" and "calibration"; empty where it was of no run folder."""
+    session: Any
+    """Of onnxruntime."""
+
+    def __call__(self, *inputs: NDArray[Any]) -> Said:
+        """Return η, decisions and logits of a batch: features (B, F), images uint8 (B, C, H, W), or a pair."""
+        eta, decisions, logits = self.session.run(list(OUTPUTS), self._fed(inputs))
+        return eta, decisions, logits
+
+    def open(self, path: str, images: str | None = None, on_bad_image: OnBad = "error") -> Inputs:
+        """Open what lies at `path` as inputs of this model, as `steelyard predict` does."""
+        image = self.input.kind == "image"
+        size = (self.input.shape[1], self.input.shape[2]) if image else None
+        kind: Literal["image", "features"] = "image" if image else "features"
+        return open_inputs(path, images, size, on_bad_image, kind, features=self.columns, labels=self.names)
+
+    def predict(
+        self,
+        inputs: Inputs,
+        out: str | os.PathLike[str],
+        *,
+        format: Format | Literal[""] = "",
+        form: Form = "wide",
+        top: int = 0,
+        batch_size: int = 256,
+        workers: int = 0,
+        progress: Progress | None = None,
+    ) -> Predicted:
+        """Write probabilities and decisions of all items to `out`, as `prediction.predict` does; see there."""
+        path = Path(out)
+        kind = format_of(path, format)
+        if form not in ("wide", "long"):
+            raise ValueError(f'form is {form!r}: give "wide" or "long"')
+        if top < 0 or (top > 0 and form == "wide"):
+            raise ValueError(f"top is {top}: give at least 0, and only with the long form")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            what = "is a folder" if path.is_dir() else "cannot be written, its folder does not exist"
+            raise ValueError(f"{path} {what}: give a file in a folder that is there")
+        done, bad = 0, []
+        with replacing(path) as partial, open_writer(partial, kind, form, self.names, top) as write:
+            for rows, unread in self._rows(inputs, batch_size, workers):
+                write(rows)
+                bad += unread
+                done += len(rows.ids) + len(rows.unread)
+                if progress is not None:
+                    progress(done, inputs.n_items)
+        return Predicted(path, done, tuple(bad))
+
+    def _rows(self, inputs: Inputs, batch_size: int, workers: int) -> Iterator[tuple[Rows, list[tuple[str, str]]]]:
+        if inputs.kind != self.input.kind:
+            raise ValueError(f"the items are {inputs.kind}, but {self.path} takes {self.input.kind}: give those")
+        blank = np.zeros((0, len(self.names)), np.float32)
+        for batch in inputs.batches(batch_size, workers):
+            eta, decisions, logits = self(batch.inputs.numpy()) if batch.ids else (blank, blank.astype(bool), blank)
+            wrong = ~np.isfinite(logits).all(1)
+            if wrong.any():
+                name = batch.ids[int(np.flatnonzero(wrong)[0])]
+                raise ValueError(f"the output of {self.path} for item {name!r} is not finite: that item is damaged")
+            yield Rows(batch.ids, eta, decisions, [name for name, _ in batch.bad]), batch.bad
+
+    def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
+        wanted = self.session.get_inputs()
+        if len(inputs) != len(wanted):
+            raise ValueError(f"{self.path} takes {len(wanted)} inputs, but {len(inputs)} are given")
+        fed = {}
+        for x, slot in zip(inputs, wanted, strict=True):
+            x = np.ascontiguousarray(x, np.float32) if slot.type == "tensor(float)" else np.ascontiguousarray(x)
+            if x.shape[1:] != tuple(slot.shape[1:]):
+                found, shape = (" × ".join(map(str, s)) for s in (x.shape[1:], slot.shape[1:]))
+                raise ValueError(f"an item has {found} {slot.name}, but {self.path} takes {shape}: give those")
+            fed[slot.name] = x
+        return fed
+
+
+def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
+    """Load a file of `export`: the file itself, which needs nothing beside it, or a run folder with its model.onnx.
+
+    That of a run folder must be of the run as it is now: one made before the run was trained or calibrated anew is
+    refused.
+
+    Args:
+        path: an .onnx file, or a run folder.
+        threads: of onnxruntime, 0 for as many as there are cores.
+    """
+    given = Path(path)
+    if given.is_dir():
+        RunFolder(given).check_finished()
+    file = given / "model.onnx" if given.is_dir() else given
+    if not file.is_file():
+        hint = f"write it with steelyard export {given}" if given.is_dir() else "give an .onnx file, or a run folder"
+        raise ValueError(f"{file} does not exist: {hint}")
+    session = _opened(file, threads)
+    found = _read(session, file)
+    if given.is_dir() and found.fingerprints != fingerprints(given):
+        raise ValueError(
+            f"{file} is not of the run as it is now, which was trained or calibrated anew since: write it again with "
+            f"steelyard export {given}"
+        )
+    return found
+
+
+def _opened(file: Path, threads: int) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ValueError(
+            "ONNX needs the package onnxruntime, which is not installed: pip install 'steelyard[export]'"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has an exception of its own for every kind of damage
+        what = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{file} is no ONNX file, or a damaged one ({what:.160}): export it again") from None
+
+
+def _read(session: Any, file: Path) -> OnnxModel:
+    notes = session.get_modelmeta().custom_metadata_map
+    if notes.get("steelyard.format") != FORMAT or notes.get("steelyard.version") != str(VERSION):
+        raise ValueError(
+            f"{file} was not written by steelyard export, or by another version of it: export the run again"
+        )
+    try:
+        parts = {name: json.loads(notes[f"steelyard.{name}"]) for name in _PARTS}
+        names = tuple(parts["labels"])
+        thresholds = np.array([math.inf if t is None else t for t in parts["thresholds"]], np.float64)
+        input = Input(parts["input"]["kind"], tuple(parts["input"]["shape"]))
+        columns = None if parts["columns"] is None else tuple(parts["columns"])
+        outputs = {slot.name: slot.shape[-1] for slot in session.get_outputs()}
+        if outputs != dict.fromkeys(OUTPUTS, len(names)) or len(thresholds) != len(names):
+            raise ValueError("its outputs are not those of its labels")
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"the metadata of {file} is damaged ({what}): export the run again") from None
+    how = notes.get("steelyard.probabilities", "")
+    return OnnxModel(file, names, thresholds, input, columns, how, parts["fingerprints"], session)
+
+
+_PARTS = ("labels", "thresholds", "input", "columns", "fingerprints")

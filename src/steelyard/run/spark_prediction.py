@@ -1,0 +1,267 @@
+"""Probabilities and decisions for more items than one machine reads: Parquet in, Parquet out, scored in Spark's tasks.
+
+The files of the run travel to the executors once, as bytes; items and predictions never pass the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+
+from steelyard.data.files import DataError, check_choice
+from steelyard.data.located import ImageFolder
+from steelyard.data.streams import FeatureInputs, Image, ImageInputs, Inputs, OnBad
+from steelyard.run.api import side_of
+from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.prediction import batch_logits
+from steelyard.search.spark_engine import pattern_of, reason, spark_errors, spark_session, uri_of
+
+_FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
+_SENTENCE = re.compile(r"^(?:steelyard\.[\w.]+|ValueError): (.+)$", re.MULTILINE)
+_LOADED: dict[int, Trained] = {}
+"""What this process of an executor has loaded, by the number of its broadcast; the last one only."""
+
+
+class Written(NamedTuple):
+    """What was written."""
+
+    path: str
+    n_items: int
+    """Items, bad ones included."""
+    n_bad: int
+    """Items that could not be read; their probabilities are null."""
+
+
+class _Task(NamedTuple):
+    """What a task is told beside its rows: (id, path) of images, or (id, features …)."""
+
+    source: str
+    images: str | None
+    on_bad: OnBad
+    batch_size: int
+
+
+def predict(
+    run: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    images: str | os.PathLike[str] | None = None,
+    id: str = "id",
+    path_column: str = "path",
+    on_bad_image: OnBad = "error",
+    batch_size: int = 256,
+    session: Any = None,
+) -> Written:
+    """Write the predictions of all rows of `data` to the folder `out`, in the columns of `prediction.predict`, wide.
+
+    A row an item: `id`, `probability:LABEL` (float32) and `decision:LABEL` (1 or 0), null where the item could not be
+    read. Rows are in no order. `out` is there whole or not at all.
+
+    Args:
+        run: the folder of a finished run.
+        data: a Parquet file or a folder of them that all machines see, or a URI that Spark reads. For a model of
+            features, those of training by their names, or without names all numbers and lists of numbers that are no
+            labels, in their order; for a model of images, a column of their paths.
+        out: a folder that is not there yet, or a URI.
+        images: the folder of the images, out of which no path may lead; without it paths are absolute.
+        id: the column that names the items; images may do without and are named by their paths.
+        path_column: the column of the paths of images.
+        on_bad_image: "error" or "skip", see `open_inputs`.
+        batch_size: items that the model takes at a time.
+        session: the SparkSession; by default the active one, or a new one.
+    """
+    check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}: give at least 1")
+    folder = RunFolder(Path(run))
+    trained = folder.load()
+    if not trained.reading.has_probability:
+        raise ValueError(
+            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
+        )
+    source, target = os.fspath(data), os.fspath(out)
+    if "://" not in source and not Path(source).exists():
+        raise ValueError(f"{source} does not exist: give a Parquet file or a folder of them")
+    task = _Task(source, None if images is None else str(Path(images).absolute()), on_bad_image, batch_size)
+    spark = (session or spark_session()).newSession()
+    if find_spec("pandas") is None:
+        raise ValueError("Spark hands over rows by pandas, which is not installed: pip install 'steelyard[spark]'")
+    spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(1024, batch_size)))
+    try:
+        rows = spark.read.parquet(pattern_of(source))
+        chosen = _columns(rows.schema, trained, source, id, path_column)
+        texts = 1 if trained.model.input.kind == "features" else 2
+        rows = rows.select(
+            *(rows[_quoted(name)].cast("string").alias(f"t{i}") for i, name in enumerate(chosen[:texts])),
+            *(rows[_quoted(name)].alias(f"x{i}") for i, name in enumerate(chosen[texts:])),
+        )
+        files = spark.sparkContext.broadcast(
+            {name: (folder / name).read_bytes() for name in _FILES if (folder / name).exists()}
+        )
+
+        def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return _scored(_loaded(files.id_, files.value), task, batches)
+
+        try:
+            with _whole(target) as place:
+                rows.mapInArrow(score, _schema(trained.names)).write.mode("error").parquet(uri_of(place))
+                found = spark.read.schema(_schema(trained.names)).parquet(pattern_of(place))
+                first = found[_quoted(f"probability:{trained.names[0]}")]
+                written = Written(target, found.count(), found.filter(first.isNull()).count())
+        finally:
+            files.destroy()
+    except spark_errors() as error:
+        said = _SENTENCE.findall(str(error))
+        raise ValueError(said[-1] if said else f"Spark cannot predict from {source}: {reason(error)}") from None
+    return written
+
+
+def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: str) -> list[str]:
+    """The columns that are read: the id, then the path of the image or the features."""
+    from pyspark.sql.types import ArrayType, BooleanType, NumericType
+
+    if trained.model.input.kind == "pair":
+        raise ValueError("the model takes pairs of regions and words, which Spark does not read: predict without it")
+    is_image = trained.model.input.kind == "image"
+    name = path_column if is_image and id not in schema.names else id
+    named = tomllib.loads(trained.config).get("data", {}).get("features") or [
+        field.name
+        for field in schema.fields
+        if field.name not in {id, *trained.names}
+        and isinstance(getattr(field.dataType, "elementType", field.dataType), (NumericType, BooleanType))
+        and isinstance(field.dataType, (ArrayType, NumericType, BooleanType))
+    ]
+    wanted = [name, *([path_column] if is_image else named)]
+    for column in wanted:
+        if column not in schema.names:
+            there = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
+            raise ValueError(f"{source} has no column {column!r}, it has {there}: name the columns of items so")
+    if len(wanted) < 2:
+        raise ValueError(f"{source} has no column of numbers beside {id!r}: give the features of training")
+    return wanted
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _schema(names: Sequence[str]) -> Any:
+    from pyspark.sql.types import ByteType, FloatType, StringType, StructField, StructType
+
+    probabilities = [StructField(f"probability:{name}", FloatType()) for name in names]
+    decisions = [StructField(f"decision:{name}", ByteType()) for name in names]
+    return StructType([StructField("id", StringType()), *probabilities, *decisions])
+
+
+@contextmanager
+def _whole(out: str) -> Iterator[str]:
+    """Give Spark a folder to write that becomes `out` when the block is done; of a URI Spark itself takes care."""
+    if "://" in out:
+        yield out
+        return
+    final = Path(out).absolute()
+    if final.exists() or not final.parent.is_dir():
+        what = "is there already" if final.exists() else "cannot be written, its folder does not exist"
+        raise ValueError(f"{out} {what}: give a new folder in one that is there")
+    partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir()
+        yield str(partial / "rows")
+        (partial / "rows").rename(final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _loaded(number: int, files: Mapping[str, bytes]) -> Trained:
+    """The run that was broadcast, loaded once in a process."""
+    if number not in _LOADED:
+        torch.set_num_threads(1)  # as many tasks as cores run beside this one
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                (Path(folder) / name).write_bytes(content)
+            trained = RunFolder(Path(folder)).load()
+        _LOADED.clear()
+        _LOADED[number] = trained
+    return _LOADED[number]
+
+
+def _scored(trained: Trained, task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The predictions of the rows of a task."""
+    names = ["id", *(f"{what}:{name}" for what in ("probability", "decision") for name in trained.names)]
+    for logits, batch in batch_logits(trained, _inputs(trained, task, batches), task.batch_size, "cpu", 0):
+        eta = trained.reading.probability(logits).numpy()
+        said = trained.reading.decisions(eta)
+        n_bad = len(batch.bad)
+        columns = [
+            pa.concat_arrays([pa.array(np.ascontiguousarray(column)), pa.nulls(n_bad, kind)])
+            for values, kind in ((eta, pa.float32()), (said.astype(np.int8), pa.int8()))
+            for column in values.T
+        ]
+        ids = pa.array([*batch.ids, *(name for name, _ in batch.bad)], pa.string())
+        yield pa.record_batch([ids, *columns], names=names)
+
+
+def _inputs(trained: Trained, task: _Task, batches: Iterable[pa.RecordBatch]) -> Inputs:
+    if trained.model.input.kind == "features":
+        width = int(np.prod(trained.model.input.shape))
+        blocks = ((_features(batch, width, task.source), _ids(batch, task.source)) for batch in batches)
+        return FeatureInputs(lambda: blocks, None, task.on_bad)
+    return ImageInputs(lambda: _images(batches, task), None, side_of(trained.model), task.on_bad)
+
+
+def _images(batches: Iterable[pa.RecordBatch], task: _Task) -> Iterator[Image]:
+    folder = None if task.images is None else ImageFolder(Path(task.images), Path(task.source))
+    for batch in batches:
+        for name, file in zip(_ids(batch, task.source), batch.column(1).to_pylist(), strict=True):
+            if not file:
+                yield Image(name, "", reason=f"the item {name!r} names no image")
+            elif folder is not None and (place := folder.path(file)) is not None:
+                yield Image(name, place)
+            elif folder is None and Path(file).is_absolute():
+                yield Image(name, file)
+            else:
+                what = "is no absolute path, give images" if folder is None else f"leads out of {task.images}"
+                yield Image(name, "", reason=f"{file!r:.80} {what}")
+
+
+def _ids(batch: pa.RecordBatch, source: str) -> list[str]:
+    ids: list[str | None] = pc.utf8_trim_whitespace(batch.column(0)).to_pylist()
+    if not all(ids):
+        raise DataError(f"{source} has an item without an id: give every row one")
+    return [str(name) for name in ids]
+
+
+def _features(batch: pa.RecordBatch, width: int, source: str) -> NDArray[np.float64]:
+    """The numbers (rows, features); what is missing is NaN, and its item bad."""
+    is_list = [pa.types.is_list(column.type) for column in batch.columns[1:]]
+    parts: list[NDArray[np.float64]] = []
+    for column, several in zip(batch.columns[1:], is_list, strict=True):
+        if not several:
+            parts.append(column.cast(pa.float64()).to_numpy(zero_copy_only=False)[:, None])
+            continue
+        lengths = pc.unique(pc.list_value_length(column).drop_null()).to_pylist()
+        if len(lengths) > 1:
+            raise DataError(f"{source} has lists of {lengths[0]} and of {lengths[1]} numbers: give all the same length")
+        n = lengths[0] if lengths else (width - is_list.count(False)) // is_list.count(True)
+        numbers = np.full((len(column), n), np.nan)
+        numbers[column.is_valid().to_numpy(zero_copy_only=False)] = (
+            column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(-1, n)
+        )
+        parts.append(numbers)
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,122 @@
+"""What an index consists of, in one small file that is swapped whole: it alone says which other files count."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+from steelyard.training.files import write_atomic
+
+FILE: Final = "manifest.json"
+LOCK: Final = ".writing"
+FORMAT: Final = "steelyard index"
+VERSION: Final = 1
+
+
+@final
+@dataclass(frozen=True)
+class PartFacts:
+    """One immutable part of an index."""
+
+    number: int
+    """Never used twice in a folder, unless a killed write had it."""
+    rows: int
+    bytes: tuple[int, int]
+    """Of its table and its names."""
+
+    @property
+    def table(self) -> str:
+        """The Parquet file."""
+        return f"part-{self.number:06d}.parquet"
+
+    @property
+    def names(self) -> str:
+        """The Arrow file of ids and paths."""
+        return f"part-{self.number:06d}.arrow"
+
+
+@final
+@dataclass(frozen=True)
+class Manifest:
+    """A generation of an index."""
+
+    names: tuple[str, ...]
+    """Of the labels, in the order of their columns."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    generation: int = 0
+    parts: tuple[PartFacts, ...] = ()
+    dead: int = 0
+    """How many rows of the parts are deleted."""
+    next_part: int = 0
+
+    @property
+    def n_items(self) -> int:
+        """Items, the deleted ones not counted."""
+        return sum(part.rows for part in self.parts) - self.dead
+
+    @property
+    def dead_file(self) -> str | None:
+        """The file of the deleted rows, None where there are none."""
+        return f"dead-{self.generation:06d}.parquet" if self.dead else None
+
+    @property
+    def files(self) -> set[str]:
+        """Names of all files that count."""
+        own = {name for part in self.parts for name in (part.table, part.names)}
+        return own | ({self.dead_file} if self.dead_file else set())
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is an index in `folder`."""
+    return (folder / FILE).is_file()
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Make `manifest` the index of `folder`: the one step by which anything changes."""
+    content = asdict(manifest)
+    lines = {"format": FORMAT, "version": VERSION, **content, "sha256": _checksum(content)}
+    body = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in lines.items())
+    write_atomic(folder / FILE, "{\n" + body + "\n}\n")
+
+
+def read(folder: Path) -> Manifest:
+    """Return the manifest of `folder`; where there is none, or a damaged one, is one sentence."""
+    path = folder / FILE
+    try:
+        document = json.loads(path.read_bytes())
+        if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+            raise ValueError(f'it does not say "format": "{FORMAT}"')
+        if (version := document.pop("version", None)) != VERSION:
+            raise ValueError(f"its version is {version}, this one reads {VERSION}")
+        if document.pop("sha256", None) != _checksum(document):
+            raise ValueError("it does not have its checksum, it was cut, damaged or edited")
+        parts = tuple(PartFacts(p["number"], p["rows"], tuple(p["bytes"])) for p in document.pop("parts"))
+        return Manifest(tuple(document.pop("names")), parts=parts, **document)
+    except FileNotFoundError:
+        raise ValueError(f"{folder} holds no index: make one with steelyard train or predict") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): give the folder of an index") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error!s:.120}): make the index anew") from None
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Be the only writer of `folder`; others wait. The lock ends with its process, however that ends."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()

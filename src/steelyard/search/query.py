@@ -1,0 +1,114 @@
+"""A query: its text understood, its labels, and the score it gives an item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard.search import parsing
+from steelyard.search.formula import Formula, Term, leaves
+from steelyard.search.parsing import QueryError
+from steelyard.search.plan import MOST_REPEATED, Plan, evaluate, gate, holds, plan, repeated
+
+__all__ = ["Query", "QueryError"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@final
+class Query:
+    """Labels that are wanted and not wanted, made by `Query.parse`.
+
+        dog & person & ~car      dog person -car      dog AND NOT (car OR bus)      "traffic light" | dog > 0.8
+
+    NOT (`~`, `!`, `-`) binds before AND (`&`, or nothing), AND before OR (`|`). The score of an item is the probability
+    that the whole is true if labels were independent given the item; exact also where labels repeat, see `plan`.
+    A bound lets pass only items on its side of it: `dog > 0.8` is dog where η exceeds .8; `dog < 0.8` has no score of
+    its own; NOT turns one into the other.
+
+    text: as it was written.
+    formula: what it says, NOT at the leaves only.
+    """
+
+    __slots__ = ("_places", "formula", "text")
+
+    def __init__(self, text: str, formula: Formula, places: dict[str, int]) -> None:
+        self.text, self.formula, self._places = text, formula, places
+
+    @classmethod
+    def parse(cls, text: str, names: Sequence[str] | None = None) -> Query:
+        """Return the query that `text` says; a label that is not among `names`, where they are given, is an error.
+
+        Anything that is no query is a `QueryError` that shows the place.
+        """
+        formula, places = parsing.parse(text)
+        twice = repeated(formula)
+        if len(twice) > MOST_REPEATED:
+            at = max(places[label] for label in twice)
+            raise QueryError(
+                f"{len(twice)} labels occur more than once: repeat at most {MOST_REPEATED} of them", text, at
+            )
+        query = cls(text, formula, places)
+        if names is not None:
+            query.check(names)
+            order = {name: i for i, name in enumerate(names)}
+            query._places = dict(sorted(places.items(), key=lambda place: order[place[0]]))
+        return query
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise a `QueryError` with suggestions if a label is not among `names`."""
+        for label, at in sorted(self._places.items(), key=lambda place: place[1]):
+            parsing.check_label(label, names, self.text, at)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels it names, each once: in the order of the names it was parsed with, else as they are written."""
+        return tuple(self._places)
+
+    @property
+    def terms(self) -> tuple[tuple[str, bool], ...]:
+        """(label, whether it is wanted) of every leaf, each once, as written; above a bound is wanted, below is not."""
+        found = ((x.label, x.wanted if isinstance(x, Term) else x.sign[0] == ">") for x in leaves(self.formula))
+        return tuple(dict.fromkeys(found))
+
+    def plan(self, names: Sequence[str]) -> Plan:
+        """Return the arithmetic of the score, factors in the order of `names`."""
+        self.check(names)
+        return plan(self.formula, {name: i for i, name in enumerate(names)})
+
+    def score(self, probabilities: ArrayLike, names: Sequence[str]) -> Floats:
+        """Return the scores (N,) in float64, 0 for items that the bounds leave out.
+
+        Args:
+            probabilities: (N, L).
+            names: of the L labels.
+        """
+        columns = self._columns(probabilities, names)
+        return np.where(holds(gate(self.formula), columns), evaluate(self.plan(names), columns), 0.0)
+
+    def admits(self, probabilities: ArrayLike, names: Sequence[str]) -> NDArray[np.bool_]:
+        """Return which items (N,) the bounds let pass: all of them where there are none."""
+        return holds(gate(self.formula), self._columns(probabilities, names))
+
+    def _columns(self, probabilities: ArrayLike, names: Sequence[str]) -> dict[str, Floats]:
+        self.check(names)
+        table = np.asarray(probabilities, np.float64)
+        if table.ndim != 2 or table.shape[1] != len(names):
+            raise ValueError(f"probabilities has shape {table.shape}: give (N, {len(names)}), a column a name")
+        place = {name: i for i, name in enumerate(names)}
+        return {label: table[:, place[label]] for label in self.labels}
+
+    def __str__(self) -> str:
+        return str(self.formula)
+
+    def __repr__(self) -> str:
+        return f"Query.parse({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Query) and self.formula == other.formula
+
+    def __hash__(self) -> int:
+        return hash(self.formula)

@@ -1,0 +1,72 @@
+"""Show: a page and a JSON API over a run and its index. Needs the extra `serve`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from steelyard.labels import Labels
+    from steelyard.search import Index
+
+__all__ = ["make_app", "serve"]
+
+
+def make_app(
+    run_folder: str | os.PathLike[str],
+    index: Index | str | os.PathLike[str] | None = None,
+    *,
+    labels: Labels | None = None,
+    images: str | os.PathLike[str] | None = None,
+    hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]"),
+) -> FastAPI:
+    """Return the ASGI application that shows a finished run.
+
+    Args:
+        run_folder: of a finished run.
+        index: what is searched, an `Index` or its folder; by default `index/` in the run folder. One that is given as
+            a folder is followed: what is appended to it shows within a second.
+        labels: what is true of the items, by their ids; by default those of the run's own data.
+        images: the folder out of which no image may lie, links followed; by default the folder that the index names
+            in its notes as `images`, else, for each image, the folder that it is listed in.
+        hosts: names under which the application may be asked for, a guard against other sites' scripts that reach a
+            loopback address under their own name; None for any.
+    """
+    _check_extra()
+    from steelyard.serve.app import build
+
+    return build(run_folder, index, labels, images, hosts)
+
+
+def serve(
+    run: str | os.PathLike[str],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    index: str | os.PathLike[str] | None = None,
+    images: str | os.PathLike[str] | None = None,
+) -> None:
+    """Show a run in browsers until Ctrl-C or SIGTERM; requests in progress are finished first.
+
+    Args:
+        run: the folder of a finished run.
+        host: the address to listen on; all but loopback lets others see the images.
+        port: 0 takes a free one.
+        index, images: see `make_app`.
+    """
+    _check_extra()
+    from steelyard.serve.server import run_server
+
+    run_server(run, host, port, index, images)
+
+
+def _check_extra() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ValueError(
+            "the page needs fastapi and uvicorn, which are not installed: pip install 'steelyard[serve]'"
+        ) from None

@@ -1,0 +1,85 @@
+"""Image files of an index, and no others, as small JPEG pictures."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import NamedTuple, final
+
+from PIL import Image
+
+from steelyard.data.images import EXTENSIONS, BadImage, decode
+
+SIDES = {"small": 320, "large": 1280}
+"""The longer side of a picture, in pixels."""
+_TURNED_BY_90 = (5, 6, 7, 8)  # EXIF orientations that swap width and height
+
+
+class Picture(NamedTuple):
+    """A JPEG file."""
+
+    data: bytes
+    tag: str
+    """By which a browser knows it again."""
+
+
+class NoPicture(Exception):
+    """An item has no picture that may be shown; the message says why, without the path."""
+
+
+@final
+class Pictures:
+    """The image files that an index lists.
+
+    images: the folder out of which none may lie, links followed; None: out of the folder that each is listed in.
+    """
+
+    def __init__(self, images: str | os.PathLike[str] | None) -> None:
+        self._root = None if images is None else os.path.realpath(images)
+
+    def allowed(self, listed: str | None) -> Path:
+        """Return the file that the index lists as `listed`, links resolved."""
+        if not listed:
+            raise NoPicture("the item has no image")
+        try:
+            place = os.path.normpath(Path(self._root or "", listed))
+            real = os.path.realpath(place)
+            root = self._root or os.path.realpath(Path(place).parent)
+        except (OSError, ValueError):  # a null character, a loop of links
+            raise NoPicture("the image of the item cannot be found") from None
+        if not (Path(place).is_absolute() and real.lower().endswith(EXTENSIONS)):
+            raise NoPicture("what the index lists for the item is no image file")
+        if not real.startswith(root.rstrip(os.sep) + os.sep):
+            raise NoPicture("the image of the item lies outside of the folder of images")
+        if not os.path.isfile(real):  # noqa: PTH113  (a Path would raise for names that no file can have)
+            raise NoPicture("the image of the item is not there")
+        return Path(real)
+
+    def make(self, file: Path, side: int) -> Picture:
+        """Return a file as a JPEG whose longer side is at most `side`, upright, on white."""
+        try:
+            pixels = decode(file, _fitting(file, side))
+            found = file.stat()
+        except (BadImage, OSError):
+            raise NoPicture("the image of the item cannot be read") from None
+        kept = io.BytesIO()
+        Image.fromarray(pixels.transpose(1, 2, 0)).save(kept, "JPEG", quality=84)
+        return Picture(kept.getvalue(), f'"{found.st_mtime_ns:x}-{found.st_size:x}-{side}"')
+
+
+def _fitting(file: Path, side: int) -> tuple[int, int] | None:
+    """The (height, width) of an image within a square of `side`, None where it fits as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(file) as image:
+                width, height = image.size
+                turned = image.getexif().get(0x0112) in _TURNED_BY_90
+        except Exception:  # Pillow meets damaged files with nearly every kind of exception; `decode` says which
+            raise BadImage(f"{file} cannot be read") from None
+    if turned:
+        width, height = height, width
+    scale = side / max(width, height)
+    return None if scale >= 1 else (max(1, round(height * scale)), max(1, round(width * scale)))

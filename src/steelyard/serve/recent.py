@@ -1,0 +1,54 @@
+"""What was made lately, kept by key within a budget, and made once for all who ask for it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar, final
+
+Value = TypeVar("Value")
+
+
+@final
+class Recent(Generic[Value]):
+    """A cache of the most recently used values, for one event loop.
+
+    budget: the most that the sizes of the values may add up to.
+    size: of a value; by default every value counts 1.
+    """
+
+    def __init__(self, budget: int, size: Callable[[Value], int] | None = None) -> None:
+        self._budget, self._size = budget, size or (lambda _: 1)
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._used = 0
+        self._underway: dict[Hashable, asyncio.Future[Value]] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
+        """Return the value of `key`, made by `make` where it is not there; a failure is told to all and not kept."""
+        if key in self._values:
+            self._values.move_to_end(key)
+            return self._values[key]
+        if key not in self._underway:
+            task = asyncio.ensure_future(make())
+            self._underway[key] = task
+            task.add_done_callback(lambda done: self._done(key, done))
+        return await asyncio.shield(self._underway[key])  # one client that goes away does not take it from the others
+
+    def peek(self, key: Hashable) -> Value | None:
+        """Return the value of `key` if it is there."""
+        return self._values.get(key)
+
+    def knows(self, key: Hashable) -> bool:
+        """Return whether the value of `key` is there or being made."""
+        return key in self._values or key in self._underway
+
+    def _done(self, key: Hashable, done: asyncio.Future[Value]) -> None:
+        del self._underway[key]
+        if done.cancelled() or done.exception() is not None:
+            return
+        value = done.result()
+        self._values[key] = value
+        self._used += self._size(value)
+        while self._used > self._budget:
+            self._used -= self._size(self._values.popitem(last=False)[1])

@@ -1,0 +1,87 @@
+"""The server: a socket, the application behind it, and an orderly end."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from steelyard.serve import make_app
+from steelyard.serve.connections import PatientProtocol
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+MOST_CONNECTIONS = 512
+_GRACE = 5  # seconds for requests in progress when asked to stop
+
+
+def run_server(
+    run: str | os.PathLike[str],
+    host: str,
+    port: int,
+    index: str | os.PathLike[str] | None,
+    images: str | os.PathLike[str] | None,
+) -> None:
+    """See `serve`."""
+    listening = _listen(host, port)
+    with listening:
+        local = _is_loopback(host)
+        app = make_app(run, index, images=images, hosts=(*LOOPBACK, host) if local else None)
+        settings = uvicorn.Config(
+            app,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="on",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=_GRACE,
+            h11_max_incomplete_event_size=16 << 10,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        print(f"Serving {os.fspath(run)} at http://{shown}:{listening.getsockname()[1]} (Ctrl-C stops)", flush=True)
+        if not local:
+            print("Beware: others in the network can see its images.", flush=True)
+        with _signals_kept():
+            uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port is {port}: give 0 to 65535, 0 for any that is free")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=256)
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host} port {port} ({error.strerror or error}): give another with --host or --port"
+        ) from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Uvicorn raises the signal that stopped it once more in the end: let it, and go on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,43 @@
+// The JSON API. A refusal becomes an Error with the API's own sentence.
+
+export class Refused extends Error {
+  constructor(problem, status) {
+    super(problem.error);
+    this.at = problem.at ?? null;
+    this.query = problem.query ?? null;
+    this.status = status;
+  }
+}
+
+const kept = new Map();
+
+export async function ask(path, parameters = {}, signal = undefined) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    for (const one of Array.isArray(value) ? value : [value]) if (one !== "" && one !== null) query.append(name, one);
+  }
+  const address = `/api/${path}?${query}`;
+  let response;
+  try {
+    response = await fetch(address, { signal, headers: { accept: "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused({ error: "The server does not answer: is steelyard serve still running?" }, 0);
+  }
+  const found = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
+  if (!response.ok) throw new Refused(found, response.status);
+  return found;
+}
+
+/** The same, asked once for as long as the page is open. */
+export function askOnce(path, parameters = {}) {
+  const key = JSON.stringify([path, parameters]);
+  if (!kept.has(key)) {
+    const answer = ask(path, parameters);
+    kept.set(key, answer);
+    answer.catch(() => kept.delete(key));
+  }
+  return kept.get(key);
+}
+
+export const thumbnail = (id, size = "small") => `/api/thumbnail?${new URLSearchParams({ id, size })}`;

@@ -1,0 +1,167 @@
+// The page that finds items.
+
+import { ask, askOnce } from "./api.js";
+import { searchBox } from "./box.js";
+import { count, el } from "./dom.js";
+import { arrows, card } from "./grid.js";
+import { itemDialog } from "./item.js";
+import { isEmpty, marked, question, write } from "./state.js";
+
+const AT_ONCE = 40;
+
+export function searchPage(main, app, first) {
+  let state = first;
+  let asked = null;
+  let drawn = null; // the question whose answer is shown
+  let found = { hits: [], terms: [], more: false };
+
+  const box = searchBox(app, () => state);
+  const status = el("p", { class: "status", role: "status" });
+  const limits = el("div", { class: "limits" });
+  const grid = el("div", { class: "grid", onkeydown: (event) => arrows(event, grid) });
+  const more = el("button", { type: "button", class: "more", hidden: true, onclick: () => fetchMore() }, "More");
+  const start = el("section", { class: "start" });
+  main.append(el("h1", { class: "unseen" }, "Search"), box.node, limits, status, start, grid, more);
+
+  const dialog = itemDialog(app, {
+    state: () => state,
+    hits: () => found.hits,
+    terms: () => found.terms,
+    beforeEnd: () => { if (found.more) fetchMore(); },
+    close: () => app.close({ ...state, item: null }),
+  });
+
+  function drawLimits() {
+    const rows = [...state.wanted.map((label) => [label, true]), ...state.unwanted.map((label) => [label, false])];
+    if (limits.dataset.rows === JSON.stringify(rows)) {
+      for (const slider of limits.querySelectorAll("input")) {
+        const value = state.limits[slider.dataset.label] ?? (slider.dataset.wanted === "true" ? 0 : 1);
+        if (Number(slider.value) !== value) { slider.value = value; slider.dispatchEvent(new Event("input")); }
+      }
+      return;
+    }
+    limits.dataset.rows = JSON.stringify(rows);
+    limits.replaceChildren(...rows.map(([label, wanted]) => limit(label, wanted)));
+  }
+
+  function limit(label, wanted) {
+    const rest = wanted ? 0 : 1;
+    const value = state.limits[label] ?? rest;
+    const shown = el("output", {}, value.toFixed(2));
+    const slider = el("input", {
+      type: "range", min: 0, max: 1, step: 0.01, value, "data-label": label, "data-wanted": String(wanted),
+      "aria-label": `${label}: ${wanted ? "at least" : "at most"}`,
+      oninput: () => { shown.textContent = Number(slider.value).toFixed(2); },
+      onchange: () => {
+        const kept = { ...state.limits };
+        if (Number(slider.value) === rest) delete kept[label];
+        else kept[label] = Number(slider.value);
+        app.go({ ...state, limits: kept, item: null });
+      },
+    });
+    return el("label", { class: wanted ? "limit" : "limit unwanted" },
+      el("span", { class: "name", title: label }, label), el("span", { class: "quiet" }, wanted ? "at least" : "at most"), slider, shown);
+  }
+
+  async function drawStart() {
+    start.hidden = false;
+    if (start.childElementCount) return;
+    const { labels, total } = await askOnce("labels", { k: 60 });
+    start.replaceChildren(
+      el("h2", {}, "What should be in the picture?"),
+      el("p", {}, "Choose labels, or type: ", el("code", {}, "dog person -car"), ", ", el("code", {}, '(dog | cat) & ~person'), ", ", el("code", {}, "dog > 0.8"), "."),
+      el("p", { class: "cloud" }, labels.map(({ name, positives }) => el("a", {
+        class: "tag", href: write(marked({ ...state, wanted: [], unwanted: [], text: "", limits: {}, item: null }, name, "wanted")), "data-link": true,
+      }, name, positives !== null && el("span", { class: "quiet" }, ` ${count(positives)}`)))),
+      total > labels.length ? el("p", {}, el("a", { href: "/data", "data-link": true }, `All ${count(total)} labels`)) : "");
+  }
+
+  function tell(error) {
+    grid.replaceChildren();
+    more.hidden = true;
+    status.replaceChildren();
+    status.append(el("span", { class: "problem", role: "alert" }, error.message,
+      error.at !== null && error.query !== null && el("span", { class: "caret" }, `${error.query}\n${" ".repeat(error.at)}^`)));
+  }
+
+  async function search() {
+    asked?.abort();
+    asked = new AbortController();
+    grid.setAttribute("aria-busy", "true");
+    try {
+      const answer = await ask("search", { ...question(state), k: AT_ONCE }, asked.signal);
+      if (answer.plain && state.text) { // a text that says no more than chips do becomes chips
+        let turned = { ...state, text: "" };
+        for (const { label, wanted } of answer.terms) {
+          if (!turned.wanted.includes(label) && !turned.unwanted.includes(label)) turned = { ...marked(turned, label, wanted ? "wanted" : "unwanted"), item: state.item, limits: turned.limits };
+        }
+        drawn = JSON.stringify(question(turned));
+        found = answer;
+        app.go(turned, { replace: true });
+      } else {
+        found = answer;
+      }
+      grid.replaceChildren();
+      addCards(found.hits);
+      const asItIs = found.query.length > 120 ? `${found.query.slice(0, 120)}…` : found.query;
+      status.replaceChildren(
+        found.hits.length ? `The likeliest of ${count(found.n_items)} items for ` : `None of ${count(found.n_items)} items is left for `, el("code", {}, asItIs));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      found = { hits: [], terms: [], more: false };
+      tell(error);
+    }
+    grid.removeAttribute("aria-busy");
+    dialog.update(state);
+  }
+
+  async function fetchMore() {
+    more.disabled = true;
+    const before = drawn;
+    try {
+      const answer = await ask("search", { ...question(state), k: AT_ONCE, offset: found.hits.length });
+      if (before !== drawn) return;
+      const seen = new Set(found.hits.map(({ id }) => id)); // the index may have changed in between
+      const fresh = answer.hits.filter(({ id }) => !seen.has(id));
+      found = { ...found, hits: [...found.hits, ...fresh], more: answer.more && fresh.length > 0 };
+      addCards(fresh);
+      dialog.update(state);
+    } catch (error) {
+      if (error.name !== "AbortError") status.append(el("span", { class: "problem", role: "alert" }, error.message));
+    } finally {
+      more.disabled = false;
+    }
+  }
+
+  function addCards(hits) {
+    grid.append(...hits.map((hit) => card(hit, found.terms, write({ ...state, item: hit.id }), (id) => app.go({ ...state, item: id }), app.facts.has_images)));
+    more.hidden = !found.more;
+  }
+
+  return {
+    update(next) {
+      state = next;
+      box.update(state);
+      drawLimits();
+      app.title([...state.wanted, ...state.unwanted.map((label) => `not ${label}`), state.text].filter(Boolean).join(", "));
+      if (isEmpty(state)) {
+        asked?.abort();
+        drawn = null;
+        found = { hits: [], terms: [], more: false };
+        grid.replaceChildren();
+        grid.removeAttribute("aria-busy");
+        status.replaceChildren();
+        more.hidden = true;
+        drawStart().catch((error) => status.replaceChildren(error.message));
+        dialog.update(state);
+        return;
+      }
+      start.hidden = true;
+      const wanted = JSON.stringify(question(state));
+      if (wanted !== drawn) { drawn = wanted; search(); }
+      else dialog.update(state);
+    },
+    leave() { asked?.abort(); dialog.leave(); },
+  };
+}
+

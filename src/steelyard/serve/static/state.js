@@ -1,0 +1,65 @@
+// All that a page shows is in its address: it can be shared, reloaded, and gone back to.
+//   /?w=dog&n=car&q=…&t=dog:0.5&item=…    wanted, unwanted, query text, limits, the item that is open
+//   /label?name=…                         a label
+//   /data                                 all labels
+
+export const EMPTY = Object.freeze({ page: "search", wanted: [], unwanted: [], text: "", limits: {}, item: null, name: null });
+
+const PAGES = { "/": "search", "/label": "label", "/data": "data" };
+
+export function read(location) {
+  const query = new URLSearchParams(location.search);
+  const wanted = [...new Set(query.getAll("w"))];
+  const unwanted = [...new Set(query.getAll("n"))].filter((label) => !wanted.includes(label));
+  const limits = {};
+  for (const text of query.getAll("t")) {
+    const cut = text.lastIndexOf(":");
+    const value = Number(text.slice(cut + 1));
+    if (cut > 0 && value >= 0 && value <= 1) limits[text.slice(0, cut)] = value;
+  }
+  return {
+    page: PAGES[location.pathname] ?? "search",
+    wanted, unwanted, limits,
+    text: query.get("q") ?? "",
+    item: query.get("item"),
+    name: query.get("name"),
+  };
+}
+
+export function write(state) {
+  const query = new URLSearchParams();
+  if (state.page === "label") query.set("name", state.name);
+  for (const label of state.wanted) query.append("w", label);
+  for (const label of state.unwanted) query.append("n", label);
+  if (state.text) query.set("q", state.text);
+  for (const [label, value] of Object.entries(state.limits)) {
+    if (state.wanted.includes(label) || state.unwanted.includes(label)) query.append("t", `${label}:${value}`);
+  }
+  if (state.item !== null) query.set("item", state.item);
+  const path = { search: "/", label: "/label", data: "/data" }[state.page];
+  const text = query.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+export const isEmpty = (state) => state.wanted.length + state.unwanted.length === 0 && state.text === "";
+
+/** What the API is asked for, the same for two states that differ only in the item that is open. */
+export const question = (state) => ({
+  q: state.text,
+  wanted: state.wanted,
+  unwanted: state.unwanted,
+  limit: Object.entries(state.limits)
+    .filter(([label]) => state.wanted.includes(label) || state.unwanted.includes(label))
+    .map(([label, value]) => `${label}:${value}`),
+});
+
+/** The state with a label wanted, unwanted or ("none") neither. */
+export function marked(state, label, how) {
+  const wanted = state.wanted.filter((one) => one !== label);
+  const unwanted = state.unwanted.filter((one) => one !== label);
+  const limits = { ...state.limits };
+  delete limits[label];
+  if (how === "wanted") wanted.push(label);
+  if (how === "unwanted") unwanted.push(label);
+  return { ...state, wanted, unwanted, limits, item: null };
+}

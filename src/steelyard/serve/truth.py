@@ -1,0 +1,90 @@
+"""What is known to be true: the labels of the run's own data, found again by the ids of items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from steelyard.data.aligned import aligned
+from steelyard.labels import Labels
+from steelyard.run.config import load_config
+from steelyard.run.datasets import open_datasets
+from steelyard.serve.archive import View
+
+MOST_JUDGED = 20_000
+"""Items that a label is judged on; of more, so many are taken evenly."""
+PARTS = ("test", "validation", "training")
+
+
+@final
+@dataclass(frozen=True)
+class Truth:
+    """Labels by the part of the data they belong to, all with the labels of the index in their order.
+
+    parts: "test", "validation", "training"; those there are.
+    why: there are none, a sentence.
+    """
+
+    parts: Mapping[str, Labels]
+    why: str = ""
+
+    def of(self, id: str) -> tuple[str, NDArray[Any]] | None:
+        """Return the part that an item belongs to, and its labels (L,)."""
+        for part, labels in self.parts.items():
+            at = pc.index(labels.ids.arrow, id).as_py()
+            if at >= 0:
+                return part, labels.rows(np.array([at]))[0]
+        return None
+
+
+class Judged(NamedTuple):
+    """Items of the index whose labels are known."""
+
+    part: str
+    ids: list[str]
+    probabilities: NDArray[np.float32]
+    """(N, L)."""
+    targets: NDArray[Any]
+    """(N, L)."""
+    note: str
+
+
+def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
+    """Return the labels of the data that a run was trained, validated and tested on."""
+    try:
+        config = load_config(folder / "config.toml")
+        if not config.data.path:
+            return Truth({}, "The run was not trained from a path, so what is true of items is not known here.")
+        found = open_datasets(config.data, config.model, config.train.seed)
+        there = {"test": found.test, "validation": found.validation, "training": found.train}
+        parts = {k: aligned(data.labels, names, unseen="drop") for k, data in there.items() if data is not None}
+    except (ValueError, OSError) as error:
+        return Truth({}, f"The data of the run cannot be opened: {error}")
+    return Truth(parts)
+
+
+def judged(truth: Truth, view: View) -> Judged | None:
+    """Return items of the first part, of test, validation and training, that the index holds items of."""
+    for part in PARTS:
+        labels = truth.parts.get(part)
+        if labels is None or not len(labels):
+            continue
+        taken = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_JUDGED)).astype(np.int64))
+        ids = [labels.ids[int(i)] for i in taken]
+        here = np.array([id in view.index for id in ids])
+        if not here.any():
+            continue
+        kept = [name for name, held in zip(ids, here, strict=True) if held]
+        notes = []
+        if part == "training":
+            notes.append("These items were trained on: on new ones the model does worse.")
+        if len(labels) > MOST_JUDGED:
+            notes.append(f"Judged on {len(kept):,} of {len(labels):,} items.")
+        return Judged(part, kept, view.index.rows(kept), labels.rows(taken[here]), " ".join(notes))
+    return None

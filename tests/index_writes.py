@@ -1,0 +1,83 @@
+"""Changes of an index in a process of their own, which may be killed in the midst of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steelyard.search.index import Index
+
+NAMES = ["dog", "cat", "car"]
+TOUCHES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.scandir", "os.chmod")
+
+
+def values(n: int, seed: int) -> Any:
+    return np.random.default_rng(seed).random((n, len(NAMES))).astype(np.float32)
+
+
+def change(folder: Path, what: str) -> None:
+    """One of the changes; the index was `begin`'s."""
+    if what == "build":
+        Index.build(folder, [f"n{i}" for i in range(40)], values(40, 9), NAMES, overwrite=True, notes={"new": True})
+        return
+    index = Index.open(folder)
+    if what == "append":
+        index.append([f"m{i}" for i in range(30)], values(30, 5))
+    elif what == "replace":
+        index.replace([f"b{i}" for i in range(25)] + ["new"], values(26, 6))
+    else:
+        index.delete([f"c{i}" for i in range(0, 20, 2)] + [f"d{i}" for i in range(5)])
+
+
+def begin(folder: Path) -> None:
+    """An index of several parts, some of it deleted, so that changes also merge and rewrite parts."""
+    index = Index.build(folder, [f"a{i}" for i in range(300)], values(300, 0), NAMES, notes={"new": False})
+    for seed, letter in enumerate("bcd", 1):
+        index.append([f"{letter}{i}" for i in range(28)], values(28, seed), [f"/{letter}/{i}" for i in range(28)])
+    index.delete(["a7", "c1"])
+    index.close()
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """All that an index holds, read by its own means."""
+    with Index.open(folder) as index:
+        ids = sorted(hit.id for hit in index.search("dog", k=1000))
+        assert len(ids) == index.n_items == len(index)
+        rows = index.rows(ids)
+        return {"notes": index.notes} | {i: (row.tolist(), index.path(i)) for i, row in zip(ids, rows, strict=True)}
+
+
+def killed(folder: Path, what: str, at: int) -> None:
+    """Make a change and die at its `at`-th touch of the file system."""
+    seen = 0
+
+    def touch(event: str, _: Any) -> None:
+        nonlocal seen
+        if event in (
+            "open",
+            "os.rename",
+            "os.remove",
+            "os.mkdir",
+            "os.rmdir",
+            "shutil.rmtree",
+            "os.scandir",
+            "os.chmod",
+        ):
+            seen += 1
+            if seen == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(touch)
+    change(folder, what)
+
+
+def append_batches(folder: Path, n_batches: int) -> None:
+    """Append 10 items at a time, all of one batch with the same probability."""
+    for batch in range(n_batches):
+        with Index.open(folder) as index:
+            index.append([f"{batch:03d}-{i}" for i in range(10)], np.full((10, len(NAMES)), (batch + 1) / 128))

@@ -1,0 +1,753 @@
+"""The commands train, evaluate, calibrate and predict as people type them, and everything that may go wrong."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import steelyard as sy
+from run_data import NAMES, bits, items, left_by, write_npz, write_photos, write_table
+from steelyard import __version__
+from steelyard.cli import main
+from steelyard.data.dataset import ImageDataset
+from steelyard.labels import Labels
+from steelyard.run import fit as whole
+from steelyard.run.config import load_config
+from steelyard.run.folder import RunFolder
+from steelyard.run.recipes import RECIPES
+from steelyard.run.together import together
+from steelyard.training.progress import Watch
+from training_jobs import forked, waited
+
+QUICK = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
+
+
+class Said(NamedTuple):
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The one line on stderr of a command that failed, and nothing of a traceback."""
+        assert self.code in (2, 130), self
+        assert self.err.startswith("steelyard: "), self.err
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.endswith("\n")
+        return self.err.rstrip("\n")
+
+
+def typed(*args: object) -> Said:
+    """Run `steelyard ARGS` in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["steelyard", *map(str, args)])
+        patched.setattr(sys, "stdout", out)
+        patched.setattr(sys, "stderr", err)
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def done(*args: object) -> Said:
+    said = typed(*args)
+    assert said.code == 0, said.err
+    return said
+
+
+@pytest.fixture(autouse=True)
+def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table, photos, an archive of parts, and the finished run `run` of the table."""
+    folder = tmp_path_factory.mktemp("commands")
+    write_table(folder / "items.csv", *items())
+    write_table(folder / "new.csv", *items(70, 1))
+    write_npz(folder / "parts.npz", train=items(), val=items(60, 1), test=items(50, 2))
+    write_photos(folder / "photos", 30)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+        done("train", "--data", folder / "items.csv", "--out", folder / "run", *QUICK)
+    return folder
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# ---- from data to predictions
+
+
+def test_train_says_what_it_does(place: Path, tmp_path: Path) -> None:
+    said = done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
+    lines = said.out.splitlines()
+    assert said.err == ""
+    assert any(line.startswith("Recipe bce: ") for line in lines)
+    assert "144 items to train on, 16 to validate on; 3 labels." in lines
+    assert [line for line in lines if line.startswith("epoch")] == [
+        line
+        for line in lines
+        if re.fullmatch(r"epoch \d/3  loss [\d.]+  mAP [\d.]+  F1 [\d.]+  ACE [\d.]+  [\d.]+ s", line)
+    ]
+    assert sum(line.startswith("epoch") for line in lines) == 3
+    assert f"The run is in {tmp_path / 'run'}." in lines  # no page is promised that is not there
+    assert lines[-1] == f"Next: steelyard predict {tmp_path / 'run'} NEW-ITEMS --out predictions.csv"
+
+
+def test_evaluate_tells_what_training_told(place: Path) -> None:
+    said = done("evaluate", place / "run", "--json")
+    assert json.loads(said.out) == RunFolder(place / "run").read_metrics()["validation"]
+    shown = done("evaluate", place / "run")
+    assert "validation" in shown.out
+    assert "3 rarest" in shown.out
+    other = json.loads(done("evaluate", place / "run", "--data", place / "new.csv", "--json", "--bootstrap", 20).out)
+    run = sy.Run.load(place / "run")
+    x, y = items(70, 1)
+    assert other["items"] == 70
+    assert other["brier"] == pytest.approx(float(((run.probability(x).astype(np.float64) - y) ** 2).mean()))
+    low, high = other["intervals"]["mAP"]["label"]
+    assert low <= other["mAP"]["label"] <= high
+
+
+def test_evaluate_takes_tables_that_differ(place: Path, tmp_path: Path) -> None:
+    """No ids, columns in another order, a label less, a label more, another format: labels are matched by name."""
+    x, y = items(70, 1)
+    whole_table = json.loads(done("evaluate", place / "run", "--data", place / "new.csv", "--json").out)
+    table = rows_of((place / "new.csv").read_text())
+    columns = ["rare bird", "f4", "f2", "dog", "f0", "f1", "cat", "f3", "strange"]
+    with (tmp_path / "turned.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, columns, extrasaction="ignore")
+        rows.writeheader()
+        rows.writerows({**row, "strange": 1} for row in table)
+    turned = json.loads(done("evaluate", place / "run", "--data", tmp_path / "turned.csv", "--json").out)
+    assert turned["per_label"] == whole_table["per_label"]
+    found, wanted = (
+        rows_of(done("predict", place / "run", path).out) for path in (tmp_path / "turned.csv", place / "new.csv")
+    )
+    assert [{**row, "id": ""} for row in found] == [{**row, "id": ""} for row in wanted]
+    write_npz(tmp_path / "items.npz", test=(x, y))
+    archive = done("evaluate", place / "run", "--data", tmp_path / "items.npz", "--split", "test", "--json")
+    assert json.loads(archive.out)["per_label"] == whole_table["per_label"]
+    write_table(tmp_path / "fewer.csv", x, y[:, 1:], NAMES[1:])
+    fewer = json.loads(done("evaluate", place / "run", "--data", tmp_path / "fewer.csv", "--json").out)
+    assert fewer["labels_lacking"] == ["cat"]
+    for found, wanted in zip(fewer["per_label"][1:], whole_table["per_label"][1:], strict=True):
+        assert found == pytest.approx(wanted)
+
+
+def test_splits_of_a_runs_own_data(place: Path, tmp_path: Path) -> None:
+    data = ("--set", "data.validation=val", "--set", "data.test=test")
+    done("train", "--data", place / "parts.npz", "--out", tmp_path / "run", *data, *QUICK)
+    metrics = RunFolder(tmp_path / "run").read_metrics()
+    assert {name: found["items"] for name, found in metrics.items()} == {"validation": 60, "test": 50}
+    for asked, name in ((), "test"), (("--split", "test"), "test"), (("--split", "val"), "validation"):
+        said = json.loads(done("evaluate", tmp_path / "run", *asked, "--json").out)
+        assert said == metrics[name]
+    train = json.loads(done("evaluate", tmp_path / "run", "--split", "train", "--json").out)
+    assert train["items"] == 160
+    assert "has no part 'none'" in typed("evaluate", tmp_path / "run", "--split", "none").line
+
+
+def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> None:
+    done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
+    before = sy.Run.load(tmp_path / "run")
+    said = done(
+        "calibrate", tmp_path / "run", "--kind", "temperature", "--thresholds", "cost", "--false-positive-cost", 3
+    )
+    assert "temperature fitted" in said.out.replace("\n", " ")
+    after = sy.Run.load(tmp_path / "run")
+    assert after.trained.reading.kind == "temperature"
+    assert after.trained.thresholds.tolist() == [0.75] * 3
+    x, _ = items(70, 1)
+    assert np.array_equal(after.logits(x), before.logits(x))
+    assert after.metrics["validation"] == before.metrics["validation"]
+    assert after.metrics["recalibration"]["reading"]["kind"] == "temperature"
+    other = json.loads(done("calibrate", tmp_path / "run", "--data", place / "new.csv", "--json").out)
+    assert other["items"] == 70
+    keep = ("--keep", "--deploy-prior", "estimate")
+    (tmp_path / "bare.csv").write_text(re.sub(r"(?m)(,[^,]*){3}$", "", (place / "new.csv").read_text()))
+    adapted = json.loads(done("calibrate", tmp_path / "run", "--data", tmp_path / "bare.csv", *keep, "--json").out)
+    assert adapted["known"] == 0  # labels are not needed to see how often they come
+    assert adapted["deploy_prior"]["items"] == 70
+    (tmp_path / "prior.csv").write_text("label,prior\ncat,0.9\n")
+    done("calibrate", tmp_path / "run", "--keep", "--deploy-prior", tmp_path / "prior.csv")
+    shifted = sy.Run.load(tmp_path / "run")
+    assert shifted.trained.reading.to_prior[0] == 0.9
+    assert (shifted.probability(x)[:, 0] > before.probability(x)[:, 0]).all()
+    assert "--deploy-prior is given" in typed("evaluate", tmp_path / "run", "--deploy-prior", "estimate").line
+    said = done("evaluate", tmp_path / "run", "--deploy-prior", "estimate", "--data", place / "new.csv", "--json")
+    assert json.loads(said.out)["deploy_prior"]["items"] == 70
+
+
+def test_predict_in_every_form(place: Path, tmp_path: Path) -> None:
+    run = sy.Run.load(place / "run")
+    x, _ = items(70, 1)
+    eta, said = run.probability(x), run.decide(x)
+    shown = done("predict", place / "run", place / "new.csv")
+    assert shown.err == ""
+    table = rows_of(shown.out)
+    assert [row["id"] for row in table] == [f"item{i}" for i in range(70)]
+    for c, name in enumerate(NAMES):
+        assert np.array_equal(np.array([row[f"probability:{name}"] for row in table], np.float32), eta[:, c])
+        assert [row[f"decision:{name}"] == "1" for row in table] == said[:, c].tolist()
+    written = done("predict", place / "run", place / "new.csv", "--out", tmp_path / "new.parquet", "--batch-size", 7)
+    assert written.out == ""
+    assert written.err == f"70 items in {tmp_path / 'new.parquet'}.\n"
+    columns = pq.read_table(tmp_path / "new.parquet").to_pydict()
+    assert np.array_equal(np.array(columns["probability:dog"], np.float32), eta[:, 1])
+    done("predict", place / "run", place / "new.csv", "--out", tmp_path / "new.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    assert [record["labels"] for record in records] == [[NAMES[c] for c in np.flatnonzero(row)] for row in said]
+    long = rows_of(done("predict", place / "run", place / "new.csv", "--form", "long", "--top", 2).out)
+    assert len(long) == 140
+    assert long[0]["label"] == NAMES[int(eta[0].argmax())]
+    np.save(tmp_path / "x.npy", x)
+    assert len(rows_of(done("predict", place / "run", tmp_path / "x.npy").out)) == 70
+
+
+def test_three_commands_from_photos_to_predictions(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos", 30)
+    small = ("--set", "model.backbone=small", "--set", "data.size=12")
+    assert "Recommended recipe" in done("inspect", "photos").out
+    done("train", "--data", "photos", *small, *QUICK)
+    done("predict", "runs/photos-bce", "photos/images", "--out", "found.csv")
+    table = rows_of((tmp_path / "found.csv").read_text())
+    assert [row["id"] for row in table] == [f"photo{i:03}.png" for i in range(30)]
+    assert list(table[0])[1:4] == ["probability:blue", "probability:green", "probability:red"]
+    # The same by a manifest elsewhere, and by names on the standard input.
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "labels.csv").write_text((tmp_path / "photos" / "labels.csv").read_text())
+    assert "no inputs are found" in typed("evaluate", "runs/photos-bce", "--data", "list/labels.csv").line
+    there = ("--data", "list/labels.csv", "--images", "photos/images", "--json")
+    assert json.loads(done("evaluate", "runs/photos-bce", *there).out)["items"] == 30
+    done("train", "--data", "list/labels.csv", "--images", "photos/images", "--out", "again", *small, *QUICK)
+    assert bits(Path("again/model.safetensors")) == bits(Path("runs/photos-bce/model.safetensors"))
+    names = io.BytesIO(b"photo003.png\nphoto001.png\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(names))
+    piped = rows_of(done("predict", "runs/photos-bce", "-", "--images", "photos/images").out)
+    assert [row["id"] for row in piped] == ["photo003.png", "photo001.png"]
+    assert piped[0]["probability:red"] == table[3]["probability:red"]
+
+
+def test_a_run_made_in_python_is_used_by_commands(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", 20)
+    paths = [str(path) for path in sorted((photos / "images").iterdir())]
+    labels = Labels(np.tile(np.eye(3, dtype=np.int8), (7, 1))[:20], ("blue", "green", "red"))
+    settings = {"model": {"backbone": "small"}, "train": {"epochs": 1}}
+    sy.fit(ImageDataset(paths, labels, size=9), "bce", out=tmp_path / "run", settings=settings, verbose=False)
+    assert len(rows_of(done("predict", tmp_path / "run", photos / "images").out)) == 20
+    found = json.loads(done("evaluate", tmp_path / "run", "--data", photos, "--json").out)
+    assert (found["items"], found["labels_lacking"]) == (20, [])
+    assert "was not trained from a path: give the items with --data" in typed("evaluate", tmp_path / "run").line
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--recipe", "plm+lpr", "--set", "optimizer.lr=0.02", "--set", "data.labels=['cat','dog']")]
+)
+def test_the_printed_configuration_is_the_run(place: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    asked = ("train", "--data", place / "items.csv", *options, *QUICK)
+    printed = done(*asked, "--print-config")
+    assert printed.err == ""
+    (tmp_path / "run.toml").write_text(printed.out)
+    assert load_config(tmp_path / "run.toml").data.path == str(place / "items.csv")
+    done(*asked, "--out", tmp_path / "a")
+    done("train", tmp_path / "run.toml", "--out", tmp_path / "b")
+    done("train", tmp_path / "a" / "config.toml", "--out", tmp_path / "c")
+    first, *others = (left_by(tmp_path / name, ("config.toml",)) for name in "abc")
+    assert others == [first, first]
+    texts = [tomllib.loads((tmp_path / name / "config.toml").read_text()) for name in "abc"]
+    assert [text["train"].pop("out") for text in texts] == [str(tmp_path / name) for name in "abc"]
+    assert texts == [texts[0]] * 3
+
+
+def test_print_config_needs_no_data(tmp_path: Path) -> None:
+    (tmp_path / "plain.toml").write_text(done("train", "--print-config").out)
+    assert load_config(tmp_path / "plain.toml") == load_config(None)
+    spa = tomllib.loads(done("train", "--print-config", "--recipe", "spa-lpr", "--set", "train.epochs=7").out)
+    assert spa["objective"]["loss"]["kind"] == "spa"
+    assert spa["train"]["epochs"] == 7
+
+
+def test_recipes_are_listed() -> None:
+    said = done("train", "--recipes").out
+    assert [name for name in RECIPES if f"\n  {name} " not in said] == []
+
+
+def test_scores_as_json(place: Path, tmp_path: Path) -> None:
+    said = done("train", "--data", place / "items.csv", "--out", tmp_path / "run", "--json", *QUICK)
+    assert json.loads(said.out) == RunFolder(tmp_path / "run").read_metrics()
+    assert said.out.count("\n") == 1
+    assert "epoch 3/3" in said.err  # how it goes is for people
+
+
+def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[objective]\nmasking = "none"\n')
+    asked = ("train", tmp_path / "mine.toml", "--data", place / "items.csv", "--recipe", "plm", *QUICK)
+    said = done(*asked, "--out", tmp_path / "run").out.splitlines()
+    assert f"Beware: {tmp_path / 'mine.toml'} changes objective.masking of recipe plm." in said
+    assert "changes" not in done("train", *asked[2:], "--out", tmp_path / "plain").out
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("trian",), "No such command 'trian'"),
+        (("train", "--dta", "x"), "No such option: --dta"),
+        (("predict", "run"), "Missing argument"),
+        (("train",), "data.path is not given"),
+        (("train", "nowhere.toml"), "nowhere.toml does not exist: give a TOML file"),
+        (("train", "plm"), "did you mean --recipe plm?"),
+        (("train", "items.csv"), "items.csv is data, not a TOML file of settings: write --data items.csv"),
+        (("train", "photos"), "photos is data"),
+        (("train", "--data", "nowhere.csv"), "nowhere.csv does not exist"),
+        (("train", "--data", "empty"), "empty is an empty folder"),
+        (("train", "--data", "blank.csv"), "blank.csv"),
+        (("train", "--data", "header.csv"), "header.csv"),
+        (
+            ("train", "--data", "names.csv"),
+            "names.csv holds labels, but no inputs are found: name the folder of its images",
+        ),
+        (("train", "--data", "items.csv", "--set", "train.epoch=3"), "did you mean train.epochs?"),
+        (("train", "--data", "items.csv", "--set", "trian.epochs=3"), "did you mean train?"),
+        (("train", "--data", "items.csv", "--set", "train.epochs"), "write section.key=value"),
+        (("train", "--data", "items.csv", "--set", "train.epochs=many"), "train.epochs is 'many'"),
+        (("train", "--data", "items.csv", "--set", "objective.loss=foacl"), "did you mean focal?"),
+        (("train", "--data", "items.csv", "--recipe", "pln"), "did you mean plm?"),
+        (("train", "--data", "items.csv", "--recipe", "focal+asl"), "both set objective.loss"),
+        (("train", "--data", "items.csv", "--set", "data.validation=nowhere"), "has no part 'nowhere'"),
+        (("train", "--data", "none.csv"), "no label is present anywhere"),
+        (("train", "--data", "nan.csv"), "nan"),
+        (("train", "--data", "tags.csv", "--set", "data.validation=more-tags.csv"), "'new'"),
+        (("train", "--data", "items.csv", "--out", "run"), "run holds a finished run"),
+        (("train", "--data", "items.csv", "--out", "items.csv"), "items.csv is a file"),
+        (("train", "--data", "items.csv", "--out", "items.csv/run"), "Not a directory"),
+        (("train", "--data", "items.csv", "--out", "photos"), "photos holds 'images' and is no run"),
+        (("train", "--data", "items.csv", "--out", "x", "--set", "train.device=tpu"), "train.device is 'tpu'"),
+        (("evaluate", "nowhere"), "nowhere is not a folder"),
+        (("evaluate", "photos"), "photos is not a run"),
+        (("evaluate", "run", "--data", "nowhere"), "nowhere does not exist"),
+        (("evaluate", "run", "--data", "photos"), "there is no column 'f0'"),
+        (("evaluate", "run", "--bootstrap", "-1"), "evaluate.bootstrap is -1"),
+        (("calibrate", "nowhere"), "nowhere is not a folder"),
+        (("calibrate", "run", "--kind", "plat"), "did you mean platt?"),
+        (("calibrate", "run", "--target", "2"), "evaluate.target is 2.0"),
+        (("calibrate", "run", "--deploy-prior", "estimate"), "--keep"),
+        (("predict", "nowhere", "new.csv"), "nowhere is not a folder"),
+        (("predict", "run", "nowhere.csv"), "nowhere.csv does not exist"),
+        (("predict", "run", "photos/images"), "photos/images"),
+        (("predict", "run", "new.csv", "--out", "found.xls"), "found.xls ends in none of"),
+        (("predict", "run", "new.csv", "--out", "nowhere/found.csv"), "its folder does not exist"),
+        (("predict", "run", "new.csv", "--form", "tall"), "form is 'tall'"),
+        (("predict", "run", "new.csv", "--top", "2"), "top is 2"),
+        (("predict", "run", "new.csv", "--batch-size", "0"), "batch_size is 0"),
+        (("predict", "run", "new.csv", "--device", "tpu"), "'tpu'"),
+        (("predict", "run", "nan.csv"), "finite numbers"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_line(
+    place: Path, args: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, mistakes: Path
+) -> None:
+    monkeypatch.chdir(mistakes)
+    before = sorted(mistakes.iterdir())
+    said = typed(*args)
+    assert sentence in said.line
+    assert said.code == 2
+    left = {path.name for path in mistakes.iterdir()} - {path.name for path in before}
+    assert left <= {"x", "runs"}  # a run may have been begun; it makes room for the next
+
+
+@pytest.fixture(scope="module")
+def mistakes(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistakes")
+    for name in ("items.csv", "new.csv", "photos", "run"):
+        (folder / name).symlink_to(place / name)
+    (folder / "empty").mkdir()
+    (folder / "blank.csv").write_text("")
+    (folder / "header.csv").write_text("id,f0,cat\n")
+    (folder / "names.csv").write_text("id,cat,dog\na,1,0\nb,0,1\nc,1,1\nd,0,0\n")
+    x, y = items(40)
+    write_table(folder / "none.csv", x, 0 * y)
+    x[7, 2] = np.nan
+    write_table(folder / "nan.csv", x, y)
+    for name, tags in (("tags.csv", ("a|b", "b", "a")), ("more-tags.csv", ("a", "new", "b"))):
+        rows = [f"{i},{i % 7},{i % 3},{tags[i % 3]}" for i in range(30)]
+        (folder / name).write_text("\n".join(["id,f0,f1,labels", *rows]) + "\n")
+    return folder
+
+
+def test_a_feature_that_is_missing_is_named(mistakes: Path) -> None:
+    said = typed("train", "--data", mistakes / "nan.csv", "--out", mistakes / "x", "--set", "data.validation=0")
+    assert "nan.csv: row 9, column 'f2' holds no finite number" in said.line
+
+
+def test_help_is_no_mistake() -> None:
+    said = done()
+    assert "predict" in said.out
+    assert said.err == ""
+    assert "--print-config" in done("train", "--help").out
+
+
+def test_classes_without_positives_are_told_and_trained_around(place: Path, tmp_path: Path) -> None:
+    x, y = items()
+    y[:, 2] = 0
+    write_table(tmp_path / "two.csv", x, y)
+    held = ("--set", f"data.validation={place / 'new.csv'}")  # has what training lacks
+    said = done("train", "--data", tmp_path / "two.csv", "--out", tmp_path / "run", *held, *QUICK)
+    assert "Beware: label 'rare bird': never present in training" in said.out
+    eta = sy.Run.load(tmp_path / "run").probability(items(70, 1)[0])
+    assert np.isfinite(eta).all()
+
+
+def test_an_unwritable_folder(place: Path, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        shut = Path("/proc/steelyard")  # where not even root may make a folder
+    else:
+        shut = tmp_path / "shut" / "run"
+        shut.parent.mkdir(mode=0o500)
+    said = typed("train", "--data", place / "items.csv", "--out", shut, *QUICK)
+    assert str(shut) in said.line
+
+
+def test_a_finished_run_is_kept_unless_told(place: Path, tmp_path: Path) -> None:
+    asked = ("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
+    done(*asked)
+    first = left_by(tmp_path / "run")
+    assert "--overwrite" in typed(*asked, "--set", "train.seed=1").line
+    wrong = typed(*asked, "--overwrite", "--set", "train.monitor=error")
+    assert "train.monitor" in wrong.line
+    assert left_by(tmp_path / "run") == first  # a mistake costs nothing
+    done(*asked, "--overwrite", "--set", "train.seed=1")
+    second = left_by(tmp_path / "run")
+    assert second["model.safetensors"] != first["model.safetensors"]
+    assert load_config(tmp_path / "run" / "config.toml").train.seed == 1
+    done(*asked[:-6], "--overwrite", "--out", tmp_path / "run", "--set", "train.epochs=1", "--set", "data.validation=0")
+    assert RunFolder(tmp_path / "run").read_metrics() == {}  # nothing of the run before
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+def test_images_that_cannot_be_read(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", 30)
+    (photos / "images" / "photo007.png").unlink()
+    (photos / "images" / "photo009.png").write_bytes(b"junk")
+    small = ("--set", "model.backbone=small", "--set", "data.size=12")
+    asked = ("train", "--data", photos, "--out", tmp_path / "run", *small, *QUICK)
+    for workers in (0, 2):
+        assert re.search(r"photo00[79]\.png", typed(*asked, "--set", f"train.workers={workers}").line)
+    done(*asked, "--set", "data.on_bad_image=skip")
+    assert re.search(r"photo009\.png", typed("predict", tmp_path / "run", photos / "images").line)
+    said = done("predict", tmp_path / "run", photos / "images", "--skip-bad", "--out", tmp_path / "found.csv")
+    assert "Left out photo009.png" in said.err
+    assert "29 items, 1 of them unreadable" in said.err
+    row = next(row for row in rows_of((tmp_path / "found.csv").read_text()) if row["id"] == "photo009.png")
+    assert row["probability:red"] == ""
+
+
+# ---- broken off, and taken up again
+
+METHOD = ("--set", "objective.unknown=annotation", "--set", "objective.masking=plm")
+
+
+@pytest.fixture(scope="module")
+def straight(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A training that has a state of every kind, and what it leaves undisturbed."""
+    folder = tmp_path_factory.mktemp("straight")
+    write_table(folder / "holes.csv", *items(unknown=0.3))
+    model = ("--set", "model.backbone=mlp", "--set", "model.width=8", "--set", "model.dropout=0.2")
+    asked = ("train", "--data", folder / "holes.csv", "--recipe", "bce", *model, *METHOD, *QUICK)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+        done(*asked, "--out", folder / "run")
+    return asked, left_by(folder / "run", ("config.toml",))
+
+
+class Shot(Watch):
+    """Sends this process a signal when a step is done."""
+
+    def __init__(self, epoch: int, step: int, number: int) -> None:
+        self.spot, self.number = (epoch, step), number
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        if (epoch, step) == self.spot:
+            os.kill(os.getpid(), self.number)
+
+
+def shot(epoch: int, step: int, number: int) -> Callable[..., Watch]:
+    return lambda *_: Shot(epoch, step, number)
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(1, 1), (2, 3), (3, 5)])
+def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step: int, monkeypatch: Any) -> None:
+    asked, wanted = straight
+    with monkeypatch.context() as patched:
+        patched.setattr(whole, "_watch", shot(epoch, step, signal.SIGKILL))
+        child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
+        assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
+    assert "unfinished run" in typed("predict", tmp_path / "run", tmp_path).line
+    said = done(*asked, "--out", tmp_path / "run")
+    if (epoch, step) != (1, 1):
+        assert f"Going on with epoch {epoch}" in said.out
+    assert left_by(tmp_path / "run", ("config.toml",)) == wanted
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["write_model", "write_reading", "write_metrics", "finish"])
+def test_killed_while_it_finishes(straight: Any, tmp_path: Path, what: str, when: str, monkeypatch: Any) -> None:
+    asked, wanted = straight
+    plain = getattr(RunFolder, what)
+
+    def fatal(self: RunFolder, *given: Any) -> None:
+        if when == "after":
+            plain(self, *given)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, what, fatal)
+        child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
+        assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
+    if (what, when) == ("finish", "after"):  # all is there but for the room that checkpoints take
+        assert RunFolder(tmp_path / "run").is_finished
+        assert sy.Run.load(tmp_path / "run").metrics
+        return
+    done(*asked, "--out", tmp_path / "run")
+    assert left_by(tmp_path / "run", ("config.toml",)) == wanted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch: Any) -> None:
+    asked, wanted = straight
+    with monkeypatch.context() as patched:
+        patched.setattr(whole, "_watch", shot(2, 2, number))
+        said = typed(*asked, "--out", tmp_path / "run")
+    assert said.code == 130
+    assert said.line == "steelyard: stopped in epoch 2; the same command goes on from there"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    said = typed(*asked, "--out", tmp_path / "run", "--set", "optimizer.lr=0.5")
+    assert "unfinished run with another optimizer.lr: give the same to go on, --overwrite" in said.line
+    data = Path(str(asked[2])).read_bytes()
+    try:
+        Path(str(asked[2])).write_bytes(data.replace(b",0\r\n", b",1\r\n", 1))
+        changed = typed(*asked, "--out", tmp_path / "run")
+    finally:
+        Path(str(asked[2])).write_bytes(data)
+    assert "unfinished run on other" in changed.line
+    done(*asked, "--out", tmp_path / "run")
+    assert left_by(tmp_path / "run", ("config.toml",)) == wanted
+
+
+def test_ctrl_c_while_it_finishes(straight: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    asked, wanted = straight
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "write_reading", interrupt)
+        said = typed(*asked, "--out", tmp_path / "run")
+    assert said.code == 130
+    assert said.line == "steelyard: stopped"
+    done(*asked, "--out", tmp_path / "run")
+    assert left_by(tmp_path / "run", ("config.toml",)) == wanted
+
+
+@pytest.mark.parametrize("name", ["model.json", "calibration.json", "metrics.json", "run.json"])
+def test_a_full_disk_while_it_finishes(straight: Any, tmp_path: Path, name: str, monkeypatch: Any) -> None:
+    asked, wanted = straight
+    plain = Path.write_bytes
+
+    def full(self: Path, content: Any) -> int:
+        if self.name == name:
+            plain(self, content[:10])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return plain(self, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        said = typed(*asked, "--out", tmp_path / "run")
+    assert said.line == f"steelyard: {tmp_path / 'run' / name}: No space left on device"
+    assert not (tmp_path / "run" / name).exists()
+    done(*asked, "--out", tmp_path / "run")
+    assert left_by(tmp_path / "run", ("config.toml",)) == wanted
+
+
+def test_a_loss_that_is_not_finite(place: Path, tmp_path: Path) -> None:
+    wild = ("--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38")
+    said = typed("train", "--data", place / "items.csv", "--out", tmp_path / "run", *wild, *QUICK)
+    assert "not finite" in said.line
+    assert "lower optimizer.lr" in said.line
+
+
+def test_a_damaged_run_is_told(place: Path, tmp_path: Path) -> None:
+    done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
+    whole_file = (tmp_path / "run" / "model.safetensors").read_bytes()
+    for name, content in (("model.safetensors", whole_file[:-9]), ("calibration.json", b"{}"), ("model.json", b"\xff")):
+        before = (tmp_path / "run" / name).read_bytes()
+        (tmp_path / "run" / name).write_bytes(content)
+        assert name in typed("predict", tmp_path / "run", place / "new.csv").line
+        (tmp_path / "run" / name).write_bytes(before)
+    done("predict", tmp_path / "run", place / "new.csv")
+
+
+# ---- processes
+
+
+@pytest.mark.parametrize(
+    ("rank", "failed", "ends"),
+    [
+        (0, (1, 1), ValueError),
+        (1, (1, 1), SystemExit),
+        (1, (0, 1), ValueError),
+        (0, (0, 1), SystemExit),
+        (0, (0, 0), None),
+    ],
+)
+def test_of_several_processes_the_first_that_fails_says_why(
+    rank: int, failed: tuple[int, ...], ends: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steelyard.run.together.n_processes", lambda: 2)
+    monkeypatch.setattr("steelyard.training.group.rank", lambda: rank)
+    gathered: list[bool] = []
+
+    def gather(flag: Any) -> list[Any]:
+        gathered.extend(flag.tolist())
+        return [torch.tensor([bool(one)]) for one in failed]
+
+    monkeypatch.setattr("steelyard.training.group.gathered", gather)
+
+    def work() -> str:
+        if failed[rank]:
+            raise ValueError("why")
+        return "found"
+
+    if ends is None:
+        assert together(work) == "found"
+    else:
+        with pytest.raises(ends) as end:
+            together(work)
+        assert str(end.value) == ("why" if ends is ValueError else "2")
+    assert gathered == [bool(failed[rank])]
+
+
+def test_python_m_steelyard_and_what_help_imports() -> None:
+    said = subprocess.run([sys.executable, "-m", "steelyard", "version"], capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == (f"{__version__}\n", "")
+    code = (
+        "import sys\nfrom steelyard.cli import main\nsys.argv = ['steelyard', 'train', '--help']\nmain()\n"
+        "slow = {'torch', 'numpy', 'pyarrow', 'sklearn', 'PIL'} & set(sys.modules)\nassert not slow, slow\n"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+SEVERAL = """
+import json, os, sys, torch
+torch.set_num_threads(1)
+from steelyard import cli
+from steelyard.run import finish, fit
+
+class Fails(fit.Watch):
+    def step(self, epoch, step, steps):
+        if os.environ["RANK"] == "1" and epoch == 2:
+            raise ValueError("process 1 met a bad item")
+
+finish.has_matplotlib = lambda: False
+for port, args in json.loads(sys.argv[1]):
+    if args[-1].endswith("lost"):
+        fit._watch = lambda *_: Fails()
+    os.environ["MASTER_PORT"], sys.argv = str(port), ["steelyard", *args]
+    cli.main()
+    for stream in (sys.stdout, sys.stderr):
+        print("== done", file=stream, flush=True)
+"""
+"""Commands one after the other, until one fails: a process that fails among several ends at once."""
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports that nobody listens at."""
+    sockets = [socket.socket() for _ in range(n)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def in_two_processes(*commands: list[str]) -> list[tuple[int, list[str], list[str]]]:
+    """Of each process: the exit code, and the parts of stdout and of stderr between one command and the next."""
+    script = json.dumps(list(zip(free_ports(len(commands)), commands, strict=True)))
+    processes = []
+    for rank in range(2):
+        env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        run = [sys.executable, "-c", SEVERAL, script]
+        processes.append(subprocess.Popen(run, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    try:
+        texts = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    parts = [[text.split("== done\n") for text in both] for both in texts]
+    return [(process.returncode, out, err) for process, (out, err) in zip(processes, parts, strict=True)]
+
+
+def test_two_processes_train_one_run(place: Path, tmp_path: Path) -> None:
+    """As under torchrun: the first speaks and writes, and what comes out is what one process makes."""
+    plain = ("--set", "optimizer.kind=sgd", "--set", "optimizer.lr=0.5", *QUICK)
+    asked = [str(part) for part in ("train", "--data", place / "items.csv", *plain)]
+    two = [*asked, "--out", str(tmp_path / "two")]
+    first, second = in_two_processes(two, two)  # the second time it is refused
+    assert first[0] == second[0] == 2
+    assert "2 processes share every batch of 32." in first[1][0]
+    assert first[1][0].count("epoch ") == 3
+    assert second[1:] == (["", ""], ["", ""])  # the second says nothing
+    refusal = f"steelyard: {tmp_path / 'two'} holds a finished run: give another folder with --out, or --overwrite\n"
+    assert first[2] == ["", refusal]
+    done(*asked, "--out", tmp_path / "one")
+    one, both = (sy.Run.load(tmp_path / name) for name in ("one", "two"))
+    x, _ = items(70, 1)
+    np.testing.assert_allclose(both.logits(x), one.logits(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(both.probability(x), one.probability(x), rtol=1e-4, atol=1e-4)
+    losses = [[line["loss"] for line in run.history] for run in (one, both)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {path.name for path in (tmp_path / "one").iterdir()}
+
+
+def test_two_processes_of_which_one_fails(place: Path, tmp_path: Path) -> None:
+    """Each says a line, neither waits for ever, and none shows a traceback."""
+    asked = [str(part) for part in ("train", "--data", place / "items.csv", *QUICK)]
+    first, second = in_two_processes([*asked, "--out", str(tmp_path / "lost")])
+    assert first[0] == second[0] == 2
+    assert second[2] == ["steelyard: process 1 met a bad item\n"]
+    noticed = r"steelyard: another process of this training is gone, which process 0 noticed: .*\n"
+    assert re.fullmatch(noticed, first[2][0])
+    done(*asked, "--out", tmp_path / "lost")  # and it goes on, by one process too
+    assert RunFolder(tmp_path / "lost").is_finished

@@ -1,0 +1,262 @@
+"""The scikit-learn estimator: what scikit-learn asks of one, and what multi-label data asks on top."""
+
+from __future__ import annotations
+
+import pickle
+import tomllib
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import sklearn
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import f1_score, make_scorer
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import steelyard as sy
+from run_data import items
+from steelyard import SteelyardClassifier
+from steelyard.metrics import mean_average_precision
+
+QUICK: dict[str, Any] = dict(epochs=3, batch_size=32, lr=0.02)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SteelyardClassifier:
+    x, y = items(240)
+    return SteelyardClassifier(epochs=12, batch_size=32, lr=0.03, validation=0.2).fit(x, y)
+
+
+def test_it_learns_and_its_answers_agree(fitted: SteelyardClassifier) -> None:
+    x, y = items(150, 1)
+    eta, odds, said = fitted.predict_proba(x), fitted.decision_function(x), fitted.predict(x)
+    assert eta.shape == odds.shape == said.shape == (150, 3)
+    assert ((eta > 0) & (eta < 1)).all()
+    assert np.allclose(np.log(eta / (1 - eta)), odds, atol=1e-3)
+    assert set(np.unique(said)) == {0, 1}
+    assert np.array_equal(said == 1, eta >= fitted.run_.trained.thresholds.astype(np.float32))
+    assert fitted.score(x, y) == pytest.approx(float(mean_average_precision(odds, y)))
+    assert fitted.score(x, y) > 0.7
+    assert f1_score(y, said, average="macro") > 0.6
+    assert fitted.n_features_in_ == 5
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    assert is_classifier(fitted)
+
+
+def test_parameters_are_as_scikit_learn_wants_them() -> None:
+    made = SteelyardClassifier(recipe="plm", hidden=4, settings={"train": {"ema": 0.9}}, **QUICK)
+    copy = clone(made)
+    assert copy is not made
+    assert copy.get_params() == made.get_params()
+    assert copy.get_params()["settings"] == {"train": {"ema": 0.9}}
+    assert made.set_params(lr=0.5, recipe="bce") is made
+    assert (made.lr, made.recipe) == (0.5, "bce")
+    assert copy.lr == 0.02
+    with pytest.raises(ValueError, match="Invalid parameter 'rate'"):
+        made.set_params(rate=1)
+    assert "lr=0.5" in repr(made)
+
+
+def test_settings_of_every_kind_reach_training() -> None:
+    x, y = items()
+    made = SteelyardClassifier(
+        "focal", hidden=7, epochs=2, batch_size=16, lr=0.01, weight_decay=0.2, validation=0.25, seed=3,
+        settings={"objective": {"label_pair": "on"}, "optimizer": {"clip_norm": 1.0}},
+    )  # fmt: skip
+    run = made.fit(x, y).run_
+    said = tomllib.loads(run.trained.config)
+    assert said["model"]["backbone"] == "mlp"
+    assert said["model"]["width"] == 7
+    assert (said["train"]["epochs"], said["train"]["batch_size"], said["train"]["seed"]) == (2, 16, 3)
+    assert said["optimizer"]["lr"] == 0.01
+    assert said["optimizer"]["weight_decay"] == 0.2
+    assert said["optimizer"]["clip_norm"] == 1.0
+    assert said["data"]["validation"] == 0.25
+    assert said["objective"]["loss"]["kind"] == "focal"
+    assert said["objective"]["label_pair"]["kind"] == "on"
+    assert run.metrics["validation"]["items"] == 40
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    x, y = items(unknown=0.2)
+    a, b, c = (
+        SteelyardClassifier("pal", hidden=6, seed=seed, **QUICK).fit(x, y).predict_proba(x) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_fitting_again_starts_anew() -> None:
+    x, y = items()
+    made = SteelyardClassifier(**QUICK).fit(*items(120, 5))
+    made.fit(x[:, :4], y[:, :2])
+    fresh = SteelyardClassifier(**QUICK).fit(x[:, :4], y[:, :2])
+    assert np.array_equal(made.predict_proba(x[:, :4]), fresh.predict_proba(x[:, :4]))
+    assert made.n_features_in_ == 4
+
+
+def test_in_a_pipeline_and_over_a_grid() -> None:
+    x, y = items()
+    pipe = make_pipeline(StandardScaler(), SteelyardClassifier(**QUICK)).fit(100 * x + 7, y)
+    assert pipe.predict_proba(100 * x + 7).shape == (160, 3)
+    search = GridSearchCV(SteelyardClassifier(**QUICK), {"lr": [1e-5, 0.05], "recipe": ["bce", "focal"]}, cv=2)
+    search.fit(x, y)
+    assert search.best_params_["lr"] == 0.05
+    assert search.predict(x).shape == y.shape
+    assert search.best_estimator_.score(x, y) > 0.6
+
+
+def test_cross_validation_by_many_scorers() -> None:
+    x, y = items()
+    made = SteelyardClassifier(**QUICK)
+    for scoring in (None, "average_precision", "roc_auc", "f1_macro", "f1_samples", "jaccard_micro", "accuracy"):
+        found = cross_val_score(made, x, y, cv=2, scoring=scoring, error_score="raise")
+        assert np.isfinite(found).all(), scoring
+        assert (found >= 0).all()
+    assert (cross_val_score(made, x, y, cv=2, scoring=make_scorer(f1_score, average="micro")) > 0).all()
+    held_out = cross_val_predict(made, x, y, cv=2, method="predict_proba")
+    assert np.asarray(held_out).shape == y.shape
+
+
+def test_labels_in_every_form() -> None:
+    x, y = items()
+    dense = SteelyardClassifier(**QUICK).fit(x, y)
+    for other in (sparse.csr_matrix(y), sparse.csc_array(y), y.tolist(), y.astype(bool), y.astype(np.float64)):
+        made = SteelyardClassifier(**QUICK).fit(x, other)
+        assert np.array_equal(made.predict_proba(x), dense.predict_proba(x))
+        assert made.score(x, other) == dense.score(x, y)
+
+    class Frame:
+        """As much of a table with named columns as is asked for."""
+
+        columns = ("cat", "dog", "rare bird")
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return y.astype(dtype or y.dtype)
+
+    framed = SteelyardClassifier(**QUICK).fit(x, Frame())
+    assert framed.classes_.tolist() == ["cat", "dog", "rare bird"]
+    assert framed.run_.names == ("cat", "dog", "rare bird")
+    assert np.array_equal(framed.predict_proba(x), dense.predict_proba(x))
+
+
+def test_a_data_frame() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = items()
+    table = pandas.DataFrame(x, columns=list("abcde"))
+    made = SteelyardClassifier(**QUICK).fit(table, pandas.DataFrame(y, columns=["cat", "dog", "bird"]))
+    assert made.classes_.tolist() == ["cat", "dog", "bird"]
+    assert made.feature_names_in_.tolist() == list("abcde")
+    with pytest.raises(ValueError, match="feature names"):
+        made.predict(table[list("edcba")])
+
+
+def test_unknown_and_soft_labels() -> None:
+    x, y = items(240)
+    hidden = np.where(np.random.default_rng(0).random(y.shape) < 0.4, -1, y)
+    made = SteelyardClassifier("bce", epochs=12, batch_size=32, lr=0.03).fit(x, hidden)
+    assert made.score(*items(150, 1)) > 0.65
+    known = hidden >= 0
+    assert made.run_.trained.counts.sum() <= (hidden == 1).sum()
+    assert made.run_.trained.n_known.sum() <= known.sum()
+    # What is unknown plays no part: another guess at it changes neither the score nor the fit.
+    assert made.score(x, hidden) == pytest.approx(float(mean_average_precision(made.decision_function(x), hidden)))
+    soft = SteelyardClassifier(**QUICK).fit(x, np.where(y == 1, 0.8, 0.1))
+    assert soft.predict_proba(x).shape == y.shape
+
+
+def test_a_loss_without_probabilities_can_still_be_scored() -> None:
+    x, y = items()
+    made = SteelyardClassifier("two-way", validation=0, **QUICK).fit(x, y)
+    assert made.score(x, y) == pytest.approx(float(mean_average_precision(made.run_.logits(x), y)))
+    with pytest.raises(ValueError, match="has no probability"):
+        made.predict(x)
+    assert SteelyardClassifier("two-way", validation=0.2, **QUICK).fit(x, y).predict_proba(x).max() < 1
+
+
+@pytest.mark.parametrize("name", ["predict", "predict_proba", "decision_function"])
+def test_not_fitted(name: str) -> None:
+    with pytest.raises(NotFittedError):
+        getattr(SteelyardClassifier(), name)(items()[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda x, y: (x, y[:, 0]), r"y has shape \(160,\): give one column a label"),
+        (lambda x, y: (x, None), "requires y to be passed"),
+        (lambda x, y: (x[:9], y), "inputs has 9 rows, but labels has 160 items"),
+        (lambda x, y: (x[0], y), "Expected 2D array"),
+        (lambda x, y: (x * np.nan, y), "contains NaN"),
+        (lambda x, y: (x, 3 * y), "is 3: a label is 1 present"),
+        (lambda x, y: (x, y.astype(str)), "a label is 1 present"),
+        (lambda x, y: (x, 0 * y), "nothing to learn"),
+        (lambda x, y: (x[:1], y[:1]), "at least two"),
+        (lambda x, y: (x[:, :0], y), r"0 feature\(s\)"),
+    ],
+)
+def test_what_cannot_be_fitted(change: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        SteelyardClassifier(**QUICK).fit(*change(*items()))
+
+
+def test_other_features_are_refused(fitted: SteelyardClassifier) -> None:
+    x, y = items()
+    with pytest.raises(ValueError, match="X has 3 features, but SteelyardClassifier is expecting 5"):
+        fitted.predict(x[:, :3])
+    with pytest.raises(ValueError, match="sample_weight"):
+        fitted.score(x, y, sample_weight=np.ones(len(x)))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        fitted.predict(sparse.csr_matrix(x))
+
+
+def test_it_travels(fitted: SteelyardClassifier, tmp_path: Any) -> None:
+    joblib = pytest.importorskip("joblib")
+    x, _ = items(50, 2)
+    wanted = fitted.predict_proba(x)
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(x), wanted)
+    joblib.dump(fitted, tmp_path / "model.joblib")
+    assert np.array_equal(joblib.load(tmp_path / "model.joblib").predict_proba(x), wanted)
+    assert np.array_equal(fitted.run_.probability(x), wanted)
+    assert isinstance(fitted.run_, sy.Run)
+
+
+OTHERWISE = {
+    **dict.fromkeys(
+        ("check_classifiers_classes", "check_classifiers_train", "check_decision_proba_consistency"),
+        "gives one column of y, or wants one back; here y is (N, L)",
+    ),
+    **dict.fromkeys(
+        ("check_estimators_dtypes", "check_classifier_data_not_an_array", "check_fit2d_1feature"),
+        "names two classes 1 and 2; a label here is 1 present, 0 absent, -1 unknown",
+    ),
+    "check_classifiers_one_label": "gives items that are all of one class, of which nothing can be held out or learned",
+    "check_classifiers_regression_target": "wants a sentence of its own for numbers that are no labels",
+    "check_dtype_object": "wants a sentence of its own for texts as labels",
+    "check_classifier_not_supporting_multiclass": "wants a sentence of its own for several classes in one column",
+}
+"""The checks of scikit-learn that do not apply to a classifier of several labels, and why."""
+
+
+@pytest.mark.skipif(tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 6), reason="needs expected_failed_checks")
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks() -> None:
+    from sklearn.utils.estimator_checks import check_estimator
+
+    # Thresholds of ½, for one check wants decisions to be those of the larger probability.
+    settings = {"evaluate": {"thresholds": "half", "calibration": "link"}}
+    made = SteelyardClassifier(epochs=3, lr=0.03, validation=0, settings=settings)
+    found = check_estimator(made, expected_failed_checks=OTHERWISE, on_skip=None, on_fail=None)
+    failed = {check["check_name"]: check["exception"] for check in found if check["status"] == "failed"}
+    assert failed == {}
+    passed = {check["check_name"] for check in found if check["status"] == "passed"}
+    assert len(passed) > 40
+    assert passed >= {
+        *("check_estimators_pickle", "check_estimators_unfitted", "check_dict_unchanged", "check_fit_idempotent"),
+        *("check_methods_subset_invariance", "check_pipeline_consistency", "check_classifier_multioutput"),
+        *(f"check_classifiers_multilabel_output_format_{n}" for n in ("predict", "predict_proba", "decision_function")),
+    }

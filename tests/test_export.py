@@ -1,0 +1,484 @@
+"""Runs as ONNX files: the reading written for ONNX, the file against torch, and predictions from it alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from small_run import NAMES, items, part, reading_of, saved_run, small_run
+from steelyard.calibrate.isotonic import Curve
+from steelyard.data.inputs import inputs_of
+from steelyard.labels import Labels
+from steelyard.losses.table import TABLE
+from steelyard.models import Input, ModelSettings, build_model
+from steelyard.run import export_graph, prediction
+from steelyard.run.aims import Aim
+from steelyard.run.export import export, export_run, export_trained, fingerprints
+from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
+from steelyard.run.export_reading import ReadingNetwork
+from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.onnx_model import load_onnx
+from steelyard.run.parts import Part
+from steelyard.run.reading import Reading
+
+heavy = pytest.mark.slow
+
+LOSSES: dict[str, Part] = {
+    "BCE": part(),
+    "BCE, smoothed": part("bce", smoothing=0.1),
+    "Focal": part("focal"),
+    "ASL": part("asymmetric"),
+    "ASL, focus not detached": part("asymmetric", gamma_pos=1.0, detach_focus=False),
+    "NT-BCE": part("negative_tolerant"),
+    "NT-Focal": part("negative_tolerant", gamma=2.0),
+    "R-BCE": part("distribution_balanced", lam=1.0, kappa=0.0),
+    "DB": part("distribution_balanced"),
+    "DB-Focal": part("distribution_balanced", gamma=2.0),
+    "SPA": part("spa"),
+    "LDAM": part("ldam"),
+    "Two-way": part("two_way"),
+}
+OTHERS = {
+    "LDAM, softmax": part("ldam", softmax=True),
+    "ASL without margin": part("asymmetric", margin=0.0, detach_focus=False),
+    "ASL, small margin": part("asymmetric", margin=0.01),
+    "ASL without focus": part("asymmetric", gamma_neg=0.0),
+}
+KINDS = ("none", "link", "temperature", "platt", "isotonic")
+PRIOR = [0.1, float("nan"), 0.0, 0.9]
+
+
+def judged() -> tuple[Tensor, Tensor]:
+    data = items(300, seed=1)
+    with torch.no_grad():
+        return small_run().model(torch.from_numpy(data.inputs)), torch.from_numpy(data.labels.values)
+
+
+def fitted(loss: Part, kind: str, class_aware: bool = False) -> Reading | None:
+    """A reading fitted to small items, with thresholds for F1; None where the loss has no link and needs one."""
+    labels = items(400, seed=7).labels
+    plain = reading_of(loss, labels.counts, labels.n_known, class_aware)
+    if plain.link is None and kind in ("none", "link"):
+        return None
+    z, t = judged()
+    reading = plain.fit(z, t, kind)
+    return reading.with_thresholds(Aim("f1"), reading.out_of_fold(z, t), t)
+
+
+def far_and_near() -> Tensor:
+    g = torch.Generator().manual_seed(0)
+    line = torch.cat([torch.linspace(-60, 60, 1201), torch.tensor([-1e4, -200.0, 200.0, 1e4])])
+    return torch.cat([line[:, None].expand(-1, 4), 5 * torch.randn(400, 4, generator=g), judged()[0]])
+
+
+# ---- the reading, in torch
+
+
+def test_every_loss_of_the_table_is_here() -> None:
+    assert set(LOSSES) == {row.name for row in TABLE}
+
+
+@pytest.mark.parametrize("class_aware", [False, True])
+@pytest.mark.parametrize("name", [*LOSSES, *OTHERS])
+def test_the_network_of_a_reading_gives_its_probabilities(name: str, class_aware: bool) -> None:
+    z, tried = far_and_near(), 0
+    for kind in KINDS:
+        reading = fitted((LOSSES | OTHERS)[name], kind, class_aware)
+        for prior in (None, PRIOR) if reading is not None else ():
+            assert reading is not None
+            read = reading.with_prior(prior)
+            network = ReadingNetwork(read)
+            eta, decisions = network(z)
+            assert eta.dtype == torch.float32
+            torch.testing.assert_close(eta, read.probability(z), rtol=3e-7, atol=1e-9)
+            assert torch.equal(decisions, read.decisions(eta))
+            odds = network.shifted(network.calibrated(network.scores(z.double())))
+            near = z.abs().amax(1) < 25
+            torch.testing.assert_close(odds[near], read.log_odds(z.double())[near], rtol=1e-8, atol=1e-8)
+            tried += 1
+    assert tried >= 6
+
+
+def test_class_aware_sampling_is_undone_where_items_have_no_positive_and_labels_are_never_seen() -> None:
+    counts, known = np.array([50.0, 0.0, 3.0, 1.0]), np.full(4, 100.0)
+    reading = reading_of(part(), counts, known, class_aware=True)
+    z = torch.tensor([[-9.0, 2.0, -9.0, -9.0], [0.0, 0.0, 0.0, 0.0], [3.0, -5.0, 40.0, -2.0], [-0.4, 0.1, -0.6, -1.2]])
+    eta, _ = ReadingNetwork(reading)(z)
+    torch.testing.assert_close(eta, reading.probability(z), rtol=1e-6, atol=1e-12)
+
+
+@given(st.floats(-700, 700), st.floats(1e-300, 700), st.floats(-0.999999, 1e6))
+def test_functions_that_onnx_lacks(x: float, t: float, y: float) -> None:
+    def at(value: float) -> Tensor:
+        return torch.tensor(value, dtype=torch.float64)
+
+    assert softplus(at(x)).item() == pytest.approx(np.logaddexp(0, x), rel=1e-13, abs=0)
+    assert logsigmoid(at(x)).item() == pytest.approx(-np.logaddexp(0, -x), rel=1e-13, abs=0)
+    assert sigmoid(at(x)).item() == pytest.approx(np.exp(-np.logaddexp(0, -x)), rel=1e-12, abs=0)
+    assert log1p(at(y)).item() == pytest.approx(np.log1p(y), rel=1e-13, abs=0)
+    assert log1mexp(at(t)).item() == pytest.approx(np.log(-np.expm1(-t)), rel=1e-12, abs=1e-15)
+    assert log1mexp(at(-t)).item() == log1mexp(at(0.0)).item() == -100
+
+
+def test_logit_ends_at_100() -> None:
+    p = torch.tensor([0.0, 1e-60, 0.25, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(logit(p), torch.tensor([-100.0, -100.0, np.log(1 / 3), 100.0], dtype=torch.float64))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_curves_are_those_of_numpy(data: st.DataObject) -> None:
+    curves = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        n = data.draw(st.integers(1, 20))
+        x = np.unique(data.draw(st.lists(st.floats(-50, 50), min_size=n, max_size=n)))
+        eta = np.sort(data.draw(st.lists(st.floats(0, 1), min_size=len(x), max_size=len(x))))
+        curves.append(Curve(x, eta))
+    drawn = np.array(data.draw(st.lists(st.floats(-60, 60), min_size=5, max_size=5)))
+    z = np.concatenate([drawn, *(c.x for c in curves), [-1e9, 1e9]])
+    found = Curves(curves)(torch.from_numpy(z)[:, None].expand(-1, len(curves)).contiguous()).numpy()
+    for c, curve in enumerate(curves):
+        np.testing.assert_allclose(found[:, c], np.interp(z, curve.x, curve.eta), rtol=0, atol=1e-12)
+
+
+# ---- the file
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run with an Isotonic, a deployment prior and thresholds, exported."""
+    pytest.importorskip("onnxruntime")
+    trained = small_run(part("asymmetric"))
+    reading = fitted(part("asymmetric"), "isotonic")
+    assert reading is not None
+    folder = tmp_path_factory.mktemp("run") / "run"
+    saved_run(folder, trained.read_by(reading.with_prior([0.2, 0.3, float("nan"), 0.1])))
+    assert export(folder) == folder / "model.onnx"
+    return folder
+
+
+def test_a_file_gives_what_the_run_gives(run: Path) -> None:
+    model, trained = load_onnx(run), RunFolder(run).load()
+    assert model.names == NAMES == trained.names
+    np.testing.assert_array_equal(model.thresholds, trained.thresholds)
+    assert model.input == Input("features", (3,))
+    assert model.fingerprints == fingerprints(run)
+    assert model.how == trained.reading.how
+    data = items(211, seed=5)
+    with torch.inference_mode():
+        wanted = trained.model(torch.from_numpy(data.inputs)).numpy()
+    for n in (1, 2, 211):
+        eta, decisions, logits = model(data.inputs[:n])
+        assert eta.dtype == logits.dtype == np.float32
+        np.testing.assert_allclose(logits, wanted[:n], atol=1e-5)
+        np.testing.assert_allclose(eta, trained.reading.probability(wanted[:n]), rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(decisions, eta >= trained.thresholds.astype(np.float32))
+
+
+def test_a_linear_model_by_hand(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    trained = small_run()
+    done = export_trained(trained, tmp_path / "x.onnx")
+    assert done.checked is not None
+    assert max(done.checked) < 1e-6
+    x = items(50, seed=3).inputs
+    state = {name: tensor.double().numpy() for name, tensor in trained.model.state_dict().items()}
+    z = (x - state["normalise.mean"]) / state["normalise.std"] @ state["head.last.weight"].T + state["head.last.bias"]
+    model = load_onnx(tmp_path / "x.onnx")
+    assert model.fingerprints == {}
+    np.testing.assert_allclose(model(x)[0], 1 / (1 + np.exp(-z)), rtol=0, atol=1e-6)
+
+
+def test_the_file_tells_nothing_of_the_machine(run: Path) -> None:
+    import onnx
+
+    content = (run / "model.onnx").read_bytes()
+    assert str(Path(export_graph.__file__).parent).encode() not in content
+    proto = onnx.load_from_string(content)
+    onnx.checker.check_model(proto, full_check=True)
+    notes = {entry.key: entry.value for entry in proto.metadata_props}
+    assert json.loads(notes["steelyard.labels"]) == list(NAMES)
+
+
+def test_a_file_stands_alone(run: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "elsewhere.onnx"
+    shutil.copy(run / "model.onnx", bare)
+    x = items(20).inputs
+    np.testing.assert_array_equal(load_onnx(bare)(x)[0], load_onnx(run)(x)[0])
+
+
+def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    load_onnx(folder)
+    reading = fitted(part("asymmetric"), "platt")
+    assert reading is not None
+    reading.save(folder / "calibration.json")
+    with pytest.raises(ValueError, match="calibrated anew since: write it again with steelyard export"):
+        load_onnx(folder)
+
+
+def test_class_aware_sampling_is_undone_in_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    reading = fitted(part("focal"), "link", class_aware=True)
+    assert reading is not None
+    trained = small_run(part("focal")).read_by(reading)
+    done = export_trained(trained, tmp_path / "x.onnx")
+    assert done.checked is not None
+    assert done.checked.reading < 1e-6
+    eta, _, logits = load_onnx(tmp_path / "x.onnx")(3 * items(300, seed=9).inputs)
+    sampled = replace(reading, base="sampled").log_odds(logits.astype(np.float64))
+    told = (
+        np.abs((1 / (1 + np.exp(-sampled))).sum(1) - 1) > 1e-9
+    )  # what is drawn has Σ σ > 1: nearer than that is noise
+    assert told.sum() > 290
+    np.testing.assert_allclose(eta[told], reading.probability(logits[told]), rtol=1e-5, atol=1e-30)
+    plain = replace(reading, base="sampled").probability(logits)
+    assert np.abs(plain - eta).max() > 0.05
+
+
+def test_a_wrong_file_is_not_written(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "x.onnx"
+    out.write_bytes(b"before")
+    right = ReadingNetwork.forward
+
+    def wrong(self: ReadingNetwork, logits: Tensor) -> tuple[Tensor, Tensor]:
+        eta, _ = right(self, logits)
+        return eta * 0.9999, eta * 0.9999 >= self.thresholds
+
+    monkeypatch.setattr(ReadingNetwork, "forward", wrong)
+    with pytest.raises(RuntimeError, match="nothing was written"):
+        export(run, out)
+    assert out.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("out", "what"),
+    [("none/x.onnx", "its folder does not exist"), ("x.pt", "does not end in .onnx"), (".", "a folder")],
+)
+def test_bad_targets(run: Path, tmp_path: Path, out: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        export(run, tmp_path / out)
+
+
+def test_no_probabilities_no_export(tmp_path: Path) -> None:
+    trained = small_run(part("two_way"))
+    with pytest.raises(ValueError, match=r"there are no probabilities to export.*steelyard calibrate first"):
+        export_trained(trained, tmp_path / "x.onnx")
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_missing_package_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=rf"{package}, which is not installed: pip install 'steelyard\[export\]'"):
+        export(run, tmp_path / "x.onnx")
+    if package == "onnxruntime":
+        with pytest.raises(ValueError, match="onnxruntime, which is not installed"):
+            load_onnx(run)
+
+
+def test_what_is_no_file_of_ours(run: Path, tmp_path: Path) -> None:
+    import onnx
+
+    with pytest.raises(ValueError, match=r"does not exist: give an .onnx file, or a run folder"):
+        load_onnx(tmp_path / "x.onnx")
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes((run / "model.onnx").read_bytes()[:900])
+    with pytest.raises(ValueError, match="no ONNX file, or a damaged one"):
+        load_onnx(damaged)
+    proto = onnx.load(run / "model.onnx")
+    foreign, lost = onnx.ModelProto(), onnx.ModelProto()
+    foreign.CopyFrom(proto)
+    foreign.ClearField("metadata_props")
+    onnx.save(foreign, tmp_path / "foreign.onnx")
+    with pytest.raises(ValueError, match="was not written by steelyard export"):
+        load_onnx(tmp_path / "foreign.onnx")
+    lost.CopyFrom(proto)
+    next(e for e in lost.metadata_props if e.key == "steelyard.labels").value = '["cat"]'
+    onnx.save(lost, tmp_path / "lost.onnx")
+    with pytest.raises(ValueError, match=r"metadata of .* is damaged"):
+        load_onnx(tmp_path / "lost.onnx")
+    bare = saved_run(tmp_path / "bare", small_run())
+    with pytest.raises(ValueError, match="write it with steelyard export"):
+        load_onnx(bare.path)
+
+
+# ---- predictions
+
+
+@pytest.mark.parametrize("form", ["wide", "long"])
+def test_predictions_are_those_of_torch(run: Path, tmp_path: Path, form: Any) -> None:
+    data = inputs_of(items(37, seed=4))
+    trained, top = RunFolder(run).load(), 2 if form == "long" else 0
+    prediction.predict(trained, data, tmp_path / "torch.csv", form=form, top=top, batch_size=10)
+    seen: list[tuple[int, int | None]] = []
+    done = load_onnx(run).predict(
+        data, tmp_path / "onnx.csv", form=form, top=top, batch_size=10, progress=lambda n, of: seen.append((n, of))
+    )
+    assert done.n_items == 37
+    assert seen[-1] == (37, 37)
+    tables = [list(csv.reader((tmp_path / f"{name}.csv").open(encoding="utf-8"))) for name in ("torch", "onnx")]
+    assert tables[0][0] == tables[1][0]
+    for wanted, found in zip(tables[0][1:], tables[1][1:], strict=True):
+        for a, b, name in zip(wanted, found, tables[0][0], strict=True):
+            assert float(a) == pytest.approx(float(b), abs=1e-5) if name.startswith("probability") else a == b
+
+
+def test_inputs_from_a_manifest(run: Path, tmp_path: Path) -> None:
+    x = items(5).inputs
+    np.save(tmp_path / "x.npy", x)
+    model = load_onnx(run)
+    model.predict(model.open(str(tmp_path / "x.npy")), tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    found = np.array([list(line["probabilities"].values()) for line in lines])
+    np.testing.assert_allclose(found, model(x)[0], atol=1e-7)
+
+
+def test_inputs_that_do_not_fit(run: Path, tmp_path: Path) -> None:
+    model = load_onnx(run)
+    with pytest.raises(ValueError, match=r"an item has 2 features, but .* takes 3"):
+        model(np.zeros((4, 2), np.float32))
+    with pytest.raises(ValueError, match="takes 1 inputs, but 2 are given"):
+        model(np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
+    data = inputs_of(items(5))
+    for wrong, what in (({"form": "tall"}, "form is 'tall'"), ({"top": 2}, "only with the long form")):
+        with pytest.raises(ValueError, match=what):
+            model.predict(data, tmp_path / "x.csv", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="its folder does not exist"):
+        model.predict(data, tmp_path / "none" / "x.csv")
+    x = items(3).inputs.copy()
+    x[1] = np.nan
+    broken = inputs_of(items(3))
+    assert not np.isfinite(model(x)[2]).all()
+    monkey = [batch._replace(inputs=torch.from_numpy(x)) for batch in broken.batches(3)]
+    broken.batches = lambda *_: iter(monkey)  # type: ignore[method-assign,assignment]
+    with pytest.raises(ValueError, match=f"for item '{monkey[0].ids[1]}' is not finite"):
+        model.predict(broken, tmp_path / "x.csv")
+
+
+# ---- models and readings through whole files
+
+
+def network_run(backbone: str, head: str, kind: str, shape: tuple[int, ...]) -> Trained:
+    """A run whose network has random weights and statistics everywhere."""
+    g = np.random.default_rng(0)
+    labels = Labels((g.random((50, 4)) < 0.4).astype(np.int8), NAMES)
+    torch.manual_seed(0)
+    settings_ = ModelSettings(backbone=backbone, head=head, pretrained=False, width=32)  # type: ignore[arg-type]
+    model = build_model(settings_, Input(kind, shape), labels)  # type: ignore[arg-type]
+    if model.has_memory:
+        targets = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+        model.observe(torch.randn(2, model.n_features), targets)
+        model.start_epoch()
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                assert module.running_mean is not None
+                assert module.running_var is not None
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(0.5, 2)
+        for name, parameter in model.named_parameters():
+            if name.startswith("attention.back"):
+                parameter.normal_(0, 0.05)
+    return replace(small_run(), model=model.eval())
+
+
+def assert_exports(trained: Trained, out: Path) -> None:
+    done = export_trained(trained, out)
+    assert done.checked is not None
+    assert done.checked.probability <= 1e-5
+    assert done.checked.reading <= 1e-6
+    model = load_onnx(out)
+    inputs = export_graph.examples(trained, 5, seed=11)
+    eta = model(*(x.numpy() for x in inputs))[0]
+    with torch.inference_mode():
+        wanted = trained.model(inputs if len(inputs) > 1 else inputs[0])
+    np.testing.assert_allclose(eta, trained.reading.probability(wanted).numpy(), rtol=0, atol=1e-5)
+    assert np.ptp(eta, axis=0).max() > 0
+
+
+@pytest.mark.parametrize(("backbone", "head"), [("mlp", "bottleneck"), ("mlp", "ml_gcn"), ("linear", "oltr")])
+def test_heads(tmp_path: Path, backbone: str, head: str) -> None:
+    pytest.importorskip("onnxruntime")
+    assert_exports(network_run(backbone, head, "features", (7,)), tmp_path / "x.onnx")
+
+
+def test_images_of_integers_and_one_channel(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    trained = network_run("resnet32", "oltr", "image", (1, 32, 32))
+    assert_exports(trained, tmp_path / "x.onnx")
+    model = load_onnx(tmp_path / "x.onnx")
+    assert model.input == Input("image", (1, 32, 32))
+    with pytest.raises(ValueError, match="an item has 3 × 32 × 32 images"):
+        model(np.zeros((1, 3, 32, 32), np.uint8))
+
+
+class _OneSize(torch.nn.Module):
+    """A head whose graph holds for the batch that it was traced with alone."""
+
+    def __init__(self, inside: torch.nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(x).reshape(len(x), -1)
+
+
+def test_a_model_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    trained = network_run("mlp", "linear", "features", (7,))
+    trained.model.head = _OneSize(trained.model.head)
+    with pytest.raises(ValueError, match="backbone mlp and head linear, cannot be written as ONNX"):
+        export_trained(trained, tmp_path / "x.onnx")
+    assert not (tmp_path / "x.onnx").exists()
+
+
+@heavy
+@pytest.mark.parametrize(
+    ("backbone", "shape"),
+    [
+        ("small", (1, 28, 28)),
+        ("resnet12", (1, 32, 32)),
+        ("resnet32", (3, 32, 32)),
+        ("lite0", (3, 64, 64)),
+        ("lite0", (1, 0, 0)),
+        ("timm:resnet18", (3, 64, 64)),
+        ("timm:vit_tiny_patch16_224", (3, 64, 64)),
+    ],
+)
+@pytest.mark.parametrize("head", ["linear", "bottleneck", "ml_gcn", "oltr"])
+def test_every_backbone_and_head(tmp_path: Path, backbone: str, shape: tuple[int, ...], head: str) -> None:
+    pytest.importorskip("onnxruntime")
+    if backbone.startswith("timm:") and find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    assert_exports(network_run(backbone, head, "image", shape), tmp_path / "x.onnx")
+
+
+@heavy
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [*LOSSES, *OTHERS])
+def test_every_loss_and_calibrator(tmp_path: Path, name: str, kind: str) -> None:
+    pytest.importorskip("onnxruntime")
+    loss = (LOSSES | OTHERS)[name]
+    reading = fitted(loss, kind)
+    if reading is None:
+        pytest.skip("the loss has no link")
+    folder = saved_run(tmp_path / "run", small_run(loss).read_by(reading.with_prior(PRIOR))).path
+    done = export_run(folder)
+    assert done.checked is not None
+    assert done.checked.probability <= 1e-5
+    assert done.checked.reading <= 1e-6

@@ -1,0 +1,440 @@
+"""The index: rankings against the reference, changes against a dict, kills, readers beside a writer."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import index_writes
+from index_writes import append_batches, begin, change, content, killed
+from query_reference import conjunction, random_query, ranking, text_of
+from steelyard.search import Hit, Index, Query, QueryError
+from steelyard.search import part as parts
+
+pytest.importorskip("duckdb")
+
+QUERIES = int(os.environ.get("STEELYARD_RANDOM_QUERIES", "300"))
+NAMES = [
+    *(
+        "dog",
+        "Dog",
+        "traffic light",
+        "",
+        'quo"te',
+        "new\nline",
+        "x'; DROP TABLE items; --",
+        "<b>&amp;</b>",
+        "名前",
+        "p0",
+    ),
+    *("id", "score", "OR", "back\\slash"),
+]
+
+
+def table(n: int, seed: int = 0, n_labels: int = len(NAMES)) -> Any:
+    """Probabilities with many ties."""
+    g = np.random.default_rng(seed)
+    return (g.random((n, n_labels)) ** 2 * 20).round() / np.float32(20)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Index, Any, list[str]]]:
+    """An index of four parts with ids out of order, in a folder with a difficult name, and what is in it."""
+    g = random.Random(0)
+    ids = [f"{g.choice('aäzZ𝄞 ')}{i}" for i in range(900)]
+    g.shuffle(ids)
+    p = table(900)
+    folder = tmp_path_factory.mktemp("x") / "it's a=1 [x]*?"
+    index = Index.build(folder, ids[:500], p[:500], NAMES, paths=[f"/images/{i}.jpg" for i in ids[:500]])
+    index.append(ids[500:700], p[500:700])
+    index.append(ids[700:870], p[700:870])
+    index.append(ids[870:], p[870:])
+    index.delete([ids[3], ids[600]])
+    index.replace([ids[10], ids[650]], p[[11, 12]])
+    p[[10, 650]] = p[[11, 12]]
+    keep = [i for i in range(900) if i not in (3, 600)]
+    assert len(index.parts) > 2
+    assert len(index.dead) > 0
+    with index:
+        yield index, p[keep], [ids[i] for i in keep]
+
+
+def found(hits: list[Hit]) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in hits]
+
+
+def test_random_queries_give_the_ranking_of_the_reference(made: tuple[Index, Any, list[str]]) -> None:
+    index, p, ids = made
+    g = random.Random(1)
+    row = {name: i for i, name in enumerate(ids)}
+    place = {name: i for i, name in enumerate(NAMES)}
+    for i in range(QUERIES):
+        q = random_query(g, len(NAMES)) if i % 2 else conjunction(g, len(NAMES))
+        hits = index.search(text_of(g, q, NAMES), k=30)
+        assert found(hits) == ranking(q, p.astype(np.float32), ids, 30), q
+        for hit in hits[:3]:
+            for label, eta in hit.probabilities.items():
+                assert eta == np.float32(p[row[hit.id], place[label]])
+            assert list(hit.probabilities) == sorted(hit.probabilities, key=NAMES.index)
+
+
+def test_pages_follow_each_other(made: tuple[Index, Any, list[str]]) -> None:
+    index, _, ids = made
+    whole = index.search("dog Dog", k=1000)
+    assert len(whole) == len(ids)
+    pages = [index.search(Query.parse("dog Dog"), k=7, offset=at) for at in range(0, 70, 7)]
+    assert [hit for page in pages for hit in page] == whole[:70]
+    assert index.search("dog", k=5, offset=len(ids)) == []
+    assert index.search("dog > 1") == []
+
+
+def test_rows_paths_and_explanations(made: tuple[Index, Any, list[str]]) -> None:
+    index, p, ids = made
+    np.testing.assert_array_equal(index.rows(ids), p.astype(np.float32))
+    np.testing.assert_array_equal(index.rows([ids[5], ids[5], ids[0]]), p[[5, 5, 0]].astype(np.float32))
+    np.testing.assert_array_equal(index.rows(ids * 2)[len(ids) :], p.astype(np.float32))
+    assert index.rows([]).shape == (0, len(NAMES))
+    assert index.path(ids[0]) == f"/images/{ids[0]}.jpg"
+    assert index.path(ids[-1]) is None
+    assert ids[0] in index
+    assert "nobody" not in index
+    assert "\ud800" not in index
+    g = random.Random(2)
+    for _ in range(60):
+        text, name = text_of(g, random_query(g, len(NAMES)), NAMES), g.choice(ids)
+        reason = index.explain(text, name)
+        query = Query.parse(text, NAMES)
+        assert reason.score == query.score(index.rows([name]), NAMES)[0]
+        assert reason.admitted == query.admits(index.rows([name]), NAMES)[0]
+        assert reason.steps[0].value == reason.score or not reason.admitted
+        assert set(reason.probabilities) == set(query.labels)
+    for ask in (index.path, lambda name: index.rows([name]), lambda name: index.explain("dog", name)):
+        with pytest.raises(ValueError, match="item 'nobody' is not in"):
+            ask("nobody")
+
+
+def test_an_explanation_can_be_read(tmp_path: Path) -> None:
+    index = Index.build(tmp_path, ["i"], [[0.5, 0.25]], ["dog", "cat"])
+    shown = str(index.explain("dog & (~dog | cat) & cat > .1", "i"))
+    assert shown.splitlines() == [
+        "0.125       all, the product of",
+        "0.5           dog",
+        "0.25          cat",
+        "1           cat > 0.1: holds",
+    ]
+    assert "left out" in str(index.explain("cat > .5", "i"))
+    split = str(index.explain("dog & cat | ~dog & ~cat", "i"))
+    assert "dog repeats" in split
+
+
+def test_several_row_groups_and_many_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_GROUP", 4096)
+    n, names = 10_000, [f"x{i}" for i in range(7)]
+    p, ids = table(n, n_labels=7).astype(np.float32), [f"{i:x}" for i in range(n)]
+    index = Index.build(tmp_path, ids, p, names)
+    file = pq.ParquetFile(index.parts[0].table)
+    assert file.metadata.num_row_groups == 3
+    assert [str(field.type) for field in file.schema_arrow][2:] == ["float"] * 7
+    np.testing.assert_array_equal(index.rows(ids), p)
+    np.testing.assert_array_equal(index.rows(ids[::97]), p[::97])
+    g = random.Random(5)
+    for _ in range(20):
+        q = conjunction(g, 7)
+        assert found(index.search(text_of(g, q, names), k=25)) == ranking(q, p, ids, 25)
+    assert parts.group_rows(1) == 4096
+    assert parts.group_rows(100_000) == 2048
+
+
+def test_changes_are_those_of_a_dict(tmp_path: Path) -> None:
+    g, n_labels = random.Random(6), len(NAMES)
+    held: dict[str, Any] = {}
+    index = Index.build(tmp_path, [], np.zeros((0, n_labels)), NAMES)
+    other = Index.open(tmp_path)
+    assert index.search("dog") == []
+    for step in range(60):
+        rows = table(40, seed=step).astype(np.float32)
+        free = [f"{g.randrange(10**6)}" for _ in range(g.choice((1, 3, 40)))]
+        new = [name for name in dict.fromkeys(free) if name not in held]
+        some = g.sample(sorted(held), min(len(held), g.choice((1, 5, 25))))
+        writer = g.choice((index, other))  # another that is behind takes up where the last left it
+        match g.choice(("append", "append", "replace", "delete")):
+            case "append":
+                writer.append(new, rows[: len(new)])
+                held |= dict(zip(new, rows, strict=False))
+            case "replace":
+                both = [*some[:10], *new[:5]]
+                writer.replace(both, rows[: len(both)])
+                held |= dict(zip(both, rows, strict=False))
+            case "delete":
+                writer.delete(some)
+                held = {name: row for name, row in held.items() if name not in some}
+        ids = list(held)
+        with Index.open(tmp_path) as now:
+            assert now.n_items == len(held)
+            assert now.generation == step + 2
+            if held:
+                np.testing.assert_array_equal(now.rows(ids), np.stack(list(held.values())))
+            q = conjunction(g, n_labels)
+            wanted = ranking(q, np.stack(list(held.values())), ids, 10) if held else []
+            assert found(now.search(text_of(g, q, NAMES), k=10)) == wanted
+    assert len(Index.open(tmp_path).parts) < 12
+    assert index.refreshed().n_items == other.refreshed().n_items == len(held)
+    files = {path.name for path in tmp_path.iterdir()}
+    index.close()
+    other.close()
+    assert len(files) < 60
+
+
+def test_what_cannot_be_changed_changes_nothing(tmp_path: Path) -> None:
+    index = Index.build(tmp_path, ["a", "b"], [[0.1], [0.2]], ["dog"])
+    for attempt, says in (
+        (lambda: index.append(["c", "a"], [[0.5], [0.5]]), "item 'a' is in .* already, nothing was added"),
+        (lambda: index.append(["c", "c"], [[0.5], [0.5]]), r"ids\[0\] and ids\[1\] are both 'c'"),
+        (lambda: index.delete(["a", "x"]), "item 'x' is not in .*: nothing was deleted"),
+        (lambda: index.append(["c"], [[1.5]]), r"probabilities\[0, 0\], of item 'c', is 1.5: give 0 to 1"),
+        (lambda: index.replace(["a"], [[np.nan]]), "is nan: give 0 to 1"),
+        (lambda: index.append(["c"], [[0.5, 0.5]]), r"shape \(1, 2\): give numbers \(1, 1\)"),
+        (lambda: index.append(["c"], [["x"]]), "give numbers"),
+        (lambda: index.append(["c"], [[0.5]], paths=["a", "b"]), "paths has 2 entries"),
+        (lambda: index.append(["\ud800"], [[0.5]]), "not Unicode"),
+        (lambda: index.append(["c"], [[0.5]], paths=["\udc80"]), r"paths\[0\] .* not Unicode"),
+        (lambda: index.search("dog", k=0), "k is 0: give a whole number, at least 1"),
+        (lambda: index.search("dog", k=True), "k is True"),
+        (lambda: index.search("dog", offset=-1), "offset is -1"),
+        (lambda: index.search("dog", k=10**6), "at most 100,000"),
+        (lambda: index.rows("ab"), "single string"),
+        (lambda: Index.build(tmp_path, ["a"], [[1]], ["dog"]), "holds an index: give another folder"),
+        (lambda: Index.build(tmp_path, ["a"], [[1, 1]], ["dog", "dog"], overwrite=True), "names"),
+        (lambda: Index.build(tmp_path, ["a"], [[1]], ["\ud800"], overwrite=True), "not Unicode|surrogates"),
+        (lambda: Index.build(tmp_path, ["a"], [[1]], ["dog"], overwrite=True, notes={"x": object()}), "JSON"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            attempt()
+    with pytest.raises(QueryError, match="no label 'cat'"):
+        index.search("cat")
+    with pytest.raises(QueryError, match="no label 'cat'"):
+        index.search(Query.parse("dog cat"))
+    assert Index.open(tmp_path).generation == 1
+    assert found(index.search("dog")) == [("b", float(np.float32(0.2))), ("a", float(np.float32(0.1)))]
+
+
+def test_places_that_hold_something_else(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no index"):
+        Index.open(tmp_path)
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"holds 'mine\.txt' and is no index"):
+        Index.build(tmp_path, ["a"], [[1]], ["dog"])
+    with pytest.raises(ValueError, match="is a file"):
+        Index.build(tmp_path / "mine.txt", ["a"], [[1]], ["dog"])
+    Index.build(tmp_path / "index", ["a"], [[1]], ["dog"], overwrite=True).close()
+    path = tmp_path / "index" / "manifest.json"
+    whole = path.read_text()
+    for broken in (
+        "",
+        "[]",
+        whole[:-20],
+        whole.replace('"dog"', '"cat"'),
+        whole.replace('"version": 1', '"version": 2'),
+    ):
+        path.write_text(broken)
+        with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+            Index.open(path.parent)
+    path.write_text(whole)
+    table_file = next(path.parent.glob("*.parquet"))
+    table_file.write_bytes(table_file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="not as they were written"):
+        Index.open(path.parent)
+    table_file.unlink()
+    with pytest.raises(ValueError, match="lacks files"):
+        Index.open(path.parent)
+
+
+def test_notes_names_and_overwriting(tmp_path: Path) -> None:
+    old = Index.build(tmp_path, ["a"], [[1.0]], ["dog"], notes={"model": "abc", "n": [1, None]})
+    assert (old.notes, old.names, old.n_items) == ({"model": "abc", "n": [1, None]}, ("dog",), 1)
+    new = Index.build(tmp_path, ["b", "c"], [[0.5, 0.25], [0, 1]], NAMES[:2], overwrite=True)
+    assert (new.notes, new.names, new.n_items) == ({}, ("dog", "Dog"), 2)
+    assert [hit.id for hit in old.search("dog")] == ["a"]
+    with pytest.raises(ValueError, match="made anew with other labels"):
+        old.append(["d"], [[1.0]])
+    assert [hit.id for hit in old.refreshed().search("Dog")] == ["c", "b"]
+
+
+def test_a_reader_keeps_its_generation(tmp_path: Path) -> None:
+    begin(tmp_path)
+    reader = Index.open(tmp_path)
+    before = [hit.id for hit in reader.search("dog -cat", k=50)]
+    rows = reader.rows(before)
+    with Index.open(tmp_path) as writer:
+        for i in range(10):
+            writer.replace(
+                [f"a{j}" for j in range(30 * i, 30 * i + 30) if j != 7], index_writes.values(30 - (i == 0), i)
+            )
+        writer.delete(["b0"])
+    assert [hit.id for hit in reader.search("dog -cat", k=50)] == before
+    np.testing.assert_array_equal(reader.rows(before), rows)
+    n_files = len(list(tmp_path.iterdir()))
+    newest = reader.refreshed()
+    assert newest is not reader
+    assert newest.refreshed() is newest
+    reader.close()
+    newest.append(["z"], np.ones((1, 3)))
+    assert len(list(tmp_path.iterdir())) < n_files  # what only the reader held is gone
+    newest.close()
+
+
+@pytest.fixture(scope="module")
+def forks() -> Any:
+    """Processes that start at once, from a server that imported the package and has no threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["index_writes"])
+    return context
+
+
+def run(forks: Any, target: Any, *arguments: Any) -> int:
+    process = forks.Process(target=target, args=arguments)
+    process.start()
+    process.join(120)
+    return int(process.exitcode)
+
+
+@pytest.mark.parametrize("what", ["build", "append", "replace", "delete"])
+def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, forks: Any, what: str) -> None:
+    source = tmp_path / "source"
+    begin(source)
+    old = content(source)
+    shutil.copytree(source, tmp_path / "after")
+    change(tmp_path / "after", what)
+    new = content(tmp_path / "after")
+    assert old != new
+    kills, seen = 0, set()
+    for at in range(1, 400, 1 if os.environ.get("STEELYARD_ALL_KILLS") else 3):
+        folder = tmp_path / "index"
+        shutil.copytree(source, folder)
+        code = run(forks, killed, folder, what, at)
+        after = content(folder)
+        assert after in (old, new), at
+        seen.add(after == new)
+        if code == 0:
+            assert after == new
+            break
+        kills += 1
+        change(folder, what) if after == old else Index.open(folder).append(["later"], np.ones((1, 3)))
+        assert content(folder) == new if after == old else "later" in content(folder)
+        assert not list(folder.glob(".*.partial"))
+        shutil.rmtree(folder)
+    assert kills >= 8
+    assert seen == {True, False}
+
+
+def test_a_killed_first_build_can_be_done_again(tmp_path: Path, forks: Any) -> None:
+    for at in range(1, 40, 4):
+        folder = tmp_path / str(at)
+        run(forks, killed, folder, "build", at)
+        if not (folder / "manifest.json").exists():
+            change(folder, "build")
+        assert Index.open(folder).n_items == 40
+
+
+def test_kills_at_random_moments(tmp_path: Path, forks: Any) -> None:
+    g = random.Random(7)
+    begin(tmp_path / "source")
+    old = content(tmp_path / "source")
+    after = {}
+    for what in ("build", "append", "replace", "delete"):
+        shutil.copytree(tmp_path / "source", tmp_path / what)
+        change(tmp_path / what, what)
+        after[what] = content(tmp_path / what)
+    for i in range(int(os.environ.get("STEELYARD_RANDOM_KILLS", "12"))):
+        what, folder = g.choice(list(after)), tmp_path / f"kill{i}"
+        shutil.copytree(tmp_path / "source", folder)
+        process = forks.Process(target=change, args=(folder, what))
+        process.start()
+        process.join(g.random() * 0.2)
+        process.kill()
+        process.join()
+        assert content(folder) in (old, after[what])
+
+
+def test_readers_beside_a_writer(tmp_path: Path, forks: Any) -> None:
+    batches = 25
+    Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
+    writer = forks.Process(target=append_batches, args=(tmp_path, batches))
+    problems: list[BaseException] = []
+    counts: list[int] = []
+
+    def read() -> None:
+        try:
+            while writer.is_alive():
+                with Index.open(tmp_path) as index:
+                    done = (index.n_items - 1) // 10
+                    hits = index.search("dog", k=10)
+                    assert index.n_items == 1 + 10 * done
+                    wanted = [f"{done - 1:03d}-{i}" for i in range(10)] if done else ["first"]
+                    assert [hit.id for hit in hits] == wanted
+                    counts.append(done)
+        except BaseException as problem:
+            problems.append(problem)
+
+    writer.start()
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    writer.join()
+    for reader in readers:
+        reader.join()
+    assert problems == []
+    assert writer.exitcode == 0
+    assert len(set(counts)) > 2
+    assert Index.open(tmp_path).n_items == 1 + 10 * batches
+
+
+def test_threads_share_an_index_that_grows(tmp_path: Path) -> None:
+    index = Index.build(tmp_path, [f"{i:03d}" for i in range(100)], table(100, n_labels=2), ["a", "b"])
+    problems: list[BaseException] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                assert len(index.search("a -b", k=5)) == 5
+                assert index.rows(["005"]).shape == (1, 2)
+        except BaseException as problem:
+            problems.append(problem)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for i in range(20):
+        index.append([f"new{i}"], [[1.0, 0.0]])
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert problems == []
+    assert index.n_items == 120
+
+
+def test_without_duckdb_one_sentence_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index.build(tmp_path, ["a"], [[1.0]], ["dog"])
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(ValueError, match=r"pip install 'steelyard\[search\]'"):
+        index.search("dog")
+
+
+def test_the_core_does_not_import_duckdb() -> None:
+    code = "import sys, steelyard, steelyard.search, json; print(json.dumps([m for m in sys.modules if 'duckdb' in m]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert [m for m in json.loads(done.stdout) if not m.startswith("steelyard")] == []

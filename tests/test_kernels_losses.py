@@ -1,0 +1,506 @@
+"""The fused kernels of the losses, in Triton's interpreter, against the plain code in float64; compiled for Hopper.
+
+The interpreter is chosen when Triton is first imported, so these tests run in a process of their own: this file calls
+itself there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced, pair_kernel
+from steelyard.kernels import choice, fused
+from steelyard.losses import BCE, Asymmetric, DistributionBalanced, Focal, NegativeTolerant, TwoWay
+from steelyard.losses.pair import AnalyticLoss
+from steelyard.losses.table import TABLE, Row
+from steelyard.objective import Objective
+
+pytestmark = pytest.mark.interpreter
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's own process")
+outside = pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
+
+ROWS = [row for row in TABLE if row.name != "Two-way"]
+B, L = 13, 37
+EXTREMES = torch.tensor([1e4, -1e4, 100.0, -100.0, 20.0, -20.0, 0.0, -0.0])
+
+
+@outside
+def test_in_the_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "pytest", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
+@pytest.fixture
+def g() -> torch.Generator:
+    """Fresh inputs in every run; the seed is shown where a test fails."""
+    seed = torch.seed()
+    print(f"seed {seed}")
+    return torch.Generator().manual_seed(seed % (1 << 63))
+
+
+@pytest.fixture
+def fuse() -> Iterator[None]:
+    with choice.using("fused"):
+        yield
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tiles, programs and launches even for a small matrix."""
+    monkeypatch.setattr(fused, "_TILE", 64)
+    monkeypatch.setattr(fused, "_WIDEST", 32)
+    monkeypatch.setattr(fused, "_NARROWEST", 16)
+    monkeypatch.setattr(fused, "_FEW", 0)
+    monkeypatch.setattr(fused, "_SMALL", 0)
+
+
+def logits_of(g: torch.Generator, rows: int = B, labels: int = L, dtype: torch.dtype = torch.float32) -> Tensor:
+    z = 6 * torch.randn(rows, labels, generator=g)
+    z.view(-1)[: len(EXTREMES)] = EXTREMES[: z.numel()]
+    return z.to(dtype)
+
+
+def targets_of(g: torch.Generator, kind: str, rows: int = B, labels: int = L) -> Tensor:
+    t = torch.randint(0, 2, (rows, labels), generator=g).to(torch.int8)
+    if kind == "unknown":
+        t[torch.rand(rows, labels, generator=g) < 0.4] = -1
+        t[rows // 2] = -1
+    elif kind == "soft":
+        t = torch.rand(rows, labels, generator=g)
+        t.view(-1)[::5] = 1.0
+        t.view(-1)[1::5] = 0.0
+        t.view(-1)[2::7] = -1.0
+    return t
+
+
+def reference(loss: Any, z: Tensor, *rest: Any, upstream: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Value and gradient by the plain code in float64."""
+    x = z.detach().double().requires_grad_()
+    with choice.using("plain"):
+        value = loss(x, *rest)
+    value.backward(torch.ones_like(value) if upstream is None else upstream.double())
+    assert x.grad is not None
+    return value.detach(), x.grad
+
+
+def close(got: Tensor, want: Tensor, atol: float = 1e-30, dtype: torch.dtype = torch.float32) -> None:
+    """Equal to 1e-5 relative + atol, then rounding to the dtype of the output; the interpreter cuts bfloat16 off."""
+    last = {torch.float32: 0.0, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-11}[dtype]
+    least = {torch.float32: 0.0, torch.bfloat16: 0.0, torch.float16: 2.0**-25}[dtype]
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), want.double(), rtol=1e-5 + last, atol=atol + least)
+
+
+def check(loss: Any, z: Tensor, *rest: Any, cancels: bool = False, upstream: Tensor | None = None) -> None:
+    """Compare value and gradient; where ℓ₊' and ℓ₋' cancel, only what is left of a cell's largest slope counts."""
+    want, want_grad = reference(loss, z, *rest, upstream=upstream)
+    x = z.detach().requires_grad_()
+    value = loss(x, *rest)
+    assert value.grad_fn is not None
+    assert type(value.grad_fn).__name__ == "_FusedBackward"
+    value.backward(torch.ones_like(value) if upstream is None else upstream)
+    assert x.grad is not None
+    close(value.detach(), want)
+    top = want_grad.abs().max().item()
+    close(x.grad, want_grad, 2e-6 * top if cancels else 1e-30, z.dtype)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_loss(row: Row, reduction: Any, g: torch.Generator) -> None:
+    loss = row.make(torch.randint(1, 300, (L,), generator=g), 400, reduction)
+    for kind in ("hard", "unknown", "soft"):
+        z, t = logits_of(g), targets_of(g, kind)
+        upstream = torch.randn(B, L, generator=g) if reduction == "none" else None
+        check(loss, z, t, cancels=kind == "soft" or "smooth" in row.name, upstream=upstream)
+
+
+@inside
+@pytest.mark.usefixtures("fuse", "small_tiles")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_many_tiles(row: Row, g: torch.Generator) -> None:
+    for rows, labels in ((B, L), (5, 1), (1, 1), (1, 203), (16, 16), (3, 100)):
+        loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, "mean")
+        for kind in ("hard", "unknown"):
+            z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels)
+            check(loss, z, t, cancels="smooth" in row.name)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("detach", [True, False])
+@pytest.mark.parametrize("margin", [0.0, 1e-3, 0.05, 0.3])
+def test_exponents(margin: float, detach: bool, g: torch.Generator) -> None:
+    z = torch.cat([logits_of(g), (torch.logit(torch.tensor(margin or 0.5)) + 1e-3 * torch.randn(2, L, generator=g))])
+    for gamma_pos, gamma_neg in ((0, 4), (1, 0), (0.5, 0.5), (2, 1), (3, 2.5), (0, 3), (1.5, 5), (4, 2)):
+        loss = Asymmetric(gamma_pos, gamma_neg, margin, detach)
+        for kind in ("unknown", "soft"):
+            check(loss, z, targets_of(g, kind, len(z)), cancels=kind == "soft")
+    for gamma in (0.5, 1, 1.5, 3, 4, 7):
+        check(Focal(gamma), z, targets_of(g, "hard", len(z)))
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes(dtype: torch.dtype, g: torch.Generator) -> None:
+    counts = torch.randint(1, 300, (L,), generator=g)
+    for loss in (BCE(), Asymmetric(), DistributionBalanced(counts, 400, gamma=2.0, reduction="item")):
+        for t_dtype in (torch.bool, torch.uint8, torch.int8, torch.int64, torch.float16, torch.float32, torch.float64):
+            t = targets_of(g, "hard" if t_dtype in (torch.bool, torch.uint8) else "unknown")
+            check(loss, logits_of(g, dtype=dtype), t.to(t_dtype))
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_strides(g: torch.Generator) -> None:
+    counts = torch.randint(1, 300, (L,), generator=g)
+    for loss in (Asymmetric(), NegativeTolerant(counts, 400), DistributionBalanced(counts, 400), BCE(reduction="none")):
+        for kind in ("hard", "unknown"):
+            z, t = logits_of(g, 2 * B, 3 * L), targets_of(g, kind, 2 * B, 3 * L)
+            for a, b in (
+                (z[:B, :L], t[:B, :L]),
+                (z[::2, ::3], t[::2, ::3]),
+                (z[:B, 1 : L + 1], t[:B, :L].contiguous()),
+                (z[:L, :B].T, t[:B, :L]) if 2 * B >= L else (z[:B, :L], t[B:, L : 2 * L]),
+                (z[:B, :L].T.contiguous().T, t[:B, :L].T.contiguous().T),
+                (z[:1, :L].expand(B, L), t[:B, :L]),
+                (z[:B, :L], t[:B, :1].expand(B, L)),
+            ):
+                check(loss, a, b)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_weights(g: torch.Generator) -> None:
+    counts = torch.randint(1, 300, (L,), generator=g)
+    for loss in (Asymmetric(), DistributionBalanced(counts, 400), BCE(reduction="none")):
+        for kind in ("hard", "unknown", "soft"):
+            for shape in ((), (L,), (B, 1), (B, L)):
+                w = torch.rand(shape, generator=g)
+                check(loss, logits_of(g), targets_of(g, kind), w, cancels=kind == "soft")
+        check(loss, logits_of(g), targets_of(g, "unknown"), torch.rand(L, B, generator=g).T)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_what_does_not_count_may_be_anything(g: torch.Generator) -> None:
+    counts = torch.randint(1, 300, (L,), generator=g)
+    for loss in (BCE(), Focal(), Asymmetric(), DistributionBalanced(counts, 400)):
+        z, t = logits_of(g), targets_of(g, "unknown")
+        z[t == -1] = torch.nan
+        z.requires_grad_()
+        value = loss(z, t)
+        value.backward()
+        assert z.grad is not None
+        assert value.isfinite()
+        assert (z.grad[t == -1] == 0).all()
+        nothing = loss(z, torch.full_like(t, -1))
+        nothing.backward()
+        assert nothing == 0
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_no_items_and_no_labels() -> None:
+    for shape in ((0, 5), (4, 0), (0, 0)):
+        z = torch.zeros(shape, requires_grad=True)
+        value = BCE()(z, torch.zeros(shape, dtype=torch.int8))
+        value.backward()
+        assert value == 0
+        assert z.grad is not None
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_upstream(dtype: torch.dtype, small: bool, g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any factor, backward twice, and no result that changes behind one's back."""
+    if not small:
+        monkeypatch.setattr(fused, "_SMALL", 0)
+    for loss in (BCE(), Asymmetric(reduction="item"), NegativeTolerant(torch.full((L,), 7), 400, reduction="sum")):
+        z, t = logits_of(g, dtype=dtype), targets_of(g, "unknown")
+        _, want = reference(loss, z, t)
+        for factor in (1.0, -2.5, 1024.0, 0.0):
+            x = z.clone().requires_grad_()
+            value = loss(x, t)
+            (value * factor).backward()
+            assert x.grad is not None
+            close(x.grad, want * factor, dtype=dtype)
+        x = z.clone().requires_grad_()
+        value = loss(x, t)
+        (first,) = torch.autograd.grad(value * 3, x, retain_graph=True)
+        kept = first.clone()
+        (second,) = torch.autograd.grad(value * 5, x, retain_graph=True)
+        (third,) = torch.autograd.grad(value, x)
+        assert torch.equal(first, kept)
+        for got, factor in ((first, 3), (second, 5), (third, 1)):
+            close(got, want * factor, dtype=dtype)
+        with pytest.raises(RuntimeError, match="second time"):
+            value.backward()
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_second_derivatives(g: torch.Generator) -> None:
+    counts = torch.randint(1, 300, (L,), generator=g)
+    for loss in (BCE(0.1), Focal(), DistributionBalanced(counts, 400, gamma=2.0, reduction="none")):
+        t, w = targets_of(g, "unknown"), torch.rand(L, generator=g)
+        results = []
+        for chosen in ("fused", "plain"):
+            z = (2 * torch.randn(B, L, generator=torch.Generator().manual_seed(5))).requires_grad_()
+            with choice.using(chosen):  # type: ignore[arg-type]
+                (first,) = torch.autograd.grad(loss(z, t, w).sum(), z, create_graph=True)
+                (second,) = torch.autograd.grad(first.square().sum(), z)
+            results.append((first.detach(), second))
+        for got, want in zip(*results, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-9)
+
+
+@inside
+@pytest.mark.usefixtures("fuse", "small_tiles")
+def test_the_same_bits_every_time(g: torch.Generator) -> None:
+    z, t = logits_of(g, 40, 50), targets_of(g, "unknown", 40, 50)
+    values = {Asymmetric()(z, t).item() for _ in range(3)}
+    assert len(values) == 1
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_a_pair_of_ones_own_has_no_kernel(g: torch.Generator) -> None:
+    class Doubled(BCE):
+        def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
+            value, slope = super().sided(z, side)
+            return 2 * value, 2 * slope
+
+    z, t = logits_of(g), targets_of(g, "hard")
+    assert Doubled().kernel() is None
+    torch.testing.assert_close(Doubled()(z, t), 2 * BCE()(z, t))
+    assert isinstance(BCE().kernel(), fused.Pair)
+
+    class Renamed(BCE):
+        pass
+
+    assert isinstance(Renamed().kernel(), fused.Pair)
+    counts = torch.full((L,), 7)
+    with_kernel = {
+        row.name for row in TABLE if isinstance(loss := row.make(counts, 400, "mean"), AnalyticLoss) and loss.kernel()
+    }
+    assert {"BCE", "Focal", "ASL", "NT-BCE", "SPA", "LDAM"} <= with_kernel
+    assert not isinstance(TwoWay(), AnalyticLoss)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_float64_takes_the_plain_path(g: torch.Generator) -> None:
+    z = logits_of(g).double().requires_grad_()
+    assert type(BCE()(z, targets_of(g, "hard")).grad_fn).__name__ == "_OnePassBackward"
+
+
+def objectives(loss: AnalyticLoss, counts: Tensor, rule: Any, weighted: bool, seed: int) -> tuple[Objective, Objective]:
+    made = []
+    for _ in range(2):
+        plm = PartialLabelMasking(counts, 400, initial="mean", seed=seed)
+        objective = Objective(loss, rule, plm, ClassBalanced(counts) if weighted else None)
+        objective.start_epoch(1, 3)
+        objective.start_epoch(2, 3)
+        made.append(objective)
+    return made[0], made[1]
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
+@pytest.mark.parametrize("how", ["index", "counter", "ahead"])
+def test_objective(rule: str, how: str, g: torch.Generator) -> None:
+    """Rule, mask, weights and loss in one launch are what they are one after the other."""
+    counts = torch.randint(20, 380, (L,), generator=g)
+    for loss, weighted in (
+        (BCE(), False),
+        (Asymmetric(reduction="item"), True),
+        (NegativeTolerant(counts, 400), False),
+    ):
+        ours, plain = objectives(loss, counts, rule, weighted, 2**63 + 12345)
+        for kind in ("hard", "unknown", "soft"):
+            z, t = logits_of(g), targets_of(g, kind)
+            index = None if how == "counter" else torch.randperm(B, generator=g) + (2**33 if how == "index" else 0)
+            if how == "ahead":
+                table = torch.zeros_like(t)
+                table[index] = t
+                for objective in (ours, plain):
+                    assert objective.masking is not None
+                    objective.masking.draw_ahead(table)
+            x, y = z.clone().requires_grad_(), z.double().requires_grad_()
+            value = ours(x, t, index)
+            assert type(value.parts["loss"].grad_fn).__name__ == "_FusedBackward"
+            with choice.using("plain"):
+                want = plain(y, t, index)
+            value.total.backward()
+            want.total.backward()
+            assert x.grad is not None
+            assert y.grad is not None
+            close(value.total.detach(), want.total.detach())
+            close(x.grad, y.grad, 2e-6 * y.grad.abs().max().item() if kind == "soft" else 1e-30)
+            assert torch.equal(x.grad == 0, y.grad.float() == 0) or loss is not BCE
+            assert ours.masking is not None
+            assert plain.masking is not None
+            assert ours.masking.n_drawn == plain.masking.n_drawn == (0 if index is not None else plain.masking.n_drawn)
+            assert torch.equal(ours.masking.histogram, plain.masking.histogram)
+        for a, b in zip(ours.class_weights(), plain.class_weights(), strict=True):
+            torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b))
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_objective_without_masks_and_twice_differentiated(g: torch.Generator) -> None:
+    counts = torch.randint(20, 380, (L,), generator=g)
+    loss = DistributionBalanced(counts, 400)
+    z, t = logits_of(g).clamp(-9, 9), targets_of(g, "unknown")
+    plm = PartialLabelMasking(counts, 400, initial="mean")
+    for objective in (Objective(loss).eval(), Objective(loss, masking=plm, weighting=Rebalanced(counts))):
+        results = []
+        for chosen in ("fused", "plain"):
+            x = z.clone().requires_grad_()
+            with choice.using(chosen):  # type: ignore[arg-type]
+                value = objective(x, t, torch.arange(B)).total
+                (first,) = torch.autograd.grad(value, x, create_graph=True)
+                (second,) = torch.autograd.grad(first.square().sum(), x)
+            results.append((value.detach(), first.detach(), second))
+        for got, want in zip(*results, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-10)
+
+
+@inside
+@pytest.mark.parametrize("width", [16, 2048])
+def test_label_pairs(width: int, g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of positives, soft and unknown labels, any strides: the plain sum and gradient in float64."""
+    monkeypatch.setattr(pair_kernel, "_WIDEST", width)
+    for labels in (2, 37):
+        for kind in ("few", "many", "none", "unknown", "soft", "bool", "strided"):
+            s = logits_of(g, 4, labels)
+            rare = (torch.rand(4, labels, generator=g) < (0.9 if kind == "many" else 0.05)).to(torch.int8)
+            t = targets_of(g, kind, 4, labels) if kind in ("unknown", "soft") else rare
+            t = t * 0 if kind == "none" else t.bool() if kind == "bool" else t
+            if kind == "strided":
+                s, t = s.T.contiguous().T, t.repeat(1, 2)[:, ::2]
+            s[t == -1] = torch.nan
+            x, y = s.double().requires_grad_(), s.clone().requires_grad_()
+            want = LabelPair(0.5)(x, t)
+            want.backward()
+            monkeypatch.setenv("STEELYARD_KERNELS", "fused")
+            got = LabelPair(0.5)(y, t)
+            got.backward()
+            monkeypatch.delenv("STEELYARD_KERNELS")
+            assert x.grad is not None
+            assert y.grad is not None
+            close(got.detach(), want.detach())
+            torch.testing.assert_close(
+                y.grad.double(), x.grad, rtol=1e-5, atol=1e-6 * x.grad.abs().max().item() + 1e-30
+            )
+
+
+@outside
+def test_the_choice(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+    assert not choice.fuses(cpu)
+    with choice.using("fused"):
+        assert choice.fuses(cpu)
+        with choice.using("plain"):
+            assert not choice.fuses(cpu)
+        assert choice.fuses(cpu)
+    with pytest.raises(ValueError, match="STEELYARD_KERNELS is 'fast'"), choice.using("fast"):  # type: ignore[arg-type]
+        pass
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Old One")
+    choice._supported.cache_clear()
+    with caplog.at_level("WARNING", "steelyard"):
+        assert not choice.fuses(gpu)
+        assert not choice.fuses(gpu)
+    assert len(caplog.records) == 1
+    assert "Old One is older" in caplog.text
+    choice._supported.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setitem(sys.modules, "triton", None)
+    caplog.clear()
+    assert not choice.fuses(gpu)
+    assert "Triton is not installed" in caplog.text
+    choice._supported.cache_clear()
+
+
+ASL = dict(KIND=1, G_POS=1.0, G_NEG=4.0, M=0.05, EDGE=-2.944439, EDGE_REST=-5e-8)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bce": dict(),
+    "bf16": dict(logits="*bf16", targets="*u8", HOLES=False, DIVISOR=0),
+    "soft": dict(logits="*fp16", targets="*fp32", SIDED=False, H=0.05),
+    "asl": ASL,
+    "counted": dict(DIVISOR=2, G_POS=2.5, G_NEG=2.5),
+    "backward": dict(UPSTREAM=1, SKIP=True),
+    "each": dict(EACH=True, SLOPE=False),
+    "each_backward": dict(UPSTREAM=2, FLAT=False),
+    "db_focal": dict(SHIFTS=True, REBALANCED=True, WEIGHT=True, G_POS=2.0, G_NEG=2.0, FLAT=False),
+    "drawn": dict(MASK=1, INDEXED=True, ASSUMED=True, FLAT=False),
+    "counter": dict(MASK=1, FLAT=False, GRAIN=4),
+    "stored": dict(MASK=2, INDEXED=True, FLAT=False, keep="*u8"),
+    "cells": dict(CELLS=True, targets="*fp32", SIDED=False, FLAT=False, **ASL),
+}
+
+
+@outside
+@pytest.mark.parametrize("name", [*VARIANTS, "count", "label_pairs"])
+def test_compiles_for_hopper(name: str) -> None:
+    """The interpreter runs what the compiler refuses; compiling needs no GPU."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from steelyard.kernels import pairs
+
+    pointers = dict.fromkeys(("b_given", "weight", "shifts", "inverse", "keep", "upstream", "divisor", "out"), "*fp32")
+    pointers |= dict(logits="*fp32", targets="*i8", counted="*u8", items="*i64", parts="*fp64", counter="*i32")
+    pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32")
+    floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu")
+    others = {"count": (pairs.count, dict(C=2048)), "label_pairs": (pair_kernel._pairs, dict(WIDTH=1024, SOME=4))}
+    kernel, constants = others.get(name, (pairs.loss, {}))
+    if kernel is pairs.loss:
+        flags = ("CELLS", "ASSUMED", "SHIFTS", "WEIGHT", "REBALANCED", "INDEXED", "EACH", "SKIP", "DETACH")
+        variant = VARIANTS[name]
+        flat = variant.get("FLAT", True)
+        constants = dict.fromkeys(flags, False) | dict.fromkeys(("KIND", "MASK", "UPSTREAM"), 0)
+        constants |= dict.fromkeys(("K_POS", "K_NEG", "C_POS", "C_NEG"), 1.0)
+        constants |= dict.fromkeys(("B_POS", "B_NEG", "G_POS", "G_NEG", "H", "M", "EDGE", "EDGE_REST"), 0.0)
+        constants |= dict(SIDED=True, HOLES=True, DIVISOR=1, SLOPE=True, FLAT=flat, GRAIN=16 if flat else 1)
+        constants |= dict(R=1 if flat else 2, C=2048 if flat else 1024, z_col=1, t_col=1)
+        pointers |= {k: v for k, v in variant.items() if k in pointers}
+        constants |= {k: v for k, v in variant.items() if k not in pointers}
+        pointers["grad"] = pointers["logits"]
+    names = kernel.arg_names
+    kinds = {n: "constexpr" if n in constants else pointers.get(n, "fp32" if n in floats else "i32") for n in names}
+    attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n in pointers}
+    values = {(names.index(n),): v for n, v in constants.items()}
+    source = triton.compiler.ASTSource(kernel, kinds, values, attributes)
+    done = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    assert done.asm["cubin"]
+    if kernel is pairs.loss and constants["FLAT"]:
+        assert "ld.global.v4" in done.asm["ptx"]  # sixteen bytes a thread

@@ -1,0 +1,147 @@
+"""Searching with several runs: mAP by the number of terms against ten plain lines, the table and the page."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from sklearn.metrics import average_precision_score
+
+from small_run import NAMES, items, part, small_run
+from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
+from steelyard.run.evaluation import judge
+from steelyard.run.retrieval_study import Candidate, Study, show, study, write_page
+from steelyard.run.sections import EvaluateSettings
+
+
+def candidate(name: str, loss: str = "bce", seed: int = 0, n: int = 60) -> Candidate:
+    trained = small_run(part(loss), seed=seed)
+    return Candidate.of(name, trained, judge(trained, items(n, seed=3), EvaluateSettings()))
+
+
+def by_hand(eta: np.ndarray, targets: np.ndarray, n_terms: int) -> list[float]:
+    """The AP of each query of `n_terms` terms that has an answer, by loops and scikit-learn."""
+    found = []
+    for labels in combinations(range(eta.shape[1]), n_terms):
+        for wanted in product((True, False), repeat=n_terms):
+            if any(wanted):
+                rows = (targets[:, labels] >= 0).all(1)
+                e, t = eta[rows][:, labels].astype(np.float64), targets[rows][:, labels]
+                score = np.where(wanted, e, 1 - e).prod(1)
+                right = (t == np.array(wanted)).all(1)
+                if right.any():
+                    found.append(float(average_precision_score(right, score)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> Study:
+    return study([candidate("a"), candidate("b", "asymmetric", seed=1)], max_terms=3)
+
+
+def test_map_by_terms_is_that_of_plain_loops(found: Study) -> None:
+    assert (found.n_items, found.n_labels) == (60, 4)
+    for run, one in zip(found.runs, (candidate("a"), candidate("b", "asymmetric", seed=1)), strict=True):
+        eta, targets = one.probabilities.numpy(), one.targets.numpy()
+        every = {k: by_hand(eta, targets, k) for k in (1, 2, 3)}
+        for k, values in every.items():
+            assert run.found.by_terms[k] == pytest.approx(np.mean(values), abs=1e-9)
+            assert run.found.n_queries_by_terms[k] == len(values)
+        assert run.found.overall == pytest.approx(np.mean(np.concatenate(list(every.values()))), abs=1e-9)
+
+
+def test_by_sigmoid_is_there_where_it_differs(found: Study) -> None:
+    assert found.runs[0].by_sigmoid is None  # of BCE, σ(z) is η
+    other = found.runs[1].by_sigmoid
+    assert other is not None
+    one = candidate("b", "asymmetric", seed=1)
+    assert one.logits is not None
+    wanted = np.mean(by_hand(torch.sigmoid(one.logits).numpy(), one.targets.numpy(), 2))
+    assert other.by_terms[2] == pytest.approx(wanted, abs=1e-9)
+    assert found.runs[1].found.by_terms[1] == pytest.approx(other.by_terms[1], abs=0.02)  # the link only ties η = 0
+
+
+def test_labels_are_matched_by_name() -> None:
+    one = candidate("a")
+    order = torch.tensor([2, 0, 3, 1])
+    turned = replace(
+        one,
+        name="turned",
+        labels=tuple(NAMES[c] for c in order.tolist()),
+        probabilities=one.probabilities[:, order],
+        targets=one.targets[:, order],
+        logits=None,
+    )
+    first, second = study([one, turned], max_terms=2).runs
+    assert first.found == second.found
+
+
+def test_the_same_queries_are_sampled_for_every_run() -> None:
+    one = candidate("a")
+    twin = replace(one, name="b")
+    first, second = study([one, twin], max_terms=3, exact_up_to=10, samples=20).runs
+    assert not first.found.exact
+    assert first.found == second.found
+
+
+def test_runs_that_cannot_be_compared() -> None:
+    one = candidate("a")
+    with pytest.raises(ValueError, match="no run to search with"):
+        study([])
+    with pytest.raises(ValueError, match="a is given more than once"):
+        study([one, one])
+    with pytest.raises(ValueError, match=r"b was judged on 50 items, a on 60: .*--data"):
+        study([one, candidate("b", n=50)])
+    with pytest.raises(ValueError, match="b was judged on other items than a"):
+        study([one, replace(one, name="b", targets=one.targets.flip(0))])
+    with pytest.raises(ValueError, match="do not both have the label 'bird'"):
+        study([one, replace(one, name="b", labels=("bird", *NAMES[1:]))])
+    trained = small_run(part("two_way"))
+    with pytest.raises(ValueError, match=r"c cannot be searched with, it has no probabilities.*steelyard calibrate c"):
+        Candidate.of("c", trained, judge(trained, items(20), EvaluateSettings()))
+
+
+def test_the_table_and_the_json(found: Study) -> None:
+    text = io.StringIO()
+    show(found, Console(file=text, width=120))
+    lines = text.getvalue().splitlines()
+    assert "60 items" in lines[0]
+    assert lines[1].split() == ["run", "all", "queries", "1", "term", "2", "terms", "3", "terms"]
+    assert f"{100 * found.runs[0].found.by_terms[2]:.1f}" in lines[2]
+    assert lines[4].startswith("b, by σ(z)")
+    assert f"All {found.runs[0].found.n_queries:,} queries" in lines[5]
+    plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert plain["runs"][1]["by_terms"]["3"]["mAP"] == found.runs[1].found.by_terms[3]
+    assert plain["runs"][0]["by_sigmoid"] is None
+    assert plain["runs"][1]["by_sigmoid"]["exact"] is True
+
+
+def test_the_page(found: Study, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    strange = replace(found.runs[0], name="<b>&")
+    write_page(replace(found, runs=(strange, *found.runs[1:])), tmp_path / "study.html", "Search & find")
+    text = (tmp_path / "study.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;" in text
+    assert "<b>&" not in text
+    assert f"{100 * found.runs[1].found.by_terms[3]:.2f}" in text
+    assert text.count("<img") == 1
+    assert text.count("★") >= 4
+
+
+def test_the_plot_draws_every_point() -> None:
+    pytest.importorskip("matplotlib")
+    sampled = RetrievalCurve({1: 0.5, 2: 0.4, 3: float("nan")}, {1: (0.5, 0.5), 2: (0.3, 0.5), 3: (0, 0)})
+    figure = retrieval_curves({"a": sampled, "b": sampled}, {"b": sampled})
+    (axes,) = figure.axes
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
+    assert axes.lines[1].get_color() == axes.lines[2].get_color() != axes.lines[0].get_color()
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 50], [2, 40]])
+    assert len(axes.collections) == 3
+    assert list(axes.get_xticks()) == [1, 2, 3]

@@ -1,0 +1,362 @@
+"""The JSON API, asked without a network."""
+
+# ruff: noqa: E402  (what the extras bring is imported after it is known to be there)
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="the page needs the extra serve")
+pytest.importorskip("duckdb", reason="searching needs the extra search")
+httpx = pytest.importorskip("httpx", reason="the API is asked through httpx")
+
+from PIL import Image
+from sklearn.metrics import average_precision_score
+
+from serve_data import NAMES, NASTY, Place, app_of, make_place
+from steelyard.search import Index, Query
+from steelyard.serve import make_app, serve, shapes
+from steelyard.serve.completion import Completion
+from steelyard.serve.fresh import Fresh
+from steelyard.serve.label_page import performance
+from steelyard.serve.recent import Recent
+from steelyard.serve.truth import Judged
+from steelyard.serve.workers import Busy, Workers
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("serve"))
+
+
+def asker(app: Any) -> Ask:
+    def ask(path: str, headers: dict[str, str] | None = None, **parameters: Any) -> Any:
+        async def go() -> Any:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                return await client.get(path, params=parameters, headers=headers)
+
+        return asyncio.run(go())
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def ask(place: Place) -> Ask:
+    return asker(app_of(place))
+
+
+def ranking(place: Place, text: str) -> list[str]:
+    score = Query.parse(text, NAMES).score(place.probabilities, NAMES)
+    return [place.ids[i] for i in sorted(range(len(score)), key=lambda i: (-score[i], place.ids[i])) if score[i] > 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"q": "cat dog"}, "cat & dog"),
+        ({"wanted": ["cat", "traffic light"], "unwanted": "dog"}, 'cat & "traffic light" & ~dog'),
+        ({"q": "cat | dog", "wanted": "traffic light"}, '(cat | dog) & "traffic light"'),
+        ({"wanted": "cat", "limit": "cat:0.5"}, "cat >= 0.5"),
+        ({"unwanted": "cat", "limit": "cat:0.25"}, "~cat & cat <= 0.25"),
+        ({"wanted": NASTY, "unwanted": ["two\nlines", NAMES[4]]}, ""),
+    ],
+)
+def test_a_search_ranks_as_the_query_scores(place: Place, ask: Ask, asked: dict[str, Any], text: str) -> None:
+    found = ask("/api/search", k=100, **asked)
+    assert found.status_code == 200
+    answer = shapes.SearchResult.model_validate(found.json(), strict=True)
+    assert [hit.id for hit in answer.hits] == ranking(place, text or answer.query)
+    for hit in answer.hits[:3]:
+        row = place.probabilities[place.ids.index(hit.id)]
+        assert hit.probabilities == {term.label: float(row[NAMES.index(term.label)]) for term in answer.terms}
+
+
+def test_pages_of_a_search_follow_each_other(place: Place, ask: Ask) -> None:
+    whole = ranking(place, "cat & ~dog")
+    found = [ask("/api/search", q="cat -dog", k=25, offset=offset).json() for offset in (0, 25, 50)]
+    assert [hit["id"] for page in found for hit in page["hits"]] == whole
+    assert [page["more"] for page in found] == [True, True, False]
+
+
+def test_a_plain_text_is_told_from_one_that_chips_cannot_say(ask: Ask) -> None:
+    plain = {text: ask("/api/search", q=text).json()["plain"] for text in ("cat -dog", "cat | dog", "cat > .5", "~cat")}
+    assert plain == {"cat -dog": True, "cat | dog": False, "cat > .5": False, "~cat": True}
+
+
+def test_a_mistake_in_a_query_shows_its_place(ask: Ask) -> None:
+    found = ask("/api/search", q="cat & & dog")
+    assert found.status_code == 400
+    assert found.json()["at"] == 6
+    assert found.json()["query"] == "cat & & dog"
+    assert "did you mean cat" in ask("/api/search", q="catt").json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({}, 400),
+        ({"wanted": "cow"}, 400),
+        ({"wanted": "cat", "limit": "cat:2"}, 400),
+        ({"wanted": "cat", "limit": "dog:0.5"}, 400),
+        ({"q": "cat", "k": 101}, 422),
+        ({"q": "cat", "k": 0}, 422),
+        ({"q": "cat", "offset": 10_001}, 422),
+        ({"q": "c" * 2001}, 422),
+        ({"wanted": ["cat"] * 25}, 422),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused_in_a_sentence(ask: Ask, asked: dict[str, Any], status: int) -> None:
+    found = ask("/api/search", **asked)
+    assert found.status_code == status
+    assert shapes.Problem.model_validate(found.json()).error
+
+
+def test_labels_are_completed(place: Place, ask: Ask) -> None:
+    def names(text: str) -> list[str]:
+        answer = shapes.LabelList.model_validate(ask("/api/labels", text=text).json())
+        return [label.name for label in answer.labels]
+
+    assert names("LIGHT") == ["traffic light"]
+    assert names("tra") == ["traffic light"]
+    assert names("trafic lite") == ["traffic light"]
+    assert set(names("")) == set(NAMES)
+    assert names("zzzz") == []
+
+
+def test_completion_puts_the_best_fit_first_and_the_frequent_before_the_rare() -> None:
+    complete = Completion(["hotdog", "dog sled", "dogma", "dog", "big dog"], [5, 6, 7, 1, 9])
+    assert complete("dog", 9) == ["dog", "dogma", "dog sled", "big dog", "hotdog"]
+    assert complete("dog", 2) == ["dog", "dogma"]
+
+
+def test_an_item_has_its_probabilities_and_what_is_true(place: Place, ask: Ask) -> None:
+    answer = shapes.ItemFacts.model_validate(ask("/api/item", id="item 007").json())
+    assert [one.probability for one in answer.labels] == sorted(place.probabilities[7].tolist(), reverse=True)
+    true = {one.label: one.truth for one in answer.labels}
+    assert true == {n: None if y < 0 else y for n, y in zip(NAMES, place.labels.rows([7])[0].tolist(), strict=True)}
+    assert answer.has_image
+    assert answer.annotated == "test"
+    assert not ask("/api/item", id="item 059").json()["has_image"]
+    assert ask("/api/item", id="nobody").status_code == 404
+
+
+@pytest.mark.parametrize(("size", "sides"), [("small", (320, 200)), ("large", (640, 400))])
+def test_a_thumbnail_is_a_small_upright_jpeg(ask: Ask, size: str, sides: tuple[int, int]) -> None:
+    found = ask("/api/thumbnail", id="item 001", size=size)
+    picture = Image.open(io.BytesIO(found.content))
+    assert (found.headers["content-type"], picture.format, picture.size) == ("image/jpeg", "JPEG", sides)
+    assert "content-encoding" not in found.headers
+    again = ask("/api/thumbnail", {"if-none-match": found.headers["etag"]}, id="item 001", size=size)
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_picture_that_changes_is_read_again(tmp_path: Path) -> None:
+    place = make_place(tmp_path, 4)
+    app = app_of(place)
+    before = asker(app)("/api/thumbnail", id="item 000")
+    Image.new("RGB", (50, 50), "red").save(place.images / "item 000.jpg")
+    after = asker(app)("/api/thumbnail", id="item 000")
+    assert Image.open(io.BytesIO(after.content)).size == (50, 50)
+    assert before.headers["etag"] != after.headers["etag"]
+    (place.images / "item 000.jpg").unlink()
+    assert asker(app)("/api/thumbnail", id="item 000").status_code == 404
+    (place.images / "item 001.jpg").write_bytes(b"no picture")
+    assert asker(app)("/api/thumbnail", id="item 001").status_code == 404
+
+
+def test_a_label_page_measures_what_scikit_learn_does(place: Place, ask: Ask) -> None:
+    answer = shapes.LabelPage.model_validate(ask("/api/label", name="dog").json())
+    y = place.labels.values[:, 1]
+    p, known = place.probabilities[:, 1], y >= 0
+    assert (answer.n_items, answer.n_present) == (known.sum(), (y == 1).sum())
+    assert answer.average_precision == pytest.approx(average_precision_score(y[known], p[known]))
+    assert answer.bins is not None
+    assert sum(answer.bins.counts) == answer.n_items
+    by_p = sorted(((float(v), i) for i, v in enumerate(p)), reverse=True)
+    assert [one.id for one in answer.right] == [place.ids[i] for _, i in by_p if y[i] == 1][:12]
+    assert [one.id for one in answer.wrong] == [place.ids[i] for _, i in by_p if y[i] == 0][:12]
+    assert [one.id for one in answer.missed] == [place.ids[i] for _, i in by_p if y[i] == 1][::-1][:12]
+    assert ask("/api/label", name="cow").status_code == 404
+
+
+def test_a_curve_says_what_lies_at_or_above_each_threshold() -> None:
+    g = np.random.default_rng(0)
+    p = np.round(g.random((4000, 1)), 3).astype(np.float32)
+    y = (g.random((4000, 1)) < p).astype(np.int8)
+    page = performance(0, Judged("test", [str(i) for i in range(4000)], p, y, ""))
+    curve = page["curve"]
+    assert len(curve["threshold"]) <= 300
+    for t, precision, recall, said in zip(
+        *(curve[k] for k in ("threshold", "precision", "recall", "said")), strict=True
+    ):
+        above = p[:, 0] >= np.float32(t)
+        assert said == above.sum()
+        assert precision == pytest.approx(y[above].mean(), abs=1e-6)
+        assert recall == pytest.approx(y[above].sum() / y.sum(), abs=1e-6)
+    assert page["average_precision"] == pytest.approx(average_precision_score(y[:, 0], p[:, 0]))
+
+
+def test_a_label_without_a_positive_has_no_curve() -> None:
+    judged = Judged("test", ["a", "b"], np.full((2, 1), 0.3, np.float32), np.array([[0], [-1]], np.int8), "")
+    page = performance(0, judged)
+    assert (page["curve"], page["average_precision"], page["n_items"], page["right"]) == (None, None, 1, [])
+    assert [one["id"] for one in page["wrong"]] == ["a"]
+    json.dumps(page, allow_nan=False)
+
+
+def test_without_known_labels_the_pages_say_why(place: Place) -> None:
+    plain = asker(make_app(place.run))
+    label = shapes.LabelPage.model_validate(plain("/api/label", name="dog").json())
+    assert (label.part, label.curve) == (None, None)
+    assert "not trained from a path" in label.note
+    assert shapes.DataPage.model_validate(plain("/api/data").json()).note
+
+
+def test_the_run_and_its_frequencies(place: Place, ask: Ask) -> None:
+    facts = shapes.RunFacts.model_validate(ask("/api/run").json())
+    assert (facts.n_items, facts.n_labels, facts.has_images) == (60, 6, True)
+    data = shapes.DataPage.model_validate(ask("/api/data").json())
+    seen = [label.positives or 0 for label in data.labels]
+    assert seen == sorted(seen, reverse=True)
+    assert sum(data.groups.values()) == len(NAMES)
+
+
+def test_the_openapi_document_describes_every_answer(ask: Ask) -> None:
+    document = ask("/api/openapi.json").json()
+    assert set(document["paths"]) == {
+        f"/api/{x}" for x in ("run", "labels", "search", "item", "label", "data", "thumbnail")
+    }
+    for path, methods in document["paths"].items():
+        assert methods["get"]["description"], path
+        assert methods["get"]["responses"]["200"]["content"], path
+
+
+def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
+    found = ask("/api/search", {"accept-encoding": "gzip"}, q="cat", k=60)
+    assert found.headers["content-encoding"] == "gzip"
+    assert len(gzip.compress(found.content)) < len(found.content) / 2
+    assert "content-encoding" not in ask("/api/search", {"accept-encoding": "identity"}, q="cat", k=60).headers
+    assert "content-encoding" not in ask("/api/run", {"accept-encoding": "gzip"}).headers
+    assert ask("/api/search", {"if-none-match": found.headers["etag"]}, q="cat", k=60).status_code == 304
+
+
+def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.serve.archive._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.app.LAG", -1.0)
+    place = make_place(tmp_path, 8)
+    app = app_of(place)
+    before = asker(app)("/api/search", q="cat", k=1).json()
+    with Index.open(place.index) as writer:
+        writer.append(["new"], np.ones((1, len(NAMES)), np.float32))
+    after = asker(app)("/api/search", q="cat", k=1).json()
+    assert after["hits"][0]["id"] == "new"
+    assert (after["n_items"], after["generation"]) == (9, before["generation"] + 1)
+    with Index.open(place.index) as writer:
+        writer.delete(["new"])
+    assert asker(app)("/api/search", q="cat", k=1).json()["hits"] == before["hits"]
+    assert asker(app)("/api/item", id="new").status_code == 404
+
+
+def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
+    async def go() -> None:
+        made: list[str] = []
+
+        async def make(key: str) -> bytes:
+            made.append(key)
+            await asyncio.sleep(0)
+            if key == "bad":
+                raise KeyError
+            return key.encode()
+
+        recent: Recent[bytes] = Recent(3, len)
+        both = await asyncio.gather(*(recent.get("a", lambda: make("a")) for _ in range(5)))
+        assert both == [b"a"] * 5
+        assert made == ["a"]
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                await recent.get("bad", lambda: make("bad"))
+        for key in ("b", "a", "cc", "a", "b"):  # cc drives out b, the one used longest ago
+            await recent.get(key, lambda key=key: make(key))  # type: ignore[misc]
+        assert made == ["a", "bad", "bad", "b", "cc", "b"]
+
+    asyncio.run(go())
+
+
+def test_an_old_answer_is_given_once_more_while_the_new_one_is_made() -> None:
+    async def go() -> None:
+        made: list[str] = []
+
+        def maker(how: str, answer: str) -> Callable[[], Any]:
+            async def make() -> bytes:
+                made.append(how)
+                await asyncio.sleep(0)
+                if answer == "bad":
+                    raise KeyError
+                return answer.encode()
+
+            return make
+
+        def get(fresh: Fresh, generation: int, answer: str) -> Any:
+            return fresh.get("key", generation, maker("now", answer), maker("later", answer))
+
+        fresh = Fresh(Recent(100, len), lag=60)
+        assert [await get(fresh, 1, "one"), await get(fresh, 1, "no")] == [b"one", b"one"]
+        assert [await get(fresh, 2, "two"), await get(fresh, 2, "no")] == [b"one", b"one"]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert await get(fresh, 2, "no") == b"two"
+        assert made == ["now", "later"]
+        assert await get(fresh, 3, "bad") == b"two"  # a renewal that fails is made again, and the old one stays
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert await get(fresh, 3, "three") == b"two"
+        strict = Fresh(Recent(100, len), lag=-1)
+        assert [await get(strict, 1, "one"), await get(strict, 2, "two")] == [b"one", b"two"]
+
+    asyncio.run(go())
+
+
+def test_too_much_at_once_is_refused() -> None:
+    async def go() -> list[Any]:
+        workers = Workers(1, waiting=3)
+        found = await asyncio.gather(*(workers.run(lambda: 1) for _ in range(5)), return_exceptions=True)
+        assert await workers.run(lambda: 2) == 2
+        workers.close()
+        return found
+
+    assert [x if isinstance(x, int) else type(x) for x in asyncio.run(go())] == [1, 1, 1, Busy, Busy]
+
+
+def test_what_cannot_be_served_is_one_sentence(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a folder"):
+        make_app(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="holds no index"):
+        make_app(place.run, tmp_path)
+    with pytest.raises(ValueError, match="is not a folder: give the folder of the images"):
+        make_app(place.run, images=tmp_path / "nothing")
+    with pytest.raises(ValueError, match="port is 70000"):
+        serve(place.run, port=70000)
+
+
+def test_the_extra_is_named_where_it_is_missing() -> None:
+    code = (
+        "import sys; sys.modules['fastapi'] = None\n"
+        "from steelyard.serve import make_app\n"
+        "try: make_app('x')\nexcept ValueError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'steelyard[serve]'" in said

@@ -1,0 +1,286 @@
+"""The page in a real browser."""
+
+# ruff: noqa: E402  (what the extras bring is imported after it is known to be there)
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the page needs the extra serve")
+pytest.importorskip("duckdb", reason="searching needs the extra search")
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+
+from serve_data import NASTY, Place, app_of, make_place, running
+
+pytestmark = pytest.mark.browser
+expect = playwright.expect
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("serve"))
+
+
+@pytest.fixture(scope="module")
+def address(place: Place) -> Iterator[str]:
+    with running(app_of(place)) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = os.environ.get("STEELYARD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no browser: neither STEELYARD_CHROMIUM nor chromium is there")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    yield from opened(browser, address)
+
+
+@pytest.fixture
+def phone(browser: Any, address: str) -> Iterator[Any]:
+    yield from opened(browser, address, viewport={"width": 390, "height": 800}, has_touch=True, color_scheme="dark")
+
+
+def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
+    """A page that fails the test where a script fails, the policy is broken, or another host is asked."""
+    context = browser.new_context(base_url=address, **options)
+    context.set_default_timeout(15_000)
+    found = context.new_page()
+    wrong: list[str] = []
+    found.on("pageerror", lambda error: wrong.append(str(error)))
+    found.on(
+        "console",
+        lambda said: (
+            wrong.append(said.text) if said.type == "error" and "responded with a status of" not in said.text else None
+        ),
+    )
+    found.on("request", lambda request: None if request.url.startswith(address) else wrong.append(request.url))
+    yield found
+    context.close()
+    assert wrong == []
+
+
+def query(page: Any) -> list[tuple[str, str]]:
+    return parse_qsl(urlsplit(page.url).query)
+
+
+def chips(page: Any) -> list[str]:
+    return [chip.inner_text().replace("\n", "") for chip in page.locator(".chip .turn").all()]
+
+
+def ids(page: Any) -> list[str]:
+    found = page.locator(".grid .card").evaluate_all("cards => cards.map(card => card.dataset.id)")
+    return [str(one) for one in found]
+
+
+def best(place: Place, score: Any) -> list[str]:
+    return [place.ids[i] for i in sorted(range(len(place.ids)), key=lambda i: (-score[i], place.ids[i]))]
+
+
+def test_labels_are_typed_completed_and_removed(page: Any, place: Place) -> None:
+    page.goto("/data")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.keyboard.press("/")
+    box = page.get_by_role("combobox")
+    expect(box).to_be_focused()
+    box.fill("do")
+    expect(page.get_by_role("option").first).to_contain_text("dog")
+    box.press("Enter")
+    expect(page.locator(".chip.wanted")).to_have_count(1)
+    box.fill("-traff")
+    expect(page.get_by_role("option").filter(has_text="traffic light")).to_be_visible()
+    box.press("Enter")
+    expect(page.locator(".chip.unwanted")).to_have_count(1)
+    assert query(page) == [("w", "dog"), ("n", "traffic light")]
+    p = place.probabilities.astype(float)
+    expect(page.locator(".grid .card").first).to_have_attribute("data-id", best(place, p[:, 1] * (1 - p[:, 2]))[0])
+    page.get_by_label("traffic light, not wanted: turn round").click()
+    expect(page.locator(".chip.wanted")).to_have_count(2)
+    assert query(page) == [("w", "dog"), ("w", "traffic light")]
+    page.get_by_label("Remove dog").click()
+    expect(page.locator(".chip")).to_have_count(1)
+    box.press("Backspace")
+    expect(page.locator(".chip")).to_have_count(0)
+    assert query(page) == []
+    expect(page.get_by_role("heading", name="What should be in the picture?")).to_be_visible()
+    page.go_back()
+    expect(page.locator(".chip")).to_have_count(1)
+
+
+def test_a_text_becomes_chips_or_stays_an_expression(page: Any, place: Place) -> None:
+    page.goto("/")
+    box = page.get_by_role("combobox")
+    box.fill('cat dog -"traffic light"')
+    box.press("Enter")
+    expect(page.locator(".chip")).to_have_count(3)
+    assert chips(page) == ["+cat", "+dog", "−traffic light"]
+    assert query(page) == [("w", "cat"), ("w", "dog"), ("n", "traffic light")]
+    page.goto("/")
+    box.fill("(cat | dog) & ~")
+    box.type("traf")
+    page.get_by_role("option").filter(has_text="traffic light").click()
+    expect(box).to_have_value('(cat | dog) & ~"traffic light" ')
+    box.press("Enter")
+    p = place.probabilities.astype(float)
+    score = (1 - (1 - p[:, 0]) * (1 - p[:, 1])) * (1 - p[:, 2])
+    expect(page.locator(".grid .card").first).to_have_attribute("data-id", best(place, score)[0])
+    assert query(page) == [("q", '(cat | dog) & ~"traffic light"')]
+
+
+def test_a_mistake_is_shown_with_its_place(page: Any) -> None:
+    page.goto("/?q=cat+%26+%26+dog")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("stands where a label is expected")
+    assert alert.locator(".caret").text_content() == "cat & & dog\n      ^"
+    page.get_by_role("combobox").fill("cat | dog")
+    page.get_by_role("combobox").press("Enter")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator(".grid .card").first).to_be_visible()
+
+
+def test_an_image_opens_moves_on_and_closes_by_back(page: Any) -> None:
+    page.goto("/?w=cat")
+    first = page.locator(".grid .card").first
+    expect(first.locator("img")).to_have_js_property("complete", True)
+    assert first.locator("img").evaluate("image => image.naturalWidth") > 0
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".grid .card").nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".bars .bar")).to_have_count(6)
+    order = ids(page)
+    expect(dialog.get_by_role("heading")).to_have_text(order[1])
+    assert ("item", order[1]) in query(page)
+    page.keyboard.press("ArrowRight")
+    expect(dialog.get_by_role("heading")).to_have_text(order[2])
+    page.keyboard.press("ArrowLeft")
+    expect(dialog.get_by_role("heading")).to_have_text(order[1])
+    page.go_back()
+    expect(dialog).to_have_count(0)
+    assert query(page) == [("w", "cat")]
+    expect(page.locator(".grid .card").nth(1)).to_be_focused()
+    page.go_forward()
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert ids(page) == order
+
+
+def test_a_threshold_leaves_out_items(page: Any, place: Place) -> None:
+    page.goto("/?w=cat")
+    expect(page.locator(".grid .card")).to_have_count(40)
+    slider = page.get_by_label("cat: at least")
+    slider.fill("0.8")
+    left = int((place.probabilities[:, 0] >= 0.8).sum())
+    expect(page.locator(".grid .card")).to_have_count(left)
+    assert query(page) == [("w", "cat"), ("t", "cat:0.8")]
+    page.go_back()
+    expect(page.locator(".grid .card")).to_have_count(40)
+    expect(slider).to_have_value("0")
+    page.get_by_role("button", name="More").click()
+    expect(page.locator(".grid .card")).to_have_count(60)
+    expect(page.get_by_role("button", name="More")).to_be_hidden()
+    assert ids(page) == best(place, place.probabilities[:, 0])
+
+
+def test_a_shared_address_shows_the_same_to_another(page: Any, browser: Any, address: str) -> None:
+    page.goto("/?w=cat&n=dog&t=cat:0.3")
+    page.locator(".grid .card").nth(2).click()
+    expect(page.get_by_role("dialog").locator(".bars .bar")).to_have_count(6)
+    shared, order = page.url, ids(page)
+    other = browser.new_page()
+    other.goto(shared)
+    expect(other.get_by_role("dialog").get_by_role("heading")).to_have_text(order[2])
+    assert (chips(other), ids(other)) == (["+cat", "−dog"], order)
+    other.get_by_label("close").click()
+    expect(other.get_by_role("dialog")).to_have_count(0)
+    assert other.url == shared.split("&item=")[0]
+    other.reload()
+    expect(other.locator(".grid .card").first).to_be_visible()
+    assert ids(other) == order
+    other.close()
+
+
+def test_a_label_page_moves_its_threshold_and_opens_items(page: Any, place: Place) -> None:
+    page.goto("/data")
+    page.get_by_role("row").filter(has_text="dog").get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("dog")
+    expect(page.locator(".chart")).to_have_count(2)
+    page.get_by_label("Threshold", exact=True).fill("0.5")
+    y, p = place.labels.values[:, 1], place.probabilities[:, 1]
+    above, present = (p >= 0.5) & (y >= 0), y == 1
+    precision, recall = present[above].mean(), present[above].sum() / present.sum()
+    said = f"At 0.500: {above.sum()} items, precision {precision:.3f}, recall {recall:.3f}"
+    expect(page.locator(".said")).to_contain_text(said)
+    page.locator(".strip .card").first.click()
+    expect(page.get_by_role("dialog").locator(".bars .bar")).to_have_count(6)
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Labels")
+    page.go_forward()
+    page.get_by_role("link", name="Find items").click()
+    expect(page.locator(".chip")).to_have_count(1)
+
+
+def test_names_with_markup_are_text(page: Any) -> None:
+    page.goto("/data")
+    expect(page.get_by_role("link", name=NASTY).first).to_be_visible()
+    page.goto("/")
+    page.locator(".tag").filter(has_text="onerror").click()
+    expect(page.locator(".grid .card").first).to_be_visible()
+    assert chips(page) == ["+" + NASTY]
+    page.locator(".grid .card").first.click()
+    page.get_by_role("dialog").get_by_role("link", name=NASTY).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(NASTY)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("window.hacked") is None
+    assert page.locator('img[src="x"]').count() == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/?w=cat&n=dog", "/?w=cat&item=item+003", "/label?name=dog", "/data", "/?q=%26"])
+def test_a_phone_shows_every_page_whole(phone: Any, path: str) -> None:
+    phone.goto(path)
+    phone.wait_for_load_state("networkidle")
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    close = phone.get_by_label("close")
+    if close.count():
+        box = close.bounding_box()
+        assert box["x"] + box["width"] <= 390
+    paper = phone.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(20, 25, 31)"
+
+
+def test_light_and_dark_are_chosen_and_kept(page: Any) -> None:
+    page.goto("/")
+    page.get_by_label("Light or dark").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark == "rgb(20, 25, 31)"
+
+
+def test_a_server_that_is_gone_is_told(page: Any) -> None:
+    page.goto("/?w=cat")
+    expect(page.locator(".grid .card").first).to_be_visible()
+    page.route(
+        "**/api/search*", lambda route: route.fulfill(status=503, json={"error": "too much is asked for at once"})
+    )
+    page.get_by_label("cat, wanted: turn round").click()
+    expect(page.get_by_role("alert")).to_contain_text("too much is asked")
+    page.unroute("**/api/search*")
+    page.get_by_label("cat, not wanted: turn round").click()
+    expect(page.locator(".grid .card").first).to_be_visible()

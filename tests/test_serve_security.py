@@ -1,0 +1,306 @@
+"""What the server refuses, and what it never gives away."""
+
+# ruff: noqa: E402  (what the extras bring is imported after it is known to be there)
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="the page needs the extra serve")
+pytest.importorskip("duckdb", reason="searching needs the extra search")
+httpx = pytest.importorskip("httpx", reason="the API is asked through httpx")
+
+from PIL import Image
+
+from serve_data import NAMES, Place, app_of, make_place, running
+from steelyard.search import Index
+from steelyard.serve.guards import HEADERS
+from steelyard.serve.pictures import NoPicture, Pictures
+from steelyard.serve.server import _is_loopback
+from steelyard.serve.static_files import static_files
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("serve"), 12)
+
+
+@pytest.fixture(scope="module")
+def app(place: Place) -> Any:
+    return app_of(place)
+
+
+def ask(app: Any, path: str, method: str = "GET", **options: Any) -> Any:
+    async def go() -> Any:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            return await client.request(method, path, **options)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/data", "/static/main.js", "/api/run", "/api/thumbnail?id=item 000", "/nothing"]
+)
+def test_every_reply_has_the_headers(app: Any, path: str) -> None:
+    found = ask(app, path)
+    assert {name: found.headers.get(name) for name in HEADERS} == HEADERS
+    assert "unsafe" not in found.headers["content-security-policy"]
+    assert "server" not in found.headers
+
+
+def test_refusals_have_the_headers_too(app: Any) -> None:
+    assert {name: ask(app, "/", "POST").headers.get(name) for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../guards.py",
+        "..%2fguards.py",
+        "%2e%2e/guards.py",
+        "....//guards.py",
+        "/etc/passwd",
+        "%00",
+        "main.js/",
+        "app.py",
+    ],
+)
+def test_static_files_are_those_of_the_page_only(app: Any, name: str) -> None:
+    assert ask(app, f"/static/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("id", ["../../etc/passwd", "/etc/passwd", "item 000.jpg", "item 000\0", "", "\ud800", "*"])
+def test_an_id_is_no_path(app: Any, id: str) -> None:
+    found = ask(app, "/api/thumbnail", params={"id": id.encode("utf-8", "surrogatepass")})
+    assert found.status_code in (404, 422)
+
+
+def outside(tmp_path: Path) -> tuple[Path, Path]:
+    root, secret = tmp_path / "root", tmp_path / "secret"
+    root.mkdir()
+    secret.mkdir()
+    Image.new("RGB", (8, 8)).save(secret / "secret.jpg")
+    Image.new("RGB", (8, 8)).save(root / "fine.jpg")
+    (root / "text.txt").write_text("no image")
+    (root / "link.jpg").symlink_to(secret / "secret.jpg")
+    (root / "folder").symlink_to(secret)
+    (root / "disguised.jpg").symlink_to(root / "text.txt")
+    (root / "inside.jpg").symlink_to(root / "fine.jpg")
+    (root / "loop.jpg").symlink_to(root / "loop.jpg")
+    os.mkfifo(root / "pipe.jpg")
+    return root, secret
+
+
+@pytest.mark.parametrize(
+    ("listed", "fine"),
+    [
+        ("fine.jpg", True),
+        ("inside.jpg", True),
+        ("link.jpg", False),
+        ("folder/secret.jpg", False),
+        ("../secret/secret.jpg", False),
+        ("disguised.jpg", False),
+        ("text.txt", False),
+        ("loop.jpg", False),
+        ("pipe.jpg", False),
+        ("folder", False),
+        ("no\0file.jpg", False),
+        ("x" * 5000 + ".jpg", False),
+        ("", False),
+    ],
+)
+def test_a_listed_file_that_leads_out_of_the_folder_is_not_shown(tmp_path: Path, listed: str, fine: bool) -> None:
+    root, _ = outside(tmp_path)
+    for name in (listed, f"{root}/{listed}"):
+        if fine:
+            assert Pictures(root).allowed(name) == root.resolve() / "fine.jpg"
+        else:
+            with pytest.raises(NoPicture) as refused:
+                Pictures(root).allowed(name)
+            assert str(root) not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "listed", ["link.jpg", "disguised.jpg", "text.txt", "loop.jpg", "pipe.jpg", "", "no\0file.jpg"]
+)
+def test_without_a_root_a_file_may_not_lead_out_of_the_folder_it_is_listed_in(tmp_path: Path, listed: str) -> None:
+    root, _ = outside(tmp_path)
+    assert Pictures(None).allowed(f"{root}/inside.jpg") == root.resolve() / "fine.jpg"
+    assert Pictures(None).allowed(f"{root}/folder/secret.jpg").name == "secret.jpg"  # the folder itself is listed
+    with pytest.raises(NoPicture):
+        Pictures(None).allowed(f"{root}/{listed}")
+    with pytest.raises(NoPicture):
+        Pictures(None).allowed("relative.jpg")
+
+
+def test_links_out_of_the_root_are_refused_over_http(tmp_path: Path) -> None:
+    place = make_place(tmp_path, 4)
+    secret = tmp_path / "secret.jpg"
+    Image.new("RGB", (8, 8)).save(secret)
+    (place.images / "link.jpg").symlink_to(secret)
+    with Index.open(place.index) as index:
+        index.append(["link", "direct"], np.ones((2, len(NAMES))), [str(place.images / "link.jpg"), str(secret)])
+    app = app_of(place)
+    for name in ("link", "direct"):
+        found = ask(app, "/api/thumbnail", params={"id": name})
+        assert found.status_code == 404
+        assert str(tmp_path) not in found.text
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"path": "/api/search?q=" + "a" * 9000}, 414),
+        ({"path": "/" + "a" * 9000}, 414),
+        ({"path": "/", "method": "POST"}, 405),
+        ({"path": "/api/search", "method": "DELETE"}, 405),
+        ({"path": "/api/run", "content": b"x" * 10}, 413),
+        ({"path": "/api/run", "headers": {"transfer-encoding": "chunked"}}, 413),
+        ({"path": "/api/run", "headers": {"host": "evil.example"}}, 421),
+        ({"path": "/api/run", "headers": {"host": "evil.example:8000"}}, 421),
+        ({"path": "/api/run", "headers": {"host": "127.0.0.1.evil.example"}}, 421),
+        ({"path": "/api/run", "headers": {"host": ""}}, 421),
+        ({"path": "/api/run", "headers": {"host": "LOCALHOST:8000"}}, 200),
+        ({"path": "/api/run", "headers": {"host": "[::1]:8000"}}, 200),
+    ],
+)
+def test_what_no_page_of_ours_asks_is_refused(app: Any, options: dict[str, Any], status: int) -> None:
+    assert ask(app, **options).status_code == status
+
+
+def test_label_names_are_data_everywhere(app: Any) -> None:
+    for name in NAMES[3:]:
+        found = ask(app, "/api/search", params={"wanted": name, "k": 3})
+        assert found.headers["content-type"] == "application/json"
+        assert found.json()["terms"] == [{"label": name, "wanted": True}]
+        assert ask(app, "/api/label", params={"name": name}).json()["name"] == name
+
+
+def test_the_page_makes_no_markup_from_data_and_asks_no_one_else() -> None:
+    for name, file in static_files().items():
+        text = file.body.decode()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+            assert word not in text, f"{name} has {word}"
+        outside = [part for part in text.split() if "://" in part and "www.w3.org/2000/svg" not in part]
+        assert outside == [], name
+        if name.endswith(".html"):
+            assert " on" not in text.replace(" only", "").lower().split("<body>")[0]
+            assert "<style" not in text
+            assert 'style="' not in text
+            assert text.count("<script") == text.count('<script src="/static/') + text.count(
+                '<script type="module" src="/static/'
+            )
+
+
+def test_loopback_is_known() -> None:
+    assert [_is_loopback(x) for x in ("127.0.0.1", "::1", "localhost", "127.9.9.9", "0.0.0.0", "10.0.0.1", "host")] == [
+        *(True, True, True, True),
+        *(False, False, False),
+    ]
+
+
+def connect(port: int) -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", port))
+    found.settimeout(20)
+    return found
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_slow_clients_are_cut_off_while_others_are_served(app: Any) -> None:
+    with running(app, request_seconds=0.5, response_seconds=1.0) as port:
+        silent, slow, half = connect(port), connect(port), connect(port)
+        slow.sendall(b"GET /api/run HTTP/1.1\r\nHost: 127.0.0.1\r\nX-")
+        half.sendall(b"GET /api/run HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert half.recv(65536).startswith(b"HTTP/1.1 200")
+        half.sendall(b"G")  # a second request that never ends
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert client.get("/api/run").status_code == 200
+        for client in (silent, slow, half):
+            with client:
+                assert is_cut_off(client)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert client.get("/api/run").status_code == 200
+
+
+def test_a_client_that_does_not_read_is_cut_off(app: Any) -> None:
+    with running(app, request_seconds=5.0, response_seconds=0.7) as port:
+        deaf = socket.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        deaf.connect(("127.0.0.1", port))
+        request = b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        deaf.settimeout(0.2)
+        ended = False
+        until = time.monotonic() + 20
+        while not ended and time.monotonic() < until:
+            try:
+                deaf.sendall(request * 20)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                ended = True
+        deaf.close()
+        assert ended
+
+
+def test_a_query_of_a_megabyte_is_refused(app: Any) -> None:
+    with running(app) as port, connect(port) as client:
+        try:
+            client.sendall(b"GET /api/search?q=" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answer = client.recv(65536)
+        except ConnectionError:
+            answer = b""
+        assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 414", b"HTTP/1.1 431"))
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as fresh:
+            assert fresh.get("/api/run").status_code == 200
+
+
+def started(place: Place, *more: str) -> tuple[subprocess.Popen[str], str]:
+    code = f"from steelyard.serve import serve\nserve({str(place.run)!r}, port=0{''.join(more)})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "Serving" in line, process.communicate()
+    return process, line.split(" at ")[1].split(" ")[0]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_the_server_stops_in_order(place: Place, stop: signal.Signals) -> None:
+    process, address = started(place)
+    try:
+        assert address.startswith("http://127.0.0.1:")
+        with httpx.Client(base_url=address) as client:  # the connection stays open and idle
+            assert client.get("/api/search", params={"q": "cat"}, timeout=30).status_code == 200
+            process.send_signal(stop)
+            _, said = process.communicate(timeout=30)
+        assert (process.returncode, said) == (0, "")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_port_that_is_taken_is_one_sentence(place: Place) -> None:
+    from steelyard.serve import serve
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ValueError, match="cannot listen on"):
+        serve(place.run, port=taken.getsockname()[1])
