@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-data clean
+.PHONY: help install demo test test-all lint bench bench-data clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -20,6 +20,10 @@ demo: $(STAMP)  ## the main job on built-in data: long-tailed digit pairs with m
 	$(BIN)/steelyard demo
 
 test: $(STAMP)  ## all tests of the core
+	$(BIN)/python -m pytest -m "not onnx and not spark and not slow"
+
+test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)  ## ruff (rules and format) and the strict type checker

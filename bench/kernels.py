@@ -1,4 +1,4 @@
-"""Forward + backward of every loss on a GPU beside torch's BCE, timm's ASL, and the plain and compiled code, in one run.
+"""Forward + backward of every loss on a GPU beside torch's BCE, timm's ASL, plain and compiled code, in one run.
 
     PYTHONPATH=src python bench/kernels.py --json kernels.json     # some minutes
     PYTHONPATH=src python bench/kernels.py --tune                  # tile, warps and programs at the largest size
@@ -229,7 +229,7 @@ def tune(budget: float) -> None:
         for warps in (4, 8):
             for programs in (4, 8, 16, 32):
                 fused._TILE, fused._WARPS, fused._PROGRAMS = tile, warps, programs
-                fused._compiled.clear()
+                fused._plans.clear()
                 times = []
                 for name in chosen:
                     replays = graphs(both_ways(made[name]), sets)

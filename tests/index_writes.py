@@ -1,10 +1,17 @@
-"""Changes of an index in a process of their own, which may be killed in the midst of them."""
+"""Changes of an index in processes of their own, which are killed in the midst of them.
+
+Run as a program it reads lines of JSON, [function, arguments …], makes a process for each at once, since all is
+imported and there are no threads, and answers with its exit code. A line with a number of seconds before it has the
+process killed after that time.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +56,12 @@ def content(folder: Path) -> dict[str, Any]:
         ids = sorted(hit.id for hit in index.search("dog", k=1000))
         assert len(ids) == index.n_items == len(index)
         rows = index.rows(ids)
-        return {"notes": index.notes} | {i: (row.tolist(), index.path(i)) for i, row in zip(ids, rows, strict=True)}
+        paths = {i: index.path(i) for i in ids[::9]}
+        return {"notes": index.notes, "paths": paths} | dict(zip(ids, rows.tolist(), strict=True))
 
 
 def killed(folder: Path, what: str, at: int) -> None:
-    """Make a change and die at its `at`-th touch of the file system."""
+    """Make a change and die at its `at`-th touch of the folder."""
     seen = 0
 
     def touch(event: str, _: Any) -> None:
@@ -81,3 +89,21 @@ def append_batches(folder: Path, n_batches: int) -> None:
     for batch in range(n_batches):
         with Index.open(folder) as index:
             index.append([f"{batch:03d}-{i}" for i in range(10)], np.full((10, len(NAMES)), (batch + 1) / 128))
+
+
+def serve() -> None:
+    """Do what the lines on the standard input say."""
+    for line in sys.stdin:
+        seconds, function, folder, *arguments = json.loads(line)
+        child = os.fork()
+        if not child:
+            globals()[function](Path(folder), *arguments)
+            os._exit(0)
+        if seconds is not None:
+            time.sleep(seconds)
+            os.kill(child, signal.SIGKILL)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

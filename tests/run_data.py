@@ -91,17 +91,13 @@ def bits(path: Path) -> tuple[Any, ...]:
 
 
 def left_by(folder: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What a finished run leaves, bytes by file, timings, the report and files named in `without` aside."""
+    """What a finished run leaves, bytes by file; timings, report, index and files named in `without` aside."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_dir() or name in ("report.html", *without) or name.startswith("cache/"):
+        if path.is_dir() or name in ("report.html", *without) or name.startswith(("cache/", "index/")):
             continue
         found[name] = bits(path) if path.suffix == ".safetensors" else path.read_bytes()
-    if (text := found.pop("index/manifest.json", None)) is not None:  # it says where the run lies
-        manifest = json.loads(text)
-        manifest["notes"] = {key: value for key, value in manifest["notes"].items() if key != "run"}
-        found["index"] = {key: value for key, value in manifest.items() if key != "sha256"}
     timed = ("seconds", "items_per_second")
     lines = [json.loads(line) for line in found.pop("history.jsonl").decode().splitlines()]
     found["history"] = [{key: value for key, value in line.items() if key not in timed} for line in lines]

@@ -34,7 +34,7 @@ from steelyard.run.onnx_model import load_onnx
 from steelyard.run.parts import Part
 from steelyard.run.reading import Reading
 
-heavy = pytest.mark.slow
+heavy = pytest.mark.onnx
 
 LOSSES: dict[str, Part] = {
     "BCE": part(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import index_writes
-from index_writes import append_batches, begin, change, content, killed
+from index_writes import begin, change, content
 from query_reference import conjunction, random_query, ranking, text_of
 from steelyard.search import Hit, Index, Query, QueryError
 from steelyard.search import part as parts
@@ -296,23 +295,39 @@ def test_a_reader_keeps_its_generation(tmp_path: Path) -> None:
     newest.close()
 
 
+class Writers:
+    """Processes that change an index and die."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, index_writes.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self, function: str, folder: Path, *arguments: Any, seconds: float | None = None) -> None:
+        assert self._server.stdin is not None
+        print(json.dumps([seconds, function, str(folder), *arguments]), file=self._server.stdin, flush=True)
+
+    def ended(self) -> int:
+        assert self._server.stdout is not None
+        return int(self._server.stdout.readline())
+
+    def close(self) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.stdout.close()
+        assert self._server.wait(60) == 0
+
+
 @pytest.fixture(scope="module")
-def forks() -> Any:
-    """Processes that start at once, from a server that imported the package and has no threads."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["index_writes"])
-    return context
-
-
-def run(forks: Any, target: Any, *arguments: Any) -> int:
-    process = forks.Process(target=target, args=arguments)
-    process.start()
-    process.join(120)
-    return int(process.exitcode)
+def writers() -> Iterator[Writers]:
+    made = Writers()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("what", ["build", "append", "replace", "delete"])
-def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, forks: Any, what: str) -> None:
+def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, writers: Writers, what: str) -> None:
     source = tmp_path / "source"
     begin(source)
     old = content(source)
@@ -321,10 +336,11 @@ def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, forks: Any, wh
     new = content(tmp_path / "after")
     assert old != new
     kills, seen = 0, set()
-    for at in range(1, 400, 1 if os.environ.get("STEELYARD_ALL_KILLS") else 3):
+    for at in range(1, 400, 1 if os.environ.get("STEELYARD_ALL_KILLS") else 5):
         folder = tmp_path / "index"
         shutil.copytree(source, folder)
-        code = run(forks, killed, folder, what, at)
+        writers.start("killed", folder, what, at)
+        code = writers.ended()
         after = content(folder)
         assert after in (old, new), at
         seen.add(after == new)
@@ -340,16 +356,17 @@ def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, forks: Any, wh
     assert seen == {True, False}
 
 
-def test_a_killed_first_build_can_be_done_again(tmp_path: Path, forks: Any) -> None:
+def test_a_killed_first_build_can_be_done_again(tmp_path: Path, writers: Writers) -> None:
     for at in range(1, 40, 4):
         folder = tmp_path / str(at)
-        run(forks, killed, folder, "build", at)
+        writers.start("killed", folder, "build", at)
+        writers.ended()
         if not (folder / "manifest.json").exists():
             change(folder, "build")
         assert Index.open(folder).n_items == 40
 
 
-def test_kills_at_random_moments(tmp_path: Path, forks: Any) -> None:
+def test_kills_at_random_moments(tmp_path: Path, writers: Writers) -> None:
     g = random.Random(7)
     begin(tmp_path / "source")
     old = content(tmp_path / "source")
@@ -361,24 +378,21 @@ def test_kills_at_random_moments(tmp_path: Path, forks: Any) -> None:
     for i in range(int(os.environ.get("STEELYARD_RANDOM_KILLS", "12"))):
         what, folder = g.choice(list(after)), tmp_path / f"kill{i}"
         shutil.copytree(tmp_path / "source", folder)
-        process = forks.Process(target=change, args=(folder, what))
-        process.start()
-        process.join(g.random() * 0.2)
-        process.kill()
-        process.join()
+        writers.start("change", folder, what, seconds=g.random() * 0.06)
+        writers.ended()
         assert content(folder) in (old, after[what])
 
 
-def test_readers_beside_a_writer(tmp_path: Path, forks: Any) -> None:
+def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
     batches = 25
     Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
-    writer = forks.Process(target=append_batches, args=(tmp_path, batches))
+    writing = threading.Event()
     problems: list[BaseException] = []
     counts: list[int] = []
 
     def read() -> None:
         try:
-            while writer.is_alive():
+            while writing.is_set():
                 with Index.open(tmp_path) as index:
                     done = (index.n_items - 1) // 10
                     hits = index.search("dog", k=10)
@@ -389,15 +403,17 @@ def test_readers_beside_a_writer(tmp_path: Path, forks: Any) -> None:
         except BaseException as problem:
             problems.append(problem)
 
-    writer.start()
+    writing.set()
+    writers.start("append_batches", tmp_path, batches)
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    writer.join()
+    code = writers.ended()
+    writing.clear()
     for reader in readers:
         reader.join()
     assert problems == []
-    assert writer.exitcode == 0
+    assert code == 0
     assert len(set(counts)) > 2
     assert Index.open(tmp_path).n_items == 1 + 10 * batches
 

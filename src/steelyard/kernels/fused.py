@@ -199,6 +199,17 @@ def _n_counted(job: _Job) -> Tensor | float | None:
     return out
 
 
+class _Plan:
+    """What a launch is given beside tensors and numbers, and the kernel compiled for it."""
+
+    def __init__(self, programs: int, whole: tuple[int, ...], fixed: tuple[float, ...]) -> None:
+        self.programs, self.whole, self.fixed = programs, whole, fixed
+        self.compiled: Any = None
+
+
+_plans: dict[tuple[object, ...], _Plan] = {}
+
+
 def _launch(
     logits: Tensor,
     job: _Job,
@@ -208,105 +219,115 @@ def _launch(
     skip: bool = False,
 ) -> None:
     """Launch the kernel: forward with `out`, backward with `upstream`."""
+    given, pair, mask = job.given, job.pair, job.mask
+    cells = given if isinstance(given, Cells) else None
+    targets = given if isinstance(given, Tensor) else given.a
+    rebalanced = job.rebalanced
+    divisor = job.divisor if isinstance(job.divisor, Tensor) else None
+    beside = (
+        *((cells.b, cells.counted) if cells is not None else (None, None)), job.weight, pair.shifts,
+        None if rebalanced is None else rebalanced.inverse,
+        *((mask.keep, mask.items) if mask is not None else (None, None)), upstream, divisor,
+    )  # fmt: skip
+    shape_of = [part if part is None else (part.dtype, part.stride()) for part in (logits, targets, *beside)]
+    key = (
+        logits.device.index, logits.shape, *shape_of, pair[:9], job.rule, job.each, job.divisor is None,
+        cells is not None and cells.sided, mask is not None and mask.stored, out is None, grad is None, skip,
+    )  # fmt: skip
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= 1024:
+            _plans.clear()
+        plan = _plans[key] = _planned(logits, job, targets, grad is not None, upstream, skip)
+    parts, counter = (logits, logits) if out is None or job.each else _workspace(logits.device)
+    b, counted, *others = (logits if part is None else part for part in beside)
+    if cells is not None and cells.counted is not None:
+        counted = cells.counted.contiguous().view(torch.uint8)
+    if mask is not None and mask.stored:
+        others[3] = mask.keep.view(torch.uint8)
+    tensors = (
+        logits, targets, b, counted, *others, logits if grad is None else grad, logits if out is None else out,
+        parts, counter,
+    )  # fmt: skip
+    number = 1.0 if divisor is not None or job.divisor is None else float(job.divisor)
+    numbers = (
+        job.rule.negative,
+        job.rule.unknown,
+        number,
+        *((0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]),
+    )
+    words = (0, 0, 0, 0, 0)
+    if mask is not None:
+        seed, first = mask.seed, mask.first_item
+        words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
+    _run(plan, logits.device, tensors, (*plan.whole, *numbers, *words, *plan.fixed))
+
+
+def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool) -> _Plan:
+    """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
-    pair, rule, mask, weight = job.pair, job.rule, job.mask, job.weight
+    pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
     if isinstance(job.given, Cells):
-        targets, b, counted, sided = job.given
-        holes = counted is not None
-        counted = counted.contiguous().view(torch.uint8) if counted is not None else logits
+        b, holes, sided = job.given.b, job.given.counted is not None, job.given.sided
     else:
-        targets, b, counted = job.given, logits, logits
-        sided, holes = not targets.is_floating_point(), targets.dtype != torch.uint8
+        b, holes, sided = logits, targets.dtype != torch.uint8, not targets.is_floating_point()
+    up = 0 if upstream is None else 1 if upstream.ndim == 0 else 2
     flat = (
         all(part is None for part in (weight, job.rebalanced, mask, pair.shifts))
-        and (upstream is None or upstream.ndim == 0)
+        and not isinstance(job.given, Cells)
+        and up != 2
         and logits.is_contiguous()
         and targets.is_contiguous()
-        and not isinstance(job.given, Cells)
     )
-    device, chunks, tiles = logits.device, 1, 1
+    z_row, z_col, t_row, t_col = *logits.stride(), *targets.stride()
+    w_row, w_col = (0, 0) if weight is None else weight.stride()
+    u_row, u_col = upstream.stride() if upstream is not None and up == 2 else (0, 0)
+    chunks, tiles = 1, 1
     if flat:
         rows, columns = 1, _TILE
-        n_rows, n_labels = 1, n_rows * n_labels
+        n_rows, n_labels, z_row, z_col, t_row, t_col = 1, n_rows * n_labels, 0, 1, 0, 1
         tasks = -(-n_labels // columns)
-        programs = _n_programs(tasks, device)
     else:
         rows, columns = _tile(n_labels)
         blocks = -(-n_rows // rows)
-        spare = _n_programs(1 << 60, device, few=True) // blocks
-        chunks = max(1, min(spare, -(-n_labels // columns), _MOST_CHUNKS if job.rebalanced else spare))
+        chunks = min(max(1, _room(device) // blocks), -(-n_labels // columns))
+        chunks = min(chunks, _MOST_CHUNKS) if job.rebalanced else chunks
         tiles = -(-n_labels // (chunks * columns))
         chunks = -(-n_labels // (tiles * columns))
         tasks = blocks * chunks
-        programs = _n_programs(tasks, device)
-    mode, divisor, number = _HOST, logits, 1.0
-    if job.divisor is None:
-        mode = _COUNTED
-    elif isinstance(job.divisor, Tensor):
-        mode, divisor = _GIVEN, job.divisor
-    else:
-        number = float(job.divisor)
-    rebalanced = job.rebalanced or Rebalanced(logits, 0.0, 1.0, 0.0)
-    items = logits if mask is None or mask.items is None else mask.items
-    seed, first_item, epoch = (0, 0, 0) if mask is None else (mask.seed, mask.first_item, mask.epoch)
-    keep = logits if mask is None else mask.keep.view(torch.uint8) if mask.stored else mask.keep
-    parts, counter = _workspace(device) if out is not None and not job.each else (logits, logits)
-    up = 0 if upstream is None else 1 if upstream.ndim == 0 else 2
-    w_strides = (0, 0) if weight is None else weight.stride()
-    u_strides = upstream.stride() if upstream is not None and up == 2 else (0, 0)
-    tensors = (
-        logits, targets, b, counted, logits if weight is None else weight,
-        logits if pair.shifts is None else pair.shifts,
-        rebalanced.inverse, keep, items, logits if upstream is None else upstream, divisor,
-        logits if grad is None else grad, logits if out is None else out, parts, counter,
+    grain = math.gcd(n_labels, z_row, t_row, w_row, 16)
+    whole = (
+        n_rows, n_labels, tasks, chunks, tiles, z_row, z_col, t_row, t_col, *b.stride(), w_row, w_col, u_row, u_col,
     )  # fmt: skip
-    strides = (*logits.stride(), *targets.stride(), *b.stride(), *w_strides, *u_strides)
-    whole = (n_rows, n_labels, tasks, chunks, tiles, *((0, 1, 0, 1, *strides[4:]) if flat else strides))
-    grain = math.gcd(n_labels, 0 if flat else math.gcd(strides[0], strides[2], w_strides[0]), 16)
-    numbers = (rule.negative, rule.unknown, number, rebalanced.alpha, rebalanced.beta, rebalanced.mu)
-    words = (_word(seed), _word(seed >> 32), _word(epoch), _word(first_item), _word(first_item >> 32))
     fixed = (
         pair.kind, *pair.slope, *pair.scale, *pair.shift, *pair.gamma, pair.detach, pair.smoothing, pair.margin,
-        *pair.edge,
-        sided, isinstance(job.given, Cells), holes, rule.assumed, pair.shifts is not None, weight is not None,
-        job.rebalanced is not None, 0 if mask is None else _STORED if mask.stored else _DRAWN,
-        mask is not None and mask.items is not None, mode, job.each, grad is not None, up, skip, flat, grain,
-        rows, columns,
+        *pair.edge, sided, isinstance(job.given, Cells), holes, job.rule.assumed, pair.shifts is not None,
+        weight is not None, job.rebalanced is not None, 0 if mask is None else _STORED if mask.stored else _DRAWN,
+        mask is not None and mask.items is not None,
+        _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
+        job.each, slope, up, skip, flat, grain, rows, columns,
     )  # fmt: skip
-    _run(programs, device, tensors, whole, numbers, words, fixed)
+    return _Plan(_n_programs(tasks, device), whole, fixed)
 
 
-def _run(
-    programs: int,
-    device: torch.device,
-    tensors: tuple[Tensor, ...],
-    whole: tuple[int, ...],
-    numbers: tuple[float, ...],
-    words: tuple[int, ...],
-    fixed: tuple[float, ...],
-) -> None:
-    """Launch; what was compiled for the same shapes, strides, dtypes and alignments is launched again directly."""
+def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor, ...], rest: tuple[float, ...]) -> None:
+    """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
     from steelyard.kernels import pairs
 
+    grid = (plan.programs, 1, 1)
     if device.type == "cpu":
-        pairs.loss[(programs,)](*tensors, *whole, *numbers, *words, *fixed)
-        return
-    aligned = tuple(t.data_ptr() % 16 == 0 for t in tensors)
-    key = (device.index, whole, fixed, aligned, tuple(t.dtype for t in tensors))
-    if device.index != torch.cuda.current_device():
+        pairs.loss[grid](*tensors, *rest)
+    elif device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
-            pairs.loss[(programs,)](*tensors, *whole, *numbers, *words, *fixed, num_warps=_WARPS)
-        return
-    compiled = _compiled.get(key)
-    if compiled is not None:
-        compiled[(programs, 1, 1)](*tensors, *whole, *numbers, *words, *fixed)
-        return
-    if len(_compiled) >= 1024:
-        _compiled.clear()
-    _compiled[key] = pairs.loss[(programs,)](*tensors, *whole, *numbers, *words, *fixed, num_warps=_WARPS)
+            pairs.loss[grid](*tensors, *rest, num_warps=_WARPS)
+    elif any(t.data_ptr() % 16 for t in tensors):
+        pairs.loss[grid](*tensors, *rest, num_warps=_WARPS)
+    elif plan.compiled is None:
+        plan.compiled = pairs.loss[grid](*tensors, *rest, num_warps=_WARPS)
+    else:
+        plan.compiled[grid](*tensors, *rest)
 
 
-_compiled: dict[tuple[object, ...], Any] = {}
 _workspaces: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 _multiprocessors: dict[int, int] = {}
 
@@ -326,14 +347,18 @@ def _new_workspace(device: torch.device) -> tuple[Tensor, Tensor]:
     return parts, torch.zeros(1, dtype=torch.int32, device=device)
 
 
-def _n_programs(tasks: int, device: torch.device, few: bool = False) -> int:
-    """Return how many programs share `tasks` tiles; with `few`, how many there are room for at once."""
+def _n_programs(tasks: int, device: torch.device) -> int:
+    """Return how many programs share `tasks` tiles."""
+    return min(tasks, max(_room(device), min(_MOST_PROGRAMS, tasks // _TASKS)))
+
+
+def _room(device: torch.device) -> int:
+    """Return how many programs there is room for at once."""
     if device.type == "cpu":
-        return min(tasks, 3)  # the interpreter: each has several tiles
+        return 3  # the interpreter: each has several tiles
     if device.index not in _multiprocessors:
         _multiprocessors[device.index] = torch.cuda.get_device_properties(device).multi_processor_count
-    room = _PROGRAMS * _multiprocessors[device.index]
-    return room if few else min(tasks, max(room, min(_MOST_PROGRAMS, -(-tasks // _TASKS))))
+    return _PROGRAMS * _multiprocessors[device.index]
 
 
 def _tile(n_labels: int) -> tuple[int, int]:

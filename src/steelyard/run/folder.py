@@ -25,7 +25,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _FORMAT = "steelyard model"
 _FILES = (
     *("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
-    *("history.jsonl", "report.html"),
+    *("history.jsonl", "report.html", "model.onnx"),
 )
 _FOLDERS = ("checkpoint", "pseudo-labels", "index", "tensorboard")
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +33,8 @@ from steelyard.search.spark_engine import pattern_of, reason, spark_errors, spar
 
 _FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
 _SENTENCE = re.compile(r"^(?:steelyard\.[\w.]+|ValueError): (.+)$", re.MULTILINE)
-_LOADED: dict[int, Trained] = {}
-"""What this process of an executor has loaded, by the number of its broadcast; the last one only."""
+_LOADED: dict[str, Trained] = {}
+"""What this process of an executor has loaded, by the name of its broadcast; the last one only."""
 
 
 class Written(NamedTuple):
@@ -97,6 +98,10 @@ def predict(
     source, target = os.fspath(data), os.fspath(out)
     if "://" not in source and not Path(source).exists():
         raise ValueError(f"{source} does not exist: give a Parquet file or a folder of them")
+    final = Path(target).absolute()
+    if "://" not in target and (final.exists() or not final.parent.is_dir()):
+        what = "is there already" if final.exists() else "cannot be written, its folder does not exist"
+        raise ValueError(f"{target} {what}: give a new folder in one that is there")
     task = _Task(source, None if images is None else str(Path(images).absolute()), on_bad_image, batch_size)
     spark = (session or spark_session()).newSession()
     if find_spec("pandas") is None:
@@ -107,23 +112,26 @@ def predict(
         rows = spark.read.parquet(pattern_of(source))
         chosen = _columns(rows.schema, trained, source, id, path_column)
         texts = 1 if trained.model.input.kind == "features" else 2
+        places = [rows.columns.index(column) for column in chosen]
+        rows = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))  # no name of a column is understood as SQL
         rows = rows.select(
-            *(rows[_quoted(name)].cast("string").alias(f"t{i}") for i, name in enumerate(chosen[:texts])),
-            *(rows[_quoted(name)].alias(f"x{i}") for i, name in enumerate(chosen[texts:])),
+            *(rows[f"c{i}"].cast("string").alias(f"t{n}") for n, i in enumerate(places[:texts])),
+            *(rows[f"c{i}"].alias(f"x{n}") for n, i in enumerate(places[texts:])),
         )
+        name = uuid4().hex
         files = spark.sparkContext.broadcast(
             {name: (folder / name).read_bytes() for name in _FILES if (folder / name).exists()}
         )
 
         def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return _scored(_loaded(files.id_, files.value), task, batches)
+            return _scored(_loaded(name, files.value), task, batches)
 
         try:
             with _whole(target) as place:
                 rows.mapInArrow(score, _schema(trained.names)).write.mode("error").parquet(uri_of(place))
                 found = spark.read.schema(_schema(trained.names)).parquet(pattern_of(place))
-                first = found[_quoted(f"probability:{trained.names[0]}")]
-                written = Written(target, found.count(), found.filter(first.isNull()).count())
+                found = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
+                written = Written(target, found.count(), found.filter(found["c1"].isNull()).count())
         finally:
             files.destroy()
     except spark_errors() as error:
@@ -157,10 +165,6 @@ def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: s
     return wanted
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _schema(names: Sequence[str]) -> Any:
     from pyspark.sql.types import ByteType, FloatType, StringType, StructField, StructType
 
@@ -176,9 +180,6 @@ def _whole(out: str) -> Iterator[str]:
         yield out
         return
     final = Path(out).absolute()
-    if final.exists() or not final.parent.is_dir():
-        what = "is there already" if final.exists() else "cannot be written, its folder does not exist"
-        raise ValueError(f"{out} {what}: give a new folder in one that is there")
     partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
     try:
         partial.mkdir()
@@ -188,17 +189,17 @@ def _whole(out: str) -> Iterator[str]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _loaded(number: int, files: Mapping[str, bytes]) -> Trained:
+def _loaded(name: str, files: Mapping[str, bytes]) -> Trained:
     """The run that was broadcast, loaded once in a process."""
-    if number not in _LOADED:
+    if name not in _LOADED:
         torch.set_num_threads(1)  # as many tasks as cores run beside this one
         with tempfile.TemporaryDirectory() as folder:
-            for name, content in files.items():
-                (Path(folder) / name).write_bytes(content)
+            for file, content in files.items():
+                (Path(folder) / file).write_bytes(content)
             trained = RunFolder(Path(folder)).load()
         _LOADED.clear()
-        _LOADED[number] = trained
-    return _LOADED[number]
+        _LOADED[name] = trained
+    return _LOADED[name]
 
 
 def _scored(trained: Trained, task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

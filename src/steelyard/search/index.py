@@ -56,9 +56,10 @@ class _Generation(NamedTuple):
         where, row = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
         for p, part in enumerate(self.parts):
             rows = part.find(ids)
-            living = rows >= 0
-            living[living] = ~np.isin(rows[living] + part.first_key, self.dead)
-            where[living], row[living] = p, rows[living]
+            here = np.flatnonzero(rows >= 0)
+            keys = rows[here] + part.first_key
+            here = here[np.searchsorted(self.dead, keys) == np.searchsorted(self.dead, keys, "right")]
+            where[here], row[here] = p, rows[here]
         return where, row
 
     def keys(self, where: Ints, row: Ints) -> Ints:

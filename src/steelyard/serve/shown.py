@@ -56,8 +56,7 @@ class Shown:
             index = folder / "index"
             if not index.is_dir():
                 raise ValueError(
-                    f"{folder.path} has no index to search: make one with steelyard predict {folder.path} DATA "
-                    f"--index, or give one"
+                    f"{folder.path} has no index to search: make one with steelyard predict, or give another"
                 )
         self.archive = Archive(index)
         self.names = self.archive.names
