@@ -84,7 +84,7 @@ def spark_session() -> Any:
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """Return the errors by which Spark says that it could not do what it was asked."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     return PySparkException, Py4JError
