@@ -64,18 +64,9 @@ def killed(folder: Path, what: str, at: int) -> None:
     """Make a change and die at its `at`-th touch of the folder."""
     seen = 0
 
-    def touch(event: str, _: Any) -> None:
+    def touch(event: str, given: Any) -> None:
         nonlocal seen
-        if event in (
-            "open",
-            "os.rename",
-            "os.remove",
-            "os.mkdir",
-            "os.rmdir",
-            "shutil.rmtree",
-            "os.scandir",
-            "os.chmod",
-        ):
+        if event in TOUCHES and str(folder) in str(given[0]):
             seen += 1
             if seen == at:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -144,7 +144,8 @@ def test_curves_are_those_of_numpy(data: st.DataObject) -> None:
     curves = []
     for _ in range(data.draw(st.integers(1, 4))):
         n = data.draw(st.integers(1, 20))
-        x = np.unique(data.draw(st.lists(st.floats(-50, 50), min_size=n, max_size=n)))
+        # knots a subnormal number apart have an infinite slope, with which numpy's own answer is no reference
+        x = np.unique(data.draw(st.lists(st.floats(-50, 50, allow_subnormal=False), min_size=n, max_size=n)))
         eta = np.sort(data.draw(st.lists(st.floats(0, 1), min_size=len(x), max_size=len(x))))
         curves.append(Curve(x, eta))
     drawn = np.array(data.draw(st.lists(st.floats(-60, 60), min_size=5, max_size=5)))
