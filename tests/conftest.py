@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 import triton_interpreter
 
 torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
+
+settings.register_profile("steady", derandomize=True)  # the same examples every time
+settings.register_profile("fresh", derandomize=False)
+settings.load_profile(os.environ.get("STEELYARD_EXAMPLES", "steady"))
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     triton_interpreter.mend()
