@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         objective,
         report,
         run,
+        search,
         training,
     )
     from steelyard.labels import UNKNOWN, Labels
@@ -42,6 +43,7 @@ __all__ = [
     "objective",
     "report",
     "run",
+    "search",
     "training",
 ]
 

@@ -40,7 +40,7 @@ class DuckDB:
         self._connection = duckdb.connect(
             config={
                 "threads": n,
-                "memory_limit": f"{max(256, 32 * n)}MB",
+                "memory_limit": f"{max(160, 32 * n)}MB",
                 "temp_directory": "",
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
