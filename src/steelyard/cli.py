@@ -272,8 +272,13 @@ def search(
     Example: steelyard search runs/photos "dog & person & ~car" -k 10 --open dogs.html
     """
     from steelyard.run.finding import find
+    from steelyard.search import QueryError
 
-    find(run, query, k, json, open, explain, engine)
+    try:
+        find(run, query, k, json, open, explain, engine)
+    except QueryError as error:  # its caret needs three lines, and there is one
+        marked = f"{error.text[: error.at]}⟨here⟩{error.text[error.at :]}"
+        raise ValueError(f"{error.what}; in the query: {marked}") from None
 
 
 @app.command()
