@@ -23,7 +23,7 @@ from steelyard.training.step import Step
 from steelyard.training.update import Check, Update
 
 COMPILES_FROM = 5000
-"""Steps from which on it pays to compile a network of images that has no kernels of its own."""
+"""Steps from which on a network of images that has no kernels of its own is compiled; chosen, not measured."""
 _log = logging.getLogger("steelyard")
 
 
