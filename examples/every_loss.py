@@ -3,7 +3,8 @@
     python examples/every_loss.py FOLDER-WITH-VOCdevkit --cache features/ --out runs/voc
 
 FOLDER holds `VOCdevkit/VOC2012`; training is on its `train` part, a tenth of it held out for calibration, and the table
-is measured on `val`. The features are computed once, each method then takes seconds. Any other data will do: --format, --test.
+is measured on `val`. The features are computed once, each method then takes seconds. Any other data
+will do: --format, --test.
 """
 
 from __future__ import annotations
