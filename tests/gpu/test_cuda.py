@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced
+from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced, expected_weights
 from steelyard.balance.philox import uniform
 from steelyard.losses import BCE, LDAM, SPA, Annotation
 from steelyard.losses.table import TABLE, Row
@@ -114,6 +114,15 @@ def test_rules_and_weightings() -> None:
         (v, g), (v_cuda, g_cuda) = both(objective, logits, targets, torch.arange(B))
         torch.testing.assert_close(v_cuda, v, rtol=2e-5, atol=1e-7)
         torch.testing.assert_close(g_cuda, g, rtol=2e-5, atol=1e-7)
+
+
+def test_class_means_of_targets_on_the_device() -> None:
+    _, targets, counts = batch()
+    want = expected_weights(Rebalanced(counts), targets)
+    for weighting in (Rebalanced(counts), Rebalanced(counts).to("cuda")):
+        for found, mean in zip(expected_weights(weighting, targets.cuda()), want, strict=True):
+            assert found.is_cuda
+            torch.testing.assert_close(found.cpu(), mean, rtol=1e-6, atol=1e-7)
 
 
 def test_pseudo_labels_stay_on_disk(tmp_path) -> None:

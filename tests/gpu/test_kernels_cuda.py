@@ -126,7 +126,7 @@ def test_strides_and_weights() -> None:
 
 
 def test_large_matrices_scale_in_place_and_stay_right_twice() -> None:
-    rows, labels = 2048, 1201
+    rows, labels = 2048, 4201
     assert rows * labels > fused._SMALL
     for dtype in (torch.float32, torch.float16):
         loss, t = Asymmetric(), targets_of("unknown", rows, labels)
@@ -143,6 +143,20 @@ def test_large_matrices_scale_in_place_and_stay_right_twice() -> None:
         assert torch.equal(first, kept)
         for got, factor in ((first, 3), (second, 65536), (third, -2)):
             close(got, want_grad * factor, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_histogram_of_outputs(dtype: torch.dtype) -> None:
+    for rows, labels in SHAPES:
+        z, t = logits_of(rows, labels, dtype), targets_of("unknown", rows, labels)
+        near = ((torch.sigmoid(z.double()) * 10) % 1 - 0.5).abs() > 0.499999  # rounding decides the bin
+        z, t = torch.where(near, 0.2, z.double()).to(dtype), t
+        one, other = (PartialLabelMasking(torch.full((labels,), 3), 40).cuda() for _ in range(2))
+        one.observe_logits(z, t)
+        with choice.using("plain"):
+            other.observe_logits(z, t)
+        assert torch.equal(one.histogram, other.histogram)
+        assert other.histogram.sum() == (t != -1).sum()
 
 
 def test_memory_is_one_gradient() -> None:

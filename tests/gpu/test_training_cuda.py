@@ -108,11 +108,26 @@ def test_what_cannot_be_captured_runs_eagerly(
     assert [record.message[:30] for record in caplog.records] == ["Steps run without CUDA graphs:"]
 
 
+def distance(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("channels", "size", "batch"), [(1, 32, 37), (3, 48, 5)])
 def test_kernels_of_resnet12(dtype: torch.dtype, channels: int, size: int, batch: int) -> None:
-    """Values, gradients and running statistics beside float64; in bfloat16 no further from it than plain modules."""
-    torch.manual_seed(0)
+    """Values, gradients and running statistics beside float64; in bfloat16 no further from it than plain modules.
+
+    A pooling window with a near tie may send its gradient elsewhere: that of most inputs must agree, not of all.
+    """
+    found = [_of_resnet12(dtype, channels, size, batch, seed) for seed in range(5)]
+    plainly, own = (float(np.median([pair[i] for pair in found])) for i in (0, 1))
+    assert own < 1.3 * plainly + (2e-5 if dtype == torch.float32 else 1e-3)
+    assert max(own for _, own in found) < 1.3 * max(plain for plain, _ in found) + 0.01
+
+
+def _of_resnet12(dtype: torch.dtype, channels: int, size: int, batch: int, seed: int) -> tuple[float, float]:
+    """How far the gradients of plain modules and of our kernels are from float64's."""
+    torch.manual_seed(seed)
     plain = ResNet12(channels).cuda().train()
     for module in plain.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -132,18 +147,13 @@ def test_kernels_of_resnet12(dtype: torch.dtype, channels: int, size: int, batch
             out = net(x.double() if net is exact else x)
         (out.double() @ weight).sum().backward()
         features.append(out.detach().double())
-
-    def distance(a: Tensor, b: Tensor) -> float:
-        return float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30))
-
     limit = 1e-5 if dtype == torch.float32 else 1.3 * distance(features[0], features[2]) + 1e-3
     assert distance(features[1], features[2]) < limit
-    slopes = [torch.cat([p.grad.flatten().double() for p in net.parameters()]) for net in (plain, own, exact)]
-    plainly = distance(slopes[0], slopes[2])  # not tiny in float32 either: pooling windows with near ties
-    assert distance(slopes[1], slopes[2]) < 1.3 * plainly + 1e-3
     for name, value in own.named_buffers():
         close = 1e-4 if dtype == torch.float32 else 0.05
         assert distance(value, dict(exact.named_buffers())[name]) < close, name
+    slopes = [torch.cat([p.grad.flatten().double() for p in net.parameters()]) for net in (plain, own, exact)]
+    return distance(slopes[0], slopes[2]), distance(slopes[1], slopes[2])
 
 
 def test_kernels_show_what_is_not_a_number() -> None:

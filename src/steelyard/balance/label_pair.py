@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike, as_targets
 
 _DENSE = 1024  # labels up to which a device goes through all pairs instead of waiting for where the positives are
@@ -99,15 +99,10 @@ class _PairSum(torch.autograd.Function):
 
 def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
     """The fused version, where it is for such scores and Triton is there."""
-    choice = os.environ.get("STEELYARD_KERNELS", "auto")  # as in steelyard.kernels.choice, which is another room
-    if choice == "plain" or (choice != "fused" and scores.device.type != "cuda"):
+    if scores.dtype == torch.float64 or not fuses(scores.device):
         return None
-    if scores.dtype == torch.float64 or torch.compiler.is_compiling():
-        return None
-    try:
-        from steelyard.balance import pair_kernel
-    except ImportError:
-        return None
+    from steelyard.balance import pair_kernel
+
     return pair_kernel.pair_sum
 
 

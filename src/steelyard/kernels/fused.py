@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,23 +19,25 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SOFTPLUS, SHIFTED = 0, 1
 _HOST, _GIVEN, _COUNTED = 0, 1, 2
 _DRAWN, _STORED = 1, 2
+_INSIDE, _SUMMED = 1, 2
+_FLAT, _WRAPPED = 1, 2
 
 _TILE = 2048  # cells
 _WIDEST, _NARROWEST = 1024, 128  # labels of a tile of several rows
-_WARPS = 4
+_WARPS, _FLAT_WARPS = 4, 8
 _PROGRAMS = 8  # on a multiprocessor
 _TASKS = 64  # tiles after which one more program is better than one more tile
 _MOST_PROGRAMS = 16384
 _FEW = 32768  # cells that every program may count by itself
-_SMALL = 1 << 20  # cells whose gradient may as well be multiplied by the upstream one
-_MOST_CHUNKS = 16  # parts of a row which each read the whole row for its re-balanced weight
+_SMALL = 1 << 23  # cells whose gradient may as well be multiplied by the upstream one
 
 
 class Pair(NamedTuple):
     """A pair as the kernel knows it.
 
-    SOFTPLUS: ℓ₊ = c₊ f(−k₊(z − b₊)), ℓ₋ = c₋ f(k₋(z − b₋)) with f(x) = σ(x)^γ softplus(x) − h x; `shifts` (2, L),
-    float32, holds class-wise b₊ and b₋. SHIFTED: the asymmetric loss with a margin m > 0, whose logit is `edge`.
+    SOFTPLUS: ℓ₊ = c₊ f(−k₊(z − b₊)), ℓ₋ = c₋ f(k₋(z − b₋)) with f(x) = σ(x)^γ softplus(x) − h x; `shifts`, float32,
+    holds class-wise b₊ and b₋ (2, L), or both in one (1, L). SHIFTED: the asymmetric loss with a margin m > 0, whose
+    logit is `edge`.
     """
 
     kind: int = SOFTPLUS
@@ -106,6 +107,8 @@ class _Job(NamedTuple):
     rebalanced: Rebalanced | None
     mask: Mask | None
     plain: Callable[[Tensor], Tensor]
+    drawn: Tensor | None = None
+    """Σ_j present_j inverse_j of every row, where a row is more than one tile."""
 
 
 def takes(logits: Tensor) -> bool:
@@ -155,23 +158,25 @@ class _Fused(torch.autograd.Function):
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
             grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-        if job.divisor is None:
+        if job.rebalanced is not None and _tile(logits.shape[1])[1] < logits.shape[1]:
+            job = _summed(job, job.rebalanced)
+        elif job.divisor is None:
             job = job._replace(divisor=_n_counted(job))
         _launch(logits, job, out=out, grad=grad)
-        ctx.save_for_backward(logits, grad, *(job.given[:3] if isinstance(job.given, Cells) else (job.given,)))
+        ctx.save_for_backward(logits, grad)
         ctx.job = job
         return out
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, grad, *_ = ctx.saved_tensors
+        logits, grad = ctx.saved_tensors
         job: _Job = ctx.job
         if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
             (wanted,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
             return wanted, None
-        if grad is not None and grad.dtype == torch.float32 and grad.numel() <= _SMALL:
-            return grad * upstream, None
         again = grad is None or torch._C._autograd._get_current_graph_task_keep_graph()
+        if grad is not None and grad.dtype == torch.float32 and grad.numel() <= _SMALL:
+            return grad * upstream if again else grad.mul_(upstream), None
         if again:
             grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
         _launch(logits, job, grad=grad, upstream=upstream, skip=not again)
@@ -189,25 +194,64 @@ def _n_counted(job: _Job) -> Tensor | float | None:
         return (given != -1).sum().clamp_min(1)
     if given.numel() <= _FEW:
         return None
-    from steelyard.kernels import pairs
-
     out = torch.empty(1, dtype=torch.float32, device=given.device)
-    parts, counter = _workspace(given.device)
     tasks = -(-given.numel() // _TILE)
-    with nullcontext() if given.device.type == "cpu" else torch.cuda.device(given.device):
-        pairs.count[(_n_programs(tasks, given.device),)](given, out, parts, counter, given.numel(), C=_TILE)
+    key = ("count", given.device.index, given.dtype, given.numel())
+    plan = _plan(key, lambda: _Plan("count", _n_programs(tasks, given.device), (given.numel(),), (_TILE,), 4))
+    tensors = (given, out, *_workspace(given.device))
+    _run(plan, given.device, tensors, plan.whole + plan.fixed, given.data_ptr() & 15 == 0)
     return out
 
 
-class _Plan:
-    """What a launch is given beside tensors and numbers, and the kernel compiled for it."""
+def _summed(job: _Job, rebalanced: Rebalanced) -> _Job:
+    """Return the job with what its re-balanced weights need of every row, and the number of labels that count."""
+    given = job.given.a if isinstance(job.given, Cells) else job.given
+    counts = job.divisor is None and not job.rule.assumed and given.dtype != torch.uint8
+    if job.divisor is None and (not counts or isinstance(job.given, Cells)):
+        job = job._replace(divisor=_n_counted(job))
+        counts = False
+    drawn = torch.empty(given.shape[0], dtype=torch.float32, device=given.device)
+    out = torch.empty(1, dtype=torch.float32, device=given.device)
+    key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts)
 
-    def __init__(self, programs: int, whole: tuple[int, ...], fixed: tuple[float, ...]) -> None:
-        self.programs, self.whole, self.fixed = programs, whole, fixed
+    def make() -> _Plan:
+        n_rows, n_labels = given.shape
+        columns = _TILE
+        while columns >= 2 * n_labels:
+            columns //= 2
+        height = _TILE // columns
+        grain = math.gcd(n_labels, given.stride(0), 16)
+        programs = _n_programs(-(-n_rows // height), given.device)
+        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, height, columns), _WARPS)
+
+    plan = _plan(key, make)
+    tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
+    aligned = (given.data_ptr() | rebalanced.inverse.data_ptr()) & 15 == 0
+    _run(plan, given.device, tensors, plan.whole + plan.fixed, aligned)
+    return job._replace(drawn=drawn, divisor=out if counts else job.divisor)
+
+
+class _Plan:
+    """What a launch is given beside tensors and numbers, and, once launched, the kernel compiled for it."""
+
+    def __init__(
+        self, kernel: str, programs: int, whole: tuple[int, ...], fixed: tuple[float, ...], warps: int
+    ) -> None:
+        self.kernel, self.programs, self.whole, self.fixed, self.warps = kernel, programs, whole, fixed, warps
         self.compiled: Any = None
 
 
 _plans: dict[tuple[object, ...], _Plan] = {}
+
+
+def _plan(key: tuple[object, ...], make: Callable[[], _Plan]) -> _Plan:
+    """Return the plan of `key`, made the first time."""
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= 1024:
+            _plans.clear()
+        plan = _plans[key] = make()
+    return plan
 
 
 def _launch(
@@ -226,25 +270,22 @@ def _launch(
     divisor = job.divisor if isinstance(job.divisor, Tensor) else None
     beside = (
         *((cells.b, cells.counted) if cells is not None else (None, None)), job.weight, pair.shifts,
-        None if rebalanced is None else rebalanced.inverse,
+        None if rebalanced is None else rebalanced.inverse, job.drawn,
         *((mask.keep, mask.items) if mask is not None else (None, None)), upstream, divisor,
     )  # fmt: skip
-    shape_of = [part if part is None else (part.dtype, part.stride()) for part in (logits, targets, *beside)]
+    kinds = [None if part is None else (part.dtype, part.stride()) for part in beside]
     key = (
-        logits.device.index, logits.shape, *shape_of, pair[:9], job.rule, job.each, job.divisor is None,
-        cells is not None and cells.sided, mask is not None and mask.stored, out is None, grad is None, skip,
+        logits.device.index, logits.shape, logits.dtype, logits.stride(), targets.dtype, targets.stride(), *kinds,
+        pair[:9], job.rule, job.each, job.divisor is None, cells is not None and cells.sided,
+        mask is not None and mask.stored, out is None, grad is None, skip,
     )  # fmt: skip
-    plan = _plans.get(key)
-    if plan is None:
-        if len(_plans) >= 1024:
-            _plans.clear()
-        plan = _plans[key] = _planned(logits, job, targets, grad is not None, upstream, skip)
+    plan = _plan(key, lambda: _planned(logits, job, targets, grad is not None, upstream, skip))
     parts, counter = (logits, logits) if out is None or job.each else _workspace(logits.device)
     b, counted, *others = (logits if part is None else part for part in beside)
     if cells is not None and cells.counted is not None:
         counted = cells.counted.contiguous().view(torch.uint8)
     if mask is not None and mask.stored:
-        others[3] = mask.keep.view(torch.uint8)
+        others[4] = mask.keep.view(torch.uint8)
     tensors = (
         logits, targets, b, counted, *others, logits if grad is None else grad, logits if out is None else out,
         parts, counter,
@@ -260,7 +301,11 @@ def _launch(
     if mask is not None:
         seed, first = mask.seed, mask.first_item
         words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
-    _run(plan, logits.device, tensors, (*plan.whole, *numbers, *words, *plan.fixed))
+    at = logits.data_ptr() | targets.data_ptr()
+    for part in beside:
+        if part is not None:
+            at |= part.data_ptr()
+    _run(plan, logits.device, tensors, (*plan.whole, *numbers, *words, *plan.fixed), at & 15 == 0)
 
 
 def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool) -> _Plan:
@@ -272,13 +317,16 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     else:
         b, holes, sided = logits, targets.dtype != torch.uint8, not targets.is_floating_point()
     up = 0 if upstream is None else 1 if upstream.ndim == 0 else 2
-    flat = (
-        all(part is None for part in (weight, job.rebalanced, mask, pair.shifts))
+    labels = n_labels
+    flat = 0
+    if (
+        all(part is None for part in (weight, mask))
         and not isinstance(job.given, Cells)
         and up != 2
         and logits.is_contiguous()
         and targets.is_contiguous()
-    )
+    ):
+        flat = _FLAT if pair.shifts is None and job.rebalanced is None else _WRAPPED if labels >= _TILE else 0
     z_row, z_col, t_row, t_col = *logits.stride(), *targets.stride()
     w_row, w_col = (0, 0) if weight is None else weight.stride()
     u_row, u_col = upstream.stride() if upstream is not None and up == 2 else (0, 0)
@@ -291,41 +339,44 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
         rows, columns = _tile(n_labels)
         blocks = -(-n_rows // rows)
         chunks = min(max(1, _room(device) // blocks), -(-n_labels // columns))
-        chunks = min(chunks, _MOST_CHUNKS) if job.rebalanced else chunks
         tiles = -(-n_labels // (chunks * columns))
         chunks = -(-n_labels // (tiles * columns))
         tasks = blocks * chunks
     grain = math.gcd(n_labels, z_row, t_row, w_row, 16)
     whole = (
-        n_rows, n_labels, tasks, chunks, tiles, z_row, z_col, t_row, t_col, *b.stride(), w_row, w_col, u_row, u_col,
+        n_rows, n_labels, tasks, chunks, tiles, labels, z_row, z_col, t_row, t_col, *b.stride(), w_row, w_col, u_row,
+        u_col,
     )  # fmt: skip
+    balance = 0 if job.rebalanced is None else _INSIDE if job.drawn is None else _SUMMED
     fixed = (
         pair.kind, *pair.slope, *pair.scale, *pair.shift, *pair.gamma, pair.detach, pair.smoothing, pair.margin,
-        *pair.edge, sided, isinstance(job.given, Cells), holes, job.rule.assumed, pair.shifts is not None,
-        weight is not None, job.rebalanced is not None, 0 if mask is None else _STORED if mask.stored else _DRAWN,
+        *pair.edge, sided, isinstance(job.given, Cells), holes, job.rule.assumed,
+        0 if pair.shifts is None else len(pair.shifts), weight is not None, balance,
+        0 if mask is None else _STORED if mask.stored else _DRAWN,
         mask is not None and mask.items is not None,
         _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, flat, grain, rows, columns,
     )  # fmt: skip
-    return _Plan(_n_programs(tasks, device), whole, fixed)
+    return _Plan("loss", _n_programs(tasks, device), whole, fixed, _FLAT_WARPS if flat else _WARPS)
 
 
-def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor, ...], rest: tuple[float, ...]) -> None:
-    """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
+def _run(
+    plan: _Plan, device: torch.device, tensors: tuple[Tensor, ...], rest: tuple[float, ...], aligned: bool
+) -> None:
+    """Launch; where all addresses are multiples of 16 (`aligned`), what a plan was compiled to is launched directly."""
+    if aligned and plan.compiled is not None and device.index == torch.cuda.current_device():
+        plan.compiled(*tensors, *rest, stream=torch._C._cuda_getCurrentRawStream(device.index))
+        return
     from steelyard.kernels import pairs
 
-    grid = (plan.programs, 1, 1)
+    kernel, grid = getattr(pairs, plan.kernel), (plan.programs, 1, 1)
     if device.type == "cpu":
-        pairs.loss[grid](*tensors, *rest)
-    elif device.index != torch.cuda.current_device():
-        with torch.cuda.device(device):
-            pairs.loss[grid](*tensors, *rest, num_warps=_WARPS)
-    elif any(t.data_ptr() % 16 for t in tensors):
-        pairs.loss[grid](*tensors, *rest, num_warps=_WARPS)
-    elif plan.compiled is None:
-        plan.compiled = pairs.loss[grid](*tensors, *rest, num_warps=_WARPS)
-    else:
-        plan.compiled[grid](*tensors, *rest)
+        kernel[grid](*tensors, *rest)
+        return
+    with torch.cuda.device(device):
+        made = kernel[grid](*tensors, *rest, num_warps=plan.warps)
+    if aligned:
+        plan.compiled = made[grid]
 
 
 _workspaces: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -336,7 +387,7 @@ def _workspace(device: torch.device) -> tuple[Tensor, Tensor]:
     """Return room for the programs' sums and a counter that is 0, of this stream's own."""
     if device.type == "cpu" or torch.cuda.is_current_stream_capturing():  # a graph may run beside any stream
         return _new_workspace(device)
-    key = (device.index, torch.cuda.current_stream(device).cuda_stream)
+    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index))
     if key not in _workspaces:
         _workspaces[key] = _new_workspace(device)
     return _workspaces[key]

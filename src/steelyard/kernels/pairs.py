@@ -25,6 +25,11 @@ COUNTED = tl.constexpr(2)  # or is the number of known labels, which every progr
 DRAWN = tl.constexpr(1)  # PLM's mask is drawn here,
 STORED = tl.constexpr(2)  # or looked up in a table of one row an item
 
+WRAPPED = tl.constexpr(2)  # FLAT where something goes by label: a tile lies in at most two rows
+
+INSIDE = tl.constexpr(1)  # Σ present · inverse of a row, for its re-balanced weights, is taken from its one tile,
+SUMMED = tl.constexpr(2)  # or is in `drawn`
+
 FAST = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")  # machine instructions, not for the interpreter
 
 PARTS = tl.constexpr(1024)  # sums of programs that are added at a time
@@ -224,6 +229,36 @@ def count(targets, out, parts, counter, n, C: tl.constexpr):
 
 
 @triton.jit
+def rows(
+    targets, inverse, drawn, out, parts, counter, n, L, t_row, t_col, HOLES: tl.constexpr, GRAIN: tl.constexpr,
+    R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Σ_j present_j inverse_j of each of n rows in `drawn`, and, with HOLES, what `count` gives in `out`."""
+    L, t_row = L // GRAIN * GRAIN, t_row // GRAIN * GRAIN
+    lane = tl.arange(0, C)
+    seen = tl.zeros([R, C], tl.int32)
+    for task in range(tl.program_id(0), tl.cdiv(n, R), tl.num_programs(0)):
+        row = tl.cast(task, tl.int64) * R + tl.arange(0, R)
+        there = (row < n)[:, None]
+        acc = tl.zeros([R, C], tl.float32)
+        for first in range(0, L, C):
+            columns = first + lane
+            within = columns // GRAIN < L // GRAIN
+            at = targets + row[:, None] * t_row + (columns.to(tl.int64) * t_col)[None, :]
+            inside = there & within[None, :]
+            t = tl.load(at, mask=inside, other=0).to(tl.float32)
+            shares = inverse + columns[None, :] + tl.zeros([R, 1], tl.int32)
+            acc += t * tl.load(shares, mask=inside & (t > 0), other=0.0)  # few labels are present
+            if HOLES:
+                seen += (inside & (t != -1)).to(tl.int32)
+        tl.store(drawn + row, tl.sum(acc, 1), mask=row < n)
+    if HOLES:
+        tl.store(parts + tl.program_id(0), tl.sum(tl.sum(seen, 1).to(tl.float64), 0))
+        if _is_last(counter):
+            tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
+
+
+@triton.jit
 def _draws(rows, first, items, item_low, item_high, k0, k1, epoch, n, INDEXED: tl.constexpr, C: tl.constexpr):
     """u(seed, epoch, item, label) of a tile (R, C) whose first label is a multiple of 4; one draw serves four."""
     if INDEXED:
@@ -246,10 +281,16 @@ def _draws(rows, first, items, item_low, item_high, k0, k1, epoch, n, INDEXED: t
     return (words >> 8).to(tl.float32) * (1.0 / 16777216)
 
 
+@triton.jit
+def _steep(drawn, beta):
+    """β/drawn, by which β r grows with `inverse`; infinite in a row without positives."""
+    return tl.where(drawn > 0, beta / tl.where(drawn > 0, drawn, 1.0), float("inf"))
+
+
 @triton.jit(do_not_specialize=["seed_low", "seed_high", "epoch", "item_low", "item_high"])
 def loss(
-    logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, divisor, grad, out,
-    parts, counter, n, L, n_tasks, n_chunks, n_tiles,
+    logits, targets, b_given, counted, weight, shifts, inverse, drawn, keep, items, upstream, divisor, grad, out,
+    parts, counter, n, L, n_tasks, n_chunks, n_tiles, labels,
     z_row, z_col, t_row, t_col, b_row, b_col, w_row, w_col, u_row, u_col,
     negative, unknown, host_divisor, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
     KIND: tl.constexpr, K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr,
@@ -264,13 +305,14 @@ def loss(
 
     The cells are those of `targets`, or with CELLS a is in `targets`, b in `b_given` and what counts in `counted`.
     HOLES: some cells may not count. ASSUMED: unknown labels are negatives of coefficient `unknown`, known negatives
-    have `negative`. SIDED: no cell has both coefficients. EACH: `out` takes every cost instead of their sum. SLOPE:
-    `grad` (contiguous) takes the gradient. UPSTREAM 1: `upstream` is a number, and with SKIP nothing is done where it
-    is 1; 2: it is a matrix; 0: it is 1, and the cost is wanted. GRAIN divides L and the strides of rows, so that so
-    many cells are read at once. n_chunks programs share a row, n_tiles tiles each.
+    have `negative`. SIDED: no cell has both coefficients. SHIFTS: so many rows of class-wise b are in `shifts`, b₊
+    first. EACH: `out` takes every cost instead of their sum. SLOPE: `grad` (contiguous) takes the gradient. UPSTREAM 1:
+    `upstream` is a number, and with SKIP nothing is done where it is 1; 2: it is a matrix; 0: it is 1, and the cost is
+    wanted. GRAIN divides L and the strides of rows, so that so many cells are read at once. n_chunks programs share a
+    row, n_tiles tiles each. `labels` is the true number of labels.
     """
     COST: tl.constexpr = UPSTREAM == 0
-    PLAIN: tl.constexpr = not (WEIGHT or REBALANCED or MASK != 0)
+    PLAIN: tl.constexpr = not (WEIGHT or REBALANCED != 0 or MASK != 0)
     L, z_row, t_row, w_row = L // GRAIN * GRAIN, z_row // GRAIN * GRAIN, t_row // GRAIN * GRAIN, w_row // GRAIN * GRAIN
     if DIVISOR == GIVEN:
         scale = 1 / tl.load(divisor).to(tl.float32)
@@ -290,36 +332,46 @@ def loss(
     acc = tl.zeros([R, C], tl.float32)
     lane = tl.arange(0, C)
     for task in range(tl.program_id(0), tasks, tl.num_programs(0)):
-        if FLAT:
+        if FLAT != 0:
             begin = tl.cast(task, tl.int64) * C
             rows = tl.zeros([R], tl.int64)
             start, stop = 0, tl.minimum(L - begin, C).to(tl.int32)
+            if FLAT == WRAPPED:
+                row = begin // labels
+                label = (begin - row * labels).to(tl.int32)
         else:
             begin = tl.zeros([], tl.int64)
             rows = tl.cast(task // n_chunks, tl.int64) * R + tl.arange(0, R)
             start = (task % n_chunks) * n_tiles * C
             stop = tl.minimum(start + n_tiles * C, L)
         there = (rows < n)[:, None]
-        if REBALANCED:
-            drawn = tl.zeros([R], tl.float32)
-            for first in range(0, L, C):
-                columns = first + lane
-                within = columns // GRAIN < L // GRAIN
-                t_at = targets + rows[:, None] * t_row + (columns.to(tl.int64) * t_col)[None, :]
-                t = tl.load(t_at, mask=there & within[None, :], other=0).to(tl.float32)
-                drawn += tl.sum(tl.maximum(t, 0.0) * tl.load(inverse + columns, mask=within, other=0.0)[None, :], 1)
-            steep = tl.where(drawn > 0, beta / tl.where(drawn > 0, drawn, 1.0), float("inf"))
+        if REBALANCED == SUMMED:
+            if FLAT == WRAPPED:
+                near = _steep(tl.load(drawn + row), beta)
+                far = _steep(tl.load(drawn + row + 1, mask=(row + 1) * labels < L, other=1.0), beta)
+            else:
+                steep = _steep(tl.load(drawn + rows, mask=rows < n, other=0.0), beta)[:, None]
         for first in range(start, stop, C):
             columns = first + lane
             wide = columns.to(tl.int64)
             within = columns // GRAIN < stop // GRAIN
-            inside = within[None, :] if FLAT else there & within[None, :]
+            inside = within[None, :] if FLAT != 0 else there & within[None, :]
+            classes = columns
+            if FLAT == WRAPPED:
+                over = label + lane >= labels
+                classes = label + lane - tl.where(over, labels, 0)
+                if REBALANCED == SUMMED:
+                    steep = tl.where(over, far, near)[None, :]
             t_at = targets + begin + rows[:, None] * t_row + (wide * t_col)[None, :]
             t = tl.load(t_at, mask=inside, other=0)
             z_at = logits + begin + rows[:, None] * z_row + (wide * z_col)[None, :]
             z = tl.load(z_at, mask=inside, other=0.0).to(tl.float32)
             present = t > 0
             counts = inside
+            if REBALANCED != 0:
+                share = tl.load(inverse + classes, mask=within, other=1.0)[None, :]
+                if REBALANCED == INSIDE:
+                    steep = _steep(tl.sum(tl.maximum(t.to(tl.float32), 0.0) * share, 1), beta)[:, None]
             if CELLS:
                 a = t.to(tl.float32)
                 b = tl.load(b_given + rows[:, None] * b_row + (wide * b_col)[None, :], mask=inside, other=0.0)
@@ -339,9 +391,11 @@ def loss(
                     a, b = 1.0, tl.where(is_known, negative, unknown)
             if HOLES:
                 z = tl.where(counts, z, 0.0)
-            if SHIFTS:
-                shift_pos = tl.load(shifts + columns, mask=within, other=0.0)[None, :]
-                shift_neg = tl.load(shifts + L + columns, mask=within, other=0.0)[None, :]
+            if SHIFTS != 0:
+                shift_pos = tl.load(shifts + classes, mask=within, other=0.0)[None, :]
+                shift_neg = shift_pos
+                if SHIFTS == 2:
+                    shift_neg = tl.load(shifts + labels + classes, mask=within, other=0.0)[None, :]
             else:
                 shift_pos, shift_neg = B_POS, B_NEG
             up, rise, down, fall = _terms(
@@ -363,9 +417,8 @@ def loss(
                 if WEIGHT:
                     w_at = weight + rows[:, None] * w_row + (wide * w_col)[None, :]
                     gain = tl.load(w_at, mask=counts, other=0.0).to(tl.float32)
-                if REBALANCED:
-                    share = tl.load(inverse + columns, mask=within, other=1.0)[None, :]
-                    gain *= alpha + _inverse(1 + _exp(beta * mu - steep[:, None] * share))
+                if REBALANCED != 0:
+                    gain *= alpha + _inverse(1 + _exp(beta * mu - steep * share))
                 if MASK == STORED:
                     item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)
                     kept = tl.load(keep + item[:, None] * L + wide[None, :], mask=inside, other=0)

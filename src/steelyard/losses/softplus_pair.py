@@ -49,7 +49,7 @@ class SoftplusPair(AnalyticLoss):
         self.register_buffer("shift_positive", b_pos, persistent=False)
         self.register_buffer("shift_negative", b_neg, persistent=False)
         self._link_checked = gamma == 0  # both log-slopes are monotone then
-        self._shifts: tuple[tuple[object, ...], Tensor | None, tuple[float, float]] = ((), None, (0.0, 0.0))
+        self._pair: tuple[tuple[int, ...], Pair] = ((), Pair())
 
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return c f(x) and c k f'(x) at x = k(z − b), with the constants of each cell's side (k is −k₊ or k₋)."""
@@ -63,14 +63,20 @@ class SoftplusPair(AnalyticLoss):
     def kernel(self) -> Pair:
         """Return this pair as the fused kernels know it; its shifts are copied once, to where the buffers are."""
         b_pos, b_neg = self.shift_positive, self.shift_negative
-        key = tuple((b.data_ptr(), b.device, b._version) for b in (b_pos, b_neg))
-        if self._shifts[0] != key:
-            wise = torch.stack(torch.broadcast_tensors(b_pos, b_neg)).to(torch.float32)
+        key = (b_pos.data_ptr(), b_pos._version, b_neg.data_ptr(), b_neg._version)
+        if self._pair[0] != key:
+            both = (b_pos,) if b_pos is b_neg and b_pos.ndim else torch.broadcast_tensors(b_pos, b_neg)
+            wise = torch.stack(both).to(torch.float32)
             numbers = (0.0, 0.0) if wise.ndim == 2 else (b_pos.item(), b_neg.item())
-            self._shifts = (key, wise.contiguous() if wise.ndim == 2 else None, numbers)
-        _, shifts, shift = self._shifts
-        slope, scale, gamma = (self.k_pos, self.k_neg), (self.c_pos, self.c_neg), (self.gamma, self.gamma)
-        return Pair(slope=slope, scale=scale, shift=shift, gamma=gamma, shifts=shifts)
+            pair = Pair(
+                slope=(self.k_pos, self.k_neg),
+                scale=(self.c_pos, self.c_neg),
+                shift=numbers,
+                gamma=(self.gamma, self.gamma),
+                shifts=wise.contiguous() if wise.ndim == 2 else None,
+            )
+            self._pair = (key, pair)
+        return self._pair[1]
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z))."""

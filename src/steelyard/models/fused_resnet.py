@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from steelyard.kernels import norms as kernels
 
 _LEAST = 8  # channels of the images a convolution is given: tensor cores want no fewer
-_PROGRAMS = 132  # of a sum, and twice as many of statistics, which read but one map: as a large GPU has room for
-_SUM = {"BM": 256, "BC": 32, "num_warps": 8}
+_PROGRAMS = 264  # of a sum: two for each multiprocessor of a large GPU
+_SUM = {"BM": 256, "BC": 32, "num_warps": 4}
+_POOLED_SUM = {"BM": 32, "BC": 32, "num_warps": 4}
 _MAP = {"BM": 64, "BC": 64, "num_warps": 4}
 _POOL = {"BM": 16, "BC": 64, "num_warps": 4}
 
@@ -188,20 +189,25 @@ def _backward(
     The gradients of its weights are written to `of_weights` beside it; what they read goes into `held`.
     """
 
+    rough: list[Tensor] = []
+
     def aside(i: int, g: Tensor, x: Tensor) -> None:
         held.append(g)
         with plan.aside.fork():
-            of_weights[i].copy_(_convolve_back(g, x, weights[i], (False, True, False))[1][:, : of_weights[i].shape[1]])
+            slope = _convolve_back(g, x, weights[i], (False, True, False))[1]
+            rough.append(slope[:, : of_weights[i].shape[1]].contiguous(memory_format=torch.channels_last))
+            if i == 0:  # the last of them
+                torch._foreach_copy_([of_weights[k] for k in (3, 2, 1, 0)], rough)
 
     first, second, third, shortcut = kept.maps
     _, channels, _, width = third.shape
     g, h = grads[0], grads[-1]
     n, grid = _over(g)
     sums = torch.empty(3, channels, device=g.device)
-    each, parts, summing = _sums(n, channels, 3, g.device)
+    each, parts, summing = _sums(n, channels, 3, g.device, _POOLED_SUM)
     kernels.pooled_sums[summing](
         g, h, kept.code, *kept.tops, parts, norms[2].counters, *kept.stats[2], *kept.stats[3], sums, n, each,
-        channels, len(grads) > 1, **_SUM,
+        channels, len(grads) > 1, **_POOLED_SUM,
     )  # fmt: skip
     g3, gs = torch.empty_like(third), torch.empty_like(shortcut)
     kernels.pooled_back[grid](
@@ -230,7 +236,7 @@ def _statistics(x: Tensor, norm: _Norm) -> _Stats:
     channels = x.shape[1]
     mean, inverse = torch.empty(2, channels, device=x.device)
     n = x.numel() // channels
-    each, parts, grid = _sums(n, channels, 2, x.device, 2 * _PROGRAMS)
+    each, parts, grid = _sums(n, channels, 2, x.device, _SUM)
     kernels.statistics[grid](
         x, parts, norm.counters, mean, inverse, norm.running_mean, norm.running_var, norm.n_seen, n, each, channels,
         norm.eps, norm.momentum, **_SUM,
@@ -250,7 +256,7 @@ def _rectified_back(g: Tensor, x: Tensor, stats: _Stats, norm: _Norm) -> tuple[T
     g = g.contiguous(memory_format=torch.channels_last)
     n, grid = _over(x)
     sums, out = torch.empty(2, channels, device=x.device), torch.empty_like(x)
-    each, parts, summing = _sums(n, channels, 2, x.device)
+    each, parts, summing = _sums(n, channels, 2, x.device, _SUM)
     constants = (*stats, norm.weight, norm.bias)
     kernels.rectified_sums[summing](g, x, parts, norm.counters, *constants, sums, n, each, channels, **_SUM)
     kernels.rectified_back[grid](g, x, out, *constants, sums, n, channels, **_MAP)
@@ -284,11 +290,11 @@ def _over(x: Tensor) -> tuple[int, Any]:
 
 
 def _sums(
-    n: int, channels: int, n_sums: int, device: torch.device, programs: int = _PROGRAMS
+    n: int, channels: int, n_sums: int, device: torch.device, tile: dict[str, int]
 ) -> tuple[int, Tensor, tuple[int, int]]:
     """(rows a program, room for its parts, grid) of a sum over `n` rows."""
-    height, across = _SUM["BM"], channels // _SUM["BC"]
-    down = max(1, min(-(-n // height), programs // across, kernels.PARTS.value))
+    height, across = tile["BM"], channels // tile["BC"]
+    down = max(1, min(-(-n // height), _PROGRAMS // across, kernels.PARTS.value))
     each = -(-n // (down * height)) * height
     down = -(-n // each)
     return each, torch.empty(down * n_sums * channels, device=device), (down, across)

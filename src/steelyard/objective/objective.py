@@ -141,7 +141,7 @@ class Objective(nn.Module):
             main = self.loss.evaluate(logits, cells, self._divisor(logits, cells))
         if self.masking is not None and self.training:
             with self.beside():
-                self.masking.observe(torch.sigmoid(seen.float()), self._masked(checked))
+                self.masking.observe_logits(seen, self._masked(checked))
         parts = {"loss": main}
         means = self.resolver.extra(checked, logits, index) | self._penalties(logits, checked.values)
         share = self._share(logits) if means else 1.0
@@ -160,7 +160,7 @@ class Objective(nn.Module):
             pos, neg = self.expected.class_weights()
             w_pos, w_neg = w_pos * pos, w_neg * neg
         if self.masking is not None:
-            shift = self.masking.log_odds_shift
+            shift = self.masking.log_odds_shift.clamp(-700, 700)  # a ratio that ran away has weights above 0 still
             w_pos, w_neg = w_pos * torch.exp(shift.clamp_max(0)), w_neg * torch.exp((-shift).clamp_max(0))
         return w_pos, w_neg
 
