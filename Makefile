@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench bench-data clean
+.PHONY: help install demo test test-all lint bench bench-gpu bench-data clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -31,9 +31,11 @@ lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## losses beside torch's own BCE, metrics beside torchmetrics; ratios in one run
-	$(BIN)/python bench/losses.py
-	$(BIN)/python bench/metrics.py
+bench: $(STAMP)  ## losses, metrics and label pairs beside torch, timm and torchmetrics, in one run
+	$(BIN)/steelyard bench
+
+bench-gpu: $(STAMP)  ## the same on a GPU, kept in docs/benchmarks; MNIST=folder adds training
+	$(BIN)/steelyard bench --device cuda --out docs/benchmarks $(if $(MNIST),--mnist $(MNIST))
 
 bench-data: $(STAMP)  ## ten million rows and items; with FOLDER=folder-of-jpegs also images a second
 	$(BIN)/python bench/data_tables.py

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from steelyard.training.files import load_tensors
-
 NAMES = ("cat", "dog", "rare bird")
 QUICK: dict[str, Any] = {"train": {"epochs": 2, "batch_size": 32}}
 """Settings of a training that takes a moment."""
@@ -84,20 +82,18 @@ def write_photos(folder: Path, n: int = 40, seed: int = 0) -> Path:
     return folder
 
 
-def bits(path: Path) -> tuple[Any, ...]:
-    """The content of a file of tensors; the order of its notes is the library's own."""
-    tensors, notes = load_tensors(path)
-    return notes, {name: (t.dtype, tuple(t.shape), t.numpy().tobytes()) for name, t in tensors.items()}
-
-
 def left_by(folder: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What a finished run leaves, bytes by file; timings, report, index and files named in `without` aside."""
+    """What a finished run leaves, bytes by file; timings, report, cache and files named in `without` aside."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_dir() or name in ("report.html", *without) or name.startswith(("cache/", "index/")):
+        if path.is_dir() or name in ("report.html", *without) or name.startswith("cache/"):
             continue
-        found[name] = bits(path) if path.suffix == ".safetensors" else path.read_bytes()
+        found[name] = path.read_bytes()
+    if (index := found.pop("index/manifest.json", None)) is not None:
+        manifest = json.loads(index)
+        del manifest["sha256"], manifest["notes"]["run"]  # where the run is
+        found["index"] = manifest
     timed = ("seconds", "items_per_second")
     lines = [json.loads(line) for line in found.pop("history.jsonl").decode().splitlines()]
     found["history"] = [{key: value for key, value in line.items() if key not in timed} for line in lines]

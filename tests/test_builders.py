@@ -22,7 +22,9 @@ from steelyard.data.builders import (
     pareto_counts,
     pareto_long_tail,
 )
-from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist_digits, multi_mnist_held_out
+from steelyard.data.opening import open_data
 from steelyard.data.split import stratified_split
 from steelyard.labels import UNKNOWN, Labels
 
@@ -324,6 +326,53 @@ def test_multi_mnist_test_set_is_exact(shared_data: Path) -> None:
     assert labels.counts.tolist() == expected
     assert (labels.values.sum(1) == 2).all()
     assert (labels.values.reshape(10_000, 9, 10).sum(1) == 1 + 8 * np.eye(10)[classes]).all()
+
+
+def test_digits_of_the_training_set_and_pairs_of_held_out_ones(shared_data: Path) -> None:
+    images = idx(shared_data, "train-images-idx3", 16).reshape(-1, 28, 28)
+    classes = idx(shared_data, "train-labels-idx1", 8)
+    digits, pairs = multi_mnist_digits(shared_data, held_out=0.1)
+    held = np.floor(0.1 * np.array(DIGITS) + 0.5).astype(int)
+    assert digits.labels.counts.tolist() == (np.array(DIGITS) - held).tolist()
+    assert (digits.labels.values.sum(1) == 1).all()
+    assert digits.inputs.shape == (14694 - held.sum(), 1, 32, 32)
+    assert (pairs.labels.values.sum(1) == 2).all()
+    assert pairs.labels.counts.tolist() == [18 * int(held.max())] * 10
+    number = {image.tobytes(): i for i, image in enumerate(images)}
+    used = [number[np.ascontiguousarray(image[0, 2:-2, 2:-2]).tobytes()] for image in digits.inputs]
+    assert (classes[used] == digits.labels.values.argmax(1)).all()
+    assert not digits.inputs[..., [0, 1, -2, -1]].any()
+    chosen = exponential_long_tail(classes, 5923, 100.0)
+    assert set(used) < set(chosen.tolist())
+    left = sorted(set(chosen.tolist()) - set(used))
+    even = [i for c in range(10) for i in itertools.islice(itertools.cycle([j for j in left if classes[j] == c]), 592)]
+    assert np.array_equal(pairs.inputs[:, 0], balanced_pairs(images[even], classes[even])[0])
+    for split, part in {"digits": digits, "pairs": pairs}.items():
+        opened = open_data(shared_data, format="multi_mnist", split=split).data
+        assert isinstance(opened, ArrayDataset)
+        assert np.array_equal(opened.inputs, part.inputs)
+
+
+def test_pictures_without_held_out_digits(shared_data: Path) -> None:
+    """Shifts undone, every picture of the training part holds one of the digits that may be in it, whole."""
+    images = idx(shared_data, "train-images-idx3", 16).reshape(-1, 28, 28)
+    classes = idx(shared_data, "train-labels-idx1", 8)
+    rest, pairs = multi_mnist_held_out(shared_data, held_out=0.15)
+    digits, same = multi_mnist_digits(shared_data, held_out=0.15)
+    assert np.array_equal(pairs.inputs, same.inputs)  # the same digits are held out
+    whole, labels = imbalanced_pairs(images, classes)
+    places = {picture.tobytes(): i for i, picture in enumerate(whole)}
+    index = np.array([places[picture.tobytes()] for picture in rest.inputs[:, 0]])
+    assert np.array_equal(labels.values[index], rest.labels.values)
+    n = len(digits.labels)
+    assert abs(len(rest) / 14694 - (n / 14694) ** 2) < 0.01
+    # A picture's first digit is the long tail's digit of the same number; that of each kept picture may be trained on.
+    chosen = exponential_long_tail(classes, 5923, 100.0)
+    free = {np.ascontiguousarray(image[0, 2:-2, 2:-2]).tobytes() for image in digits.inputs}
+    assert all(images[chosen[i]].tobytes() in free for i in index.tolist())
+    left_out = np.setdiff1d(np.arange(14694), index)
+    share = np.mean([images[chosen[i]].tobytes() in free for i in left_out.tolist()])
+    assert 0.35 < share < 0.55  # left out for the other digit in them
 
 
 def marked_digits(per_class: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import steelyard as sy
-from run_data import NAMES, bits, items, left_by, write_npz, write_photos, write_table
+from run_data import NAMES, items, left_by, write_npz, write_photos, write_table
 from steelyard import __version__
 from steelyard.cli import main
 from steelyard.data.dataset import ImageDataset
@@ -203,6 +203,32 @@ def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> Non
     assert json.loads(said.out)["deploy_prior"]["items"] == 70
 
 
+def test_train_reads_probabilities_for_another_prior(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "prior.csv").write_text("label,prior\ncat,0.9\n")
+    asked = ("train", "--data", place / "parts.npz", "--set", "data.validation=val", "--set", "data.test=test", *QUICK)
+    done(*asked, "--deploy-prior", tmp_path / "prior.csv", "--out", tmp_path / "there")
+    done(*asked, "--out", tmp_path / "here")
+    there, here = (sy.Run.load(tmp_path / name) for name in ("there", "here"))
+    assert there.trained.reading.to_prior[0] == 0.9
+    x, _ = items(70, 1)
+    assert (there.probability(x)[:, 0] > here.probability(x)[:, 0]).all()
+    estimated = done(*asked, "--deploy-prior", "estimate", "--out", tmp_path / "estimated", "--json")
+    assert json.loads(estimated.out)["test"]["deploy_prior"]["items"] == 50
+    alone = ("train", "--data", place / "items.csv", "--out", tmp_path / "no", *QUICK)
+    assert "no test items to estimate it from" in typed(*alone, "--deploy-prior", "estimate").line
+    assert "nowhere.csv cannot be read" in typed(*alone, "--deploy-prior", "nowhere.csv").line
+
+
+def test_a_table_in_a_pipe_has_a_row_a_line(place: Path) -> None:
+    """Whatever the width of a terminal that is not there."""
+    lines = done("evaluate", place / "run").out.splitlines()
+    (probabilities,) = [line for line in lines if line.startswith("probabilities: ")]
+    assert "; thresholds: " in probabilities
+    (error,) = [line for line in lines if line.startswith("calibration error")]
+    assert re.search(r"Brier [\d.]+$", error)
+    assert len(error) > 80
+
+
 def test_predict_in_every_form(place: Path, tmp_path: Path) -> None:
     run = sy.Run.load(place / "run")
     x, _ = items(70, 1)
@@ -248,12 +274,25 @@ def test_three_commands_from_photos_to_predictions(
     there = ("--data", "list/labels.csv", "--images", "photos/images", "--json")
     assert json.loads(done("evaluate", "runs/photos-bce", *there).out)["items"] == 30
     done("train", "--data", "list/labels.csv", "--images", "photos/images", "--out", "again", *small, *QUICK)
-    assert bits(Path("again/model.safetensors")) == bits(Path("runs/photos-bce/model.safetensors"))
+    assert Path("again/model.safetensors").read_bytes() == Path("runs/photos-bce/model.safetensors").read_bytes()
     names = io.BytesIO(b"photo003.png\nphoto001.png\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(names))
     piped = rows_of(done("predict", "runs/photos-bce", "-", "--images", "photos/images").out)
     assert [row["id"] for row in piped] == ["photo003.png", "photo001.png"]
     assert piped[0]["probability:red"] == table[3]["probability:red"]
+
+
+def test_images_are_kept_only_where_a_cache_is_named(tmp_path: Path) -> None:
+    """What data.cache says of itself; without a size the small backbone takes images of 32 × 32."""
+    write_photos(tmp_path / "photos", 12)
+    asked = ("train", "--data", tmp_path / "photos", "--set", "model.backbone=small", *QUICK)
+    done(*asked, "--out", tmp_path / "plain")
+    assert not (tmp_path / "plain" / "cache").exists()
+    assert sy.Run.load(tmp_path / "plain").trained.model.input.shape == (3, 32, 32)
+    done(*asked, "--out", tmp_path / "kept", "--set", f"data.cache={tmp_path / 'cache'}")
+    (pixels,) = (tmp_path / "cache").glob("*/images.u8")
+    assert pixels.stat().st_size == 12 * 3 * 32 * 32
+    assert not (tmp_path / "kept" / "cache").exists()
 
 
 def test_a_run_made_in_python_is_used_by_commands(tmp_path: Path) -> None:
@@ -346,6 +385,15 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "items.csv", "--recipe", "focal+asl"), "both set objective.loss"),
         (("train", "--data", "items.csv", "--set", "data.validation=nowhere"), "has no part 'nowhere'"),
         (("train", "--data", "none.csv"), "no label is present anywhere"),
+        (("train", "--data", "one.csv"), "one item cannot be shared out: give more, or set data.validation to 0"),
+        (("train", "--data", "twice.csv"), "both have the id 'item0'"),
+        (("train", "--data", "odd photos ü"), "1 of 12 images are not in odd photos ü/images ('photo009.png')"),
+        (("train", "--data", "torn"), "photo005.png is no image that can be read"),
+        (("train", "torn.toml"), "torn.toml: line 1"),
+        (("train", "--data", "items.csv", "--out", "settings", "--overwrite"), "settings holds 'config.toml'"),
+        (("train", "--data", "items.csv", "--set", "train.epochs=-3"), "train.epochs is -3"),
+        (("evaluate", "run", "--split", "nowhere"), "has no part 'nowhere': give the path of other data"),
+        (("evaluate", "settings"), "settings is not a run of Steelyard"),
         (("train", "--data", "nan.csv"), "nan"),
         (("train", "--data", "tags.csv", "--set", "data.validation=more-tags.csv"), "'new'"),
         (("train", "--data", "items.csv", "--out", "run"), "run holds a finished run"),
@@ -370,7 +418,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("predict", "run", "new.csv", "--form", "tall"), "form is 'tall'"),
         (("predict", "run", "new.csv", "--top", "2"), "top is 2"),
         (("predict", "run", "new.csv", "--batch-size", "0"), "batch_size is 0"),
-        (("predict", "run", "new.csv", "--device", "tpu"), "'tpu'"),
+        (("predict", "run", "new.csv", "--device", "tpu"), "--device is 'tpu': give auto, cpu, cuda or cuda:N"),
         (("predict", "run", "nan.csv"), "finite numbers"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -395,6 +443,17 @@ def mistakes(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     (folder / "blank.csv").write_text("")
     (folder / "header.csv").write_text("id,f0,cat\n")
+    (folder / "settings").mkdir()
+    (folder / "settings" / "config.toml").write_text("[tool]\n")
+    (folder / "torn.toml").write_text("[train\nepochs = 3\n")
+    rows = (place / "items.csv").read_text().splitlines()
+    (folder / "one.csv").write_text("\n".join(rows[:2]) + "\n")
+    (folder / "twice.csv").write_text("\n".join([*rows, rows[1]]) + "\n")
+    for name in ("odd photos ü", "torn"):
+        write_photos(folder / name, 12)
+    (folder / "odd photos ü" / "images" / "photo009.png").unlink()
+    whole = (folder / "torn" / "images" / "photo005.png").read_bytes()
+    (folder / "torn" / "images" / "photo005.png").write_bytes(whole[:60])
     (folder / "names.csv").write_text("id,cat,dog\na,1,0\nb,0,1\nc,1,1\nd,0,0\n")
     x, y = items(40)
     write_table(folder / "none.csv", x, 0 * y)
@@ -739,6 +798,19 @@ def test_two_processes_train_one_run(place: Path, tmp_path: Path) -> None:
     losses = [[line["loss"] for line in run.history] for run in (one, both)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     assert {path.name for path in (tmp_path / "two").iterdir()} == {path.name for path in (tmp_path / "one").iterdir()}
+
+
+def test_two_processes_that_fail_alike_say_one_line(place: Path, tmp_path: Path) -> None:
+    """A loss that diverges in both, and a batch that both cannot share."""
+    asked = [str(part) for part in ("train", "--data", place / "items.csv", *QUICK, "--out", tmp_path / "run")]
+    wild = [*asked, "--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38"]
+    for command, why in ((wild, "not finite"), ([*asked, "--set", "train.batch_size=33"], "train.batch_size is 33")):
+        first, second = in_two_processes(command)
+        assert first[0] == second[0] == 2
+        (line,) = [text for found in (first, second) for text in found[2] if text]
+        assert line.startswith("steelyard: ")
+        assert line.count("\n") == 1
+        assert why in line
 
 
 def test_two_processes_of_which_one_fails(place: Path, tmp_path: Path) -> None:

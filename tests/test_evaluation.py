@@ -24,8 +24,10 @@ from steelyard.metrics import average_precision, calibration_error
 from steelyard.run.aims import Aim
 from steelyard.run.crossfit import folds_of
 from steelyard.run.deployment import read_prior
-from steelyard.run.evaluation import evaluate, judge
+from steelyard.run.evaluation import evaluate, judge, outputs_of
 from steelyard.run.folder import Trained
+from steelyard.run.reading import Reading
+from steelyard.run.reading_file import checksum
 from steelyard.run.recalibration import calibrated, recalibrate
 from steelyard.run.scores import show, summary_lines
 from steelyard.run.sections import EvaluateSettings
@@ -111,6 +113,43 @@ def test_logits_and_targets_will_do_and_intervals_come_on_request() -> None:
         evaluate(trained, (worse, y), SETTINGS)
 
 
+def test_own_items_are_judged_by_a_fit_to_others_as_it_is() -> None:
+    """Calibrated on validation items, they are judged out of fold; calibrated on others since, as the model is used."""
+    trained, data = fitted()
+    own = evaluate(trained, data, SETTINGS, out_of_fold=True)
+    assert own["reading"]["out_of_fold"]
+    assert own["notes"] == []
+    flattered = evaluate(trained, data, SETTINGS)
+    assert "fitted to, which flatters them" in flattered["notes"][0]
+    assert flattered["log_loss"] != own["log_loss"]
+    x, y = outputs_of(trained, items(300, seed=9), 64, "cpu", 0)[:2]
+    other = trained.reading.fit(x, y, "isotonic").with_thresholds(Aim("f1"), torch.sigmoid(x), y)
+    for reading in (other, Reading.from_json(other.to_json())):
+        found = evaluate(trained.read_by(reading), data, SETTINGS, out_of_fold=True)
+        assert found == evaluate(trained.read_by(reading), data, SETTINGS)
+        assert not found["reading"]["out_of_fold"]
+        assert found["notes"] == []
+    # The calibrator is of the validation items still, thresholds were set on others: only the first is left out.
+    z, t = outputs_of(trained, data, 64, "cpu", 0)[:2]
+    mixed = trained.reading.with_thresholds(Aim("f1"), torch.sigmoid(x), y)
+    judged = judge(trained.read_by(mixed), data, SETTINGS, out_of_fold=True)
+    assert judged.out_of_fold
+    assert torch.equal(judged.probabilities, mixed.out_of_fold(z, t))
+    assert torch.equal(judged.decisions, mixed.decisions(judged.probabilities))
+
+
+def test_a_reading_of_the_first_version_knows_no_items() -> None:
+    trained, data = fitted()
+    document = json.loads(trained.reading.to_json())
+    for name in ("format", "version", "sha256", "fitted_to", "chosen_on"):
+        del document[name]
+    marks = {"format": "steelyard reading", "version": 1, "sha256": checksum(document)}
+    old = Reading.from_json(json.dumps({**document, **marks}))
+    assert (old.fitted_to, old.chosen_on) == (None, None)
+    found = evaluate(trained.read_by(old), data, SETTINGS, out_of_fold=True)
+    assert found == evaluate(trained, data, SETTINGS, out_of_fold=True)
+
+
 def test_labels_are_matched_by_name() -> None:
     trained, data = fitted()
     whole = evaluate(trained, data, SETTINGS)
@@ -123,7 +162,7 @@ def test_labels_are_matched_by_name() -> None:
     found = evaluate(trained, more, SETTINGS)
     assert found["labels_besides"] == ["bird"]
     assert "'bird'" in found["notes"][0]
-    assert {**found, "labels_besides": [], "notes": []} == whole
+    assert {**found, "labels_besides": [], "notes": whole["notes"]} == whole
 
     fewer = ArrayDataset(data.inputs, Labels(y[:, [1, 0]], ["dog", "cat"]))
     found = evaluate(trained, fewer, SETTINGS)

@@ -26,9 +26,10 @@ from steelyard.losses.table import TABLE
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.run import export_graph, prediction
 from steelyard.run.aims import Aim
-from steelyard.run.export import export, export_run, export_trained, fingerprints
+from steelyard.run.export import export, export_run, export_trained
 from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
 from steelyard.run.export_reading import ReadingNetwork
+from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.onnx_model import load_onnx
 from steelyard.run.parts import Part
@@ -483,3 +484,16 @@ def test_every_loss_and_calibrator(tmp_path: Path, name: str, kind: str) -> None
     assert done.checked is not None
     assert done.checked.probability <= 1e-5
     assert done.checked.reading <= 1e-6
+
+
+@heavy
+@pytest.mark.parametrize("head", ["linear", "oltr"])
+def test_a_model_of_regions_and_words(tmp_path: Path, head: str) -> None:
+    pytest.importorskip("onnxruntime")
+    trained = network_run("cross_attention", head, "pair", (3, 5, 7, 20))
+    assert_exports(trained, tmp_path / "x.onnx")
+    regions, words = export_graph.examples(trained, 5, seed=9)
+    regions[1, 2], words[1, 4:] = 0, 0  # a missing region, a shorter sentence
+    with torch.inference_mode():
+        wanted = trained.model((regions, words)).numpy()
+    np.testing.assert_allclose(load_onnx(tmp_path / "x.onnx")(regions.numpy(), words.numpy())[2], wanted, atol=1e-5)

@@ -464,7 +464,7 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
         (dict(data=(items()[0], 2 * items()[1])), "is 2: a label is 1 present"),
         (dict(data=(items()[0], 0 * items()[1])), "nothing to learn"),
         (dict(data=(items()[0] * np.nan, items()[1])), "is nan"),
-        (dict(data=(items()[0][:1], items()[1][:1])), "at least two"),
+        (dict(data=(items()[0][:1], items()[1][:1])), "one item cannot be shared out"),
         (dict(validation="val"), "validation is a str: give like data, a data set or"),
         (dict(test="other.csv"), "test is a str"),
         (dict(validation=1.5), "data.validation is 1.5: give a share"),
@@ -549,8 +549,7 @@ def test_a_run_that_never_reached_a_checkpoint_makes_room(tmp_path: Path) -> Non
     assert len(run.history) == 2
     (tmp_path / "alien").mkdir()
     (tmp_path / "alien" / "config.toml").write_text("[tool]\n")
-    with pytest.raises(ValueError, match=r"started\.json cannot be read"):
-        fit(items(), out=tmp_path / "alien")
-    with pytest.raises(ValueError, match=r"config\.toml that is not of a run"):
-        fit(items(), out=tmp_path / "alien", overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=r"holds 'config\.toml' and is no run of Steelyard"):
+            fit(items(), out=tmp_path / "alien", overwrite=overwrite)
     assert (tmp_path / "alien" / "config.toml").read_text() == "[tool]\n"

@@ -346,8 +346,9 @@ def test_error_is_the_default(photos: list[Path]) -> None:
     data = ImageDataset(photos, labels_of(10), 6)
     assert data[0][0].any()
     for i in (3, 7):
-        with pytest.raises(BadImage, match=f"{i}.png"):
+        with pytest.raises(BadImage, match=rf"{i}\.png .*: mend or remove it.*on_bad_image.*--skip-bad") as caught:
             data[i]
+        assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match=r"3\.png"):
         list(DataLoader(data, 4, num_workers=1, multiprocessing_context="fork"))
 

@@ -350,7 +350,7 @@ def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, writers: Write
         kills += 1
         change(folder, what) if after == old else Index.open(folder).append(["later"], np.ones((1, 3)))
         assert content(folder) == new if after == old else "later" in content(folder)
-        assert not list(folder.glob(".*.partial"))
+        assert not list(folder.glob(".*"))  # neither half a file nor a lock
         shutil.rmtree(folder)
     assert kills >= 8
     assert seen == {True, False}
@@ -416,6 +416,31 @@ def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
     assert code == 0
     assert len(set(counts)) > 2
     assert Index.open(tmp_path).n_items == 1 + 10 * batches
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    """The file of the lock goes with every write, and still no two writers are in the folder at once."""
+    Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
+    problems: list[BaseException] = []
+
+    def write(name: str) -> None:
+        try:
+            for i in range(8):
+                with Index.open(tmp_path) as index:
+                    index.append([f"{name}-{i}"], np.ones((1, 3)))
+        except BaseException as problem:
+            problems.append(problem)
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert problems == []
+    with Index.open(tmp_path) as index:
+        assert index.n_items == 1 + 4 * 8
+        assert index.generation == 1 + 4 * 8
+    assert not (tmp_path / ".writing").exists()
 
 
 def test_threads_share_an_index_that_grows(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced, pair_kernel
-from steelyard.kernels import choice, fused
+from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced
+from steelyard.bench.losses import masked_inside
+from steelyard.kernels import choice, fused, label_pairs
 from steelyard.losses import BCE, Asymmetric, DistributionBalanced, Focal, NegativeTolerant, TwoWay
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.losses.table import TABLE, Row
@@ -32,6 +33,7 @@ inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's o
 outside = pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
 
 ROWS = [row for row in TABLE if row.name != "Two-way"]
+CLASS_WISE = ("LDAM", "NT-BCE", "R-BCE", "DB", "DB-Focal")
 B, L = 13, 37
 EXTREMES = torch.tensor([1e4, -1e4, 100.0, -100.0, 20.0, -20.0, 0.0, -0.0])
 
@@ -124,6 +126,18 @@ def check(loss: Any, z: Tensor, *rest: Any, cancels: bool = False, upstream: Ten
     close(value.detach(), want)
     top = want_grad.abs().max().item()
     close(x.grad, want_grad, 2e-6 * top if cancels else 1e-30, z.dtype)
+
+
+@inside
+@pytest.mark.usefixtures("fuse", "small_tiles")
+@pytest.mark.parametrize("labels", [64, 150])
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name in CLASS_WISE], ids=lambda row: row.name)
+def test_class_wise_over_several_tiles(row: Row, labels: int, g: torch.Generator) -> None:
+    loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, "mean")
+    for kind in ("hard", "unknown", "soft"):
+        z, t = logits_of(g, B, labels), targets_of(g, kind, B, labels)
+        check(loss, z, t, cancels=kind == "soft")
+        check(loss, z, t.bool() if kind == "hard" else t.double(), cancels=kind == "soft")
 
 
 @inside
@@ -381,6 +395,15 @@ def test_objective(rule: str, how: str, g: torch.Generator) -> None:
 
 @inside
 @pytest.mark.usefixtures("fuse")
+def test_the_masked_loss_of_the_bench_is_that_of_an_objective(g: torch.Generator) -> None:
+    counts, index = torch.randint(20, 380, (L,), generator=g), torch.randperm(B, generator=g)
+    plm = PartialLabelMasking(counts, 400, initial="mean", seed=3)
+    z, t = logits_of(g), targets_of(g, "hard")
+    assert torch.equal(masked_inside(plm, index)(z, t), Objective(BCE(), masking=plm)(z, t, index).total)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
 def test_objective_without_masks_and_twice_differentiated(g: torch.Generator) -> None:
     counts = torch.randint(20, 380, (L,), generator=g)
     loss = DistributionBalanced(counts, 400)
@@ -403,7 +426,10 @@ def test_objective_without_masks_and_twice_differentiated(g: torch.Generator) ->
 @pytest.mark.parametrize("width", [16, 2048])
 def test_label_pairs(width: int, g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of positives, soft and unknown labels, any strides: the plain sum and gradient in float64."""
-    monkeypatch.setattr(pair_kernel, "_WIDEST", width)
+    monkeypatch.setattr(label_pairs, "_WIDEST", width)
+    launched: list[int] = []
+    pair_sum = label_pairs.pair_sum
+    monkeypatch.setattr(label_pairs, "pair_sum", lambda s, t: launched.append(1) or pair_sum(s, t))  # type: ignore[func-returns-value]
     for labels in (2, 33):
         for kind in ("few", "many", "none", "unknown", "soft", "bool", "strided"):
             s = logits_of(g, 4, labels)
@@ -416,10 +442,11 @@ def test_label_pairs(width: int, g: torch.Generator, monkeypatch: pytest.MonkeyP
             x, y = s.double().requires_grad_(), s.clone().requires_grad_()
             want = LabelPair(0.5)(x, t)
             want.backward()
-            monkeypatch.setenv("STEELYARD_KERNELS", "fused")
-            got = LabelPair(0.5)(y, t)
+            with choice.using("fused"):
+                got = LabelPair(0.5)(y, t)
             got.backward()
-            monkeypatch.delenv("STEELYARD_KERNELS")
+            assert len(launched) == 1
+            launched.clear()
             assert x.grad is not None
             assert y.grad is not None
             close(got.detach(), want.detach())
@@ -466,7 +493,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "backward": dict(UPSTREAM=1, SKIP=True),
     "each": dict(EACH=True, SLOPE=False),
     "each_backward": dict(UPSTREAM=2, FLAT=False),
-    "db_focal": dict(SHIFTS=True, REBALANCED=True, WEIGHT=True, G_POS=2.0, G_NEG=2.0, FLAT=False),
+    "db_focal": dict(SHIFTS=2, REBALANCED=2, WEIGHT=True, G_POS=2.0, G_NEG=2.0, FLAT=False),
+    "r_bce": dict(SHIFTS=1, REBALANCED=1, FLAT=False),
     "drawn": dict(MASK=1, INDEXED=True, ASSUMED=True, FLAT=False),
     "counter": dict(MASK=1, FLAT=False, GRAIN=4),
     "stored": dict(MASK=2, INDEXED=True, FLAT=False, keep="*u8"),
@@ -475,7 +503,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @outside
-@pytest.mark.parametrize("name", [*VARIANTS, "count", "label_pairs"])
+@pytest.mark.parametrize("name", [*VARIANTS, "count", "rows", "label_pairs"])
 def test_compiles_for_hopper(name: str) -> None:
     """The interpreter runs what the compiler refuses; compiling needs no GPU."""
     import triton
@@ -483,17 +511,23 @@ def test_compiles_for_hopper(name: str) -> None:
 
     from steelyard.kernels import pairs
 
-    pointers = dict.fromkeys(("b_given", "weight", "shifts", "inverse", "keep", "upstream", "divisor", "out"), "*fp32")
+    pointers = dict.fromkeys(
+        ("b_given", "weight", "shifts", "inverse", "drawn", "keep", "upstream", "divisor", "out"), "*fp32"
+    )
     pointers |= dict(logits="*fp32", targets="*i8", counted="*u8", items="*i64", parts="*fp64", counter="*i32")
     pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32")
     floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu")
-    others = {"count": (pairs.count, dict(C=2048)), "label_pairs": (pair_kernel._pairs, dict(WIDTH=1024, SOME=4))}
+    others = {
+        "count": (pairs.count, dict(C=2048)),
+        "rows": (pairs.rows, dict(HOLES=True, GRAIN=1, R=2, C=1024, t_col=1)),
+        "label_pairs": (label_pairs._pairs, dict(WIDTH=1024, SOME=4)),
+    }
     kernel, constants = others.get(name, (pairs.loss, {}))
     if kernel is pairs.loss:
-        flags = ("CELLS", "ASSUMED", "SHIFTS", "WEIGHT", "REBALANCED", "INDEXED", "EACH", "SKIP", "DETACH")
+        flags = ("CELLS", "ASSUMED", "WEIGHT", "INDEXED", "EACH", "SKIP", "DETACH")
         variant = VARIANTS[name]
         flat = variant.get("FLAT", True)
-        constants = dict.fromkeys(flags, False) | dict.fromkeys(("KIND", "MASK", "UPSTREAM"), 0)
+        constants = dict.fromkeys(flags, False) | dict.fromkeys(("KIND", "MASK", "UPSTREAM", "REBALANCED", "SHIFTS"), 0)
         constants |= dict.fromkeys(("K_POS", "K_NEG", "C_POS", "C_NEG"), 1.0)
         constants |= dict.fromkeys(("B_POS", "B_NEG", "G_POS", "G_NEG", "H", "M", "EDGE", "EDGE_REST"), 0.0)
         constants |= dict(SIDED=True, HOLES=True, DIVISOR=1, SLOPE=True, FLAT=flat, GRAIN=16 if flat else 1)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from steelyard._compat import import_torchvision
 from steelyard.data import ArrayDataset
+from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, ModelSettings, build_model, image_size, input_of, load_model
 from steelyard.models.lite0 import Lite0
@@ -205,6 +206,8 @@ def test_auto_chooses_by_the_input() -> None:
     for name, input in chosen.items():
         assert made("auto", input).settings.backbone == name
     assert made("auto", Input("image", (1, 65, 65))).settings.backbone == "lite0"
+    assert made("auto", Input("image", (1, 16, 16))).settings.backbone == "resnet12"
+    assert made("auto", Input("image", (1, 15, 16))).settings.backbone == "small"
 
 
 def test_images_of_bytes_and_of_floats_are_the_same() -> None:
@@ -304,8 +307,28 @@ def test_statistics_of_images_are_by_channel_and_a_pretrained_net_keeps_its_own(
 def test_a_feature_that_is_no_number_is_named() -> None:
     x = np.zeros((9, 7), np.float32)
     x[4, 2] = np.nan
-    with pytest.raises(ValueError, match="feature 2 of item 4 is nan"):
+    with pytest.raises(ValueError, match="feature 2 of item '4' is nan"):
         made("linear", FEATURES).fit_normalisation(ArrayDataset(x, Labels(np.zeros((9, 3)))))
+    named = ArrayDataset(x, Labels(np.zeros((9, 3)), ids=[f"row-{i}" for i in range(9)]))
+    with pytest.raises(ValueError, match="feature 2 of item 'row-4' is nan"):
+        made("linear", FEATURES).fit_normalisation(Subset(named, [8, 1, 4]))
+
+
+@pytest.mark.parametrize(("backbone", "least"), [("resnet12", 16), ("resnet32", 5)])
+def test_images_too_small_for_a_net_are_one_sentence(backbone: str, least: int) -> None:
+    for shape in ((least - 1, 40), (40, least - 1)):
+        with pytest.raises(ValueError, match=f"{shape[0]} × {shape[1]} pixels.*at least {least} × {least}") as error:
+            made(backbone, Input("image", (3, *shape)))
+        assert "\n" not in str(error.value)
+    model = made(backbone, Input("image", (3, 0, 0))).train()  # their sizes are not known yet
+    with pytest.raises(ValueError, match=f"at least {least} × {least}"):
+        model(torch.zeros(1, 3, least - 1, least, dtype=torch.uint8))
+    assert model(torch.zeros(1, 3, least, least, dtype=torch.uint8)).shape == (1, 3)  # one item, normalised
+
+
+def test_the_size_of_image_files_suits_the_net() -> None:
+    sizes = {name: image_size(ModelSettings(backbone=name)) for name in ("small", "resnet12", "resnet32", "lite0")}
+    assert sizes == {"small": 32, "resnet12": 32, "resnet32": 32, "lite0": 224}
 
 
 def test_regions_that_are_none_stay_zero() -> None:

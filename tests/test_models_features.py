@@ -255,10 +255,10 @@ def test_killed_just_before_the_file_gets_its_name(tmp_path: Path, monkeypatch: 
     rows = np.arange(6, dtype=np.float32).reshape(3, 2)
     file = FeatureFile(tmp_path / "f.npy", (3, 2))
     rename = Path.replace
-    for moment in (".tmp", ".part"):
+    for moment in (".json", ".npy"):
 
         def killed(self: Path, target: Path, moment: str = moment) -> Path:
-            if self.suffix == moment:
+            if target.suffix == moment:
                 raise KeyboardInterrupt
             return rename(self, target)
 

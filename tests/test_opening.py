@@ -11,8 +11,10 @@ import pytest
 
 import layouts
 from steelyard.data import ArrayDataset, ImageDataset
+from steelyard.data.files import DataError
 from steelyard.data.layouts import LAYOUTS
 from steelyard.data.opening import FORMATS, open_data
+from steelyard.data.part import open_part
 from steelyard.labels import UNKNOWN, Labels
 
 FOLDERS: dict[str, tuple[Callable[[Path], object], str, int]] = {
@@ -47,8 +49,73 @@ def test_vqa_is_recognised(tmp_path: Path):
 
 
 def test_every_format_has_a_test():
-    assert {*FOLDERS, "vqa", "multi_mnist"} == set(LAYOUTS)
-    assert set(FORMATS) == {*LAYOUTS, "table", "arff", "npz", "labels"}
+    assert {*FOLDERS, "vqa", "vqa_regions", "multi_mnist"} == set(LAYOUTS)
+    assert set(FORMATS) == {*LAYOUTS, "table", "arff", "npz", "labels", "voc_mlt", "coco_mlt"}
+
+
+def write_regions(folder: Path, split: str, image_ids: np.ndarray, shape: tuple[int, int] = (3, 5)) -> np.ndarray:
+    """Features of each image, in another order than the questions ask about them."""
+    ids = np.unique(image_ids)[::-1]
+    features = np.random.default_rng(len(ids)).normal(size=(len(ids), *shape)).astype(np.float32)
+    (folder / "regions").mkdir(exist_ok=True)
+    np.save(folder / "regions" / f"{split}.npy", features)
+    np.save(folder / "regions" / f"{split}_ids.npy", ids)
+    return features[np.searchsorted(-ids, -image_ids)]
+
+
+def test_region_features_are_opened_with_their_questions(tmp_path: Path):
+    asked = {split: layouts.write_vqa(tmp_path, split, seed=i) for i, split in enumerate(("train", "val"))}
+    assert open_data(tmp_path).format == "vqa"  # without features it is the questions alone
+    found = {split: write_regions(tmp_path, split, one.image_ids) for split, one in asked.items()}
+    opened = open_data(tmp_path)
+    assert (opened.format, opened.split, opened.parts) == ("vqa_regions", "train", ("train", "val"))
+    held = open_part(opened, "val")
+    assert held.data.labels.names == opened.data.labels.names
+    for part, split in ((opened, "train"), (held, "val")):
+        assert len(part.data) == len(asked[split].questions)
+        for i in (0, 7):
+            (regions, words), target, index = part.data[i]
+            np.testing.assert_array_equal(regions, found[split][i])
+            np.testing.assert_array_equal(target, part.data.labels.rows([i])[0])
+            assert words[0] == opened.data.words.numbers("What", 1)[0]
+            assert index == i
+    assert held.data.words.words == opened.data.words.words
+    (tmp_path / "regions" / "words.txt").write_text("what\nis\n")
+    assert open_data(tmp_path).data.words.words == ("what", "is")
+    np.save(tmp_path / "regions" / "train_ids.npy", np.zeros((2, 2)))
+    with pytest.raises(DataError, match=r"train_ids\.npy holds no whole numbers"):
+        open_data(tmp_path)
+    (tmp_path / "regions" / "train_ids.npy").unlink()
+    with pytest.raises(DataError, match=r"train_ids\.npy"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["voc", "coco"])
+def test_a_published_long_tailed_split_is_recognised(tmp_path: Path, kind: str):
+    release = tmp_path / "appendix" / kind
+    truth = layouts.write_mlt(release, kind)
+    opened = open_data(release)
+    assert opened.format == f"{kind}_mlt"
+    assert "labels alone" in opened.note
+    np.testing.assert_array_equal(opened.data.labels.values, truth.values)
+    counts = truth.values.sum(0)
+    np.savez(tmp_path / "split.npz", ids=np.array(truth.ids), Y=truth.values, class_freq=counts)
+    folder = tmp_path / ("VOCdevkit/VOC2012/JPEGImages" if kind == "voc" else "train2017")
+    folder.mkdir(parents=True)
+    for path in (release, tmp_path / "split.npz"):
+        for given in ({}, {"images": tmp_path}, {"format": f"{kind}_mlt"}):
+            found = open_data(path, **given)
+            assert str(folder) in found.note
+            assert Path(found.data.paths[0]).parent == folder
+            np.testing.assert_array_equal(found.data.labels.values, truth.values)
+            assert found.data.labels.ids[0] == truth.ids[0]
+    with pytest.raises(DataError, match="give the folder that holds it"):
+        open_data(release, images=release)
+    with pytest.raises(ValueError, match=r"split is 'val'.*which has none"):
+        open_data(release, split="val")
+    np.savez(tmp_path / "split.npz", ids=np.array(truth.ids), Y=truth.values, class_freq=counts + 1)
+    with pytest.raises(DataError, match="class_freq"):
+        open_data(tmp_path / "split.npz")
 
 
 def test_split_year_and_a_folder_inside_the_layout(tmp_path: Path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +107,76 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
     empty.mkdir()
     RunFolder(empty).create(False, "", {})
     assert RunFolder(empty).is_run
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.toml": "[tool]\n"},
+        {"config.toml": "[tool]\n", "started.json": "[1]", "model.json": "{}", "checkpoint/x": "dear"},
+        {"config.toml": "[tool]\n", "started.json": '{"day": 3}', "run.json": "{}", "index/x": "dear"},
+        {"checkpoint/x": "dear"},
+        {"model.json": '{"format": "of another"}', "report.html": "dear"},
+        {".photo.1.partial": "dear"},
+    ],
+)
+def test_names_alone_make_no_run(tmp_path: Path, files: dict[str, str]) -> None:
+    """Files of others may be called as ours are: without a mark of ours none is removed, with --overwrite either."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    run = RunFolder(tmp_path)
+    assert not run.is_run
+    assert run.unfinished() is None
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=r"is no run of Steelyard: give a folder that is empty or new"):
+            run.create(overwrite, "", {})
+    with pytest.raises(ValueError, match=r"not a run of Steelyard"):
+        run.load()
+    assert {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()} == files
+
+
+def test_a_run_is_known_by_either_of_its_marks(tmp_path: Path) -> None:
+    run = saved_run(tmp_path / "run", small_run())
+    (run / "started.json").unlink()  # only what predicting needs was copied
+    assert run.is_run
+    run.load()
+    (run / "started.json").write_text('{"training labels": 1}')  # as the first version wrote it
+    (run / "model.json").unlink()
+    assert run.is_run
+
+
+@pytest.mark.parametrize("at", range(1, 13))
+def test_broken_off_while_it_is_overwritten(tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After any of its steps the folder is a run's, and nothing of the old training is taken for the new one's."""
+    run = saved_run(tmp_path / "run", small_run())
+    (run / "checkpoint").mkdir()
+    (run / "checkpoint" / "000001-00000000.safetensors").write_text("old")
+    (run / "mine.txt").write_text("not of the run")
+    left = [at]
+    unlink, rmtree = Path.unlink, shutil.rmtree
+
+    def step(real: Any) -> Any:
+        def counted(*given: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return real(*given, **options)
+
+        return counted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", step(unlink))
+        patched.setattr(shutil, "rmtree", step(rmtree))
+        with pytest.raises(KeyboardInterrupt):
+            run.create(True, "a = 1\n", {"labels": 2})
+    if run.is_run and (run / "checkpoint").exists():
+        assert run.is_finished or run.read_config() != "a = 1\n"
+    else:
+        assert not (run / "checkpoint").exists()
+    run.create(True, "a = 1\n", {"labels": 2})
+    assert run.read_config() == "a = 1\n"
+    assert (run / "mine.txt").exists()
 
 
 def test_what_is_not_a_finished_run_is_one_sentence(tmp_path: Path) -> None:

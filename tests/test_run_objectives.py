@@ -91,7 +91,7 @@ def test_every_combination_trains_or_is_refused_in_a_sentence(loss: Part, tmp_pa
         assert grad.isfinite().all(), parts
         assert grad.abs().sum() > 0, parts
         trained += 1
-    assert refused + trained == 9 * 2 * 4 * 3
+    assert refused + trained == 10 * 2 * 4 * 3
     assert (refused == 0) == has_link(loss)
 
 

@@ -20,6 +20,7 @@ from serve_data import NASTY, Place, app_of, make_place, running
 
 pytestmark = pytest.mark.browser
 expect = playwright.expect
+expect.set_options(timeout=20_000)  # a machine that does much else is slow, not wrong
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def phone(browser: Any, address: str) -> Iterator[Any]:
 def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
     """A page that fails the test where a script fails, the policy is broken, or another host is asked."""
     context = browser.new_context(base_url=address, **options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(20_000)
     found = context.new_page()
     wrong: list[str] = []
     found.on("pageerror", lambda error: wrong.append(str(error)))
@@ -97,11 +98,11 @@ def test_labels_are_typed_completed_and_removed(page: Any, place: Place) -> None
     box = page.get_by_role("combobox")
     expect(box).to_be_focused()
     box.fill("do")
-    expect(page.get_by_role("option").first).to_contain_text("dog")
+    expect(page.get_by_role("option", selected=True)).to_contain_text("dog")
     box.press("Enter")
     expect(page.locator(".chip.wanted")).to_have_count(1)
     box.fill("-traff")
-    expect(page.get_by_role("option").filter(has_text="traffic light")).to_be_visible()
+    expect(page.get_by_role("option", selected=True)).to_contain_text("traffic light")
     box.press("Enter")
     expect(page.locator(".chip.unwanted")).to_have_count(1)
     assert query(page) == [("w", "dog"), ("n", "traffic light")]
@@ -138,6 +139,20 @@ def test_a_text_becomes_chips_or_stays_an_expression(page: Any, place: Place) ->
     score = (1 - (1 - p[:, 0]) * (1 - p[:, 1])) * (1 - p[:, 2])
     expect(page.locator(".grid .card").first).to_have_attribute("data-id", best(place, score)[0])
     assert query(page) == [("q", '(cat | dog) & ~"traffic light"')]
+
+
+def test_what_is_half_typed_is_kept(page: Any) -> None:
+    page.goto("/?w=cat&w=dog")
+    box = page.get_by_role("combobox")
+    box.fill("traff")
+    page.get_by_label("Remove dog").click()
+    expect(page.locator(".chip")).to_have_count(1)
+    expect(box).to_have_value("traff")
+    box.fill("cat | dog")
+    box.press("Enter")
+    expect(page.locator("p.status")).to_contain_text("|")
+    page.go_back()
+    expect(box).to_have_value("")
 
 
 def test_a_mistake_is_shown_with_its_place(page: Any) -> None:
@@ -235,6 +250,81 @@ def test_a_label_page_moves_its_threshold_and_opens_items(page: Any, place: Plac
     page.go_forward()
     page.get_by_role("link", name="Find items").click()
     expect(page.locator(".chip")).to_have_count(1)
+
+
+def test_the_start_page_offers_labels_examples_and_pictures(page: Any, place: Place) -> None:
+    page.goto("/")
+    cards = page.locator(".start .card")
+    expect(cards).to_have_count(6)
+    expect(cards.first.locator("img")).to_have_js_property("complete", True)
+    shown = cards.evaluate_all(
+        "cards => cards.map(card => [card.querySelector('b').textContent, card.querySelector('img').alt])"
+    )
+    column = dict(zip(place.labels.names, place.probabilities.T, strict=True))
+    assert {name: best(place, column[name])[0] for name in column} == dict(shown)
+    example = page.locator(".start code a").nth(1)
+    text = example.inner_text()
+    example.click()
+    expect(page.locator(".grid .card").first).to_be_visible()
+    assert query(page) == [("q", text)]
+    page.go_back()
+    expect(cards).to_have_count(6)
+    cards.filter(has_text="traffic light").click()
+    assert query(page) == [("w", "traffic light")]
+
+
+def test_everything_is_done_by_keys(page: Any, place: Place) -> None:
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+
+    def tab_to(locator: Any, most: int = 40) -> None:
+        for _ in range(most):
+            if locator.evaluate("node => node === document.activeElement"):
+                return
+            page.keyboard.press("Tab")
+        raise AssertionError(f"{locator} is not reached by Tab")
+
+    page.goto("/")
+    expect(page.locator(".start .tag").first).to_be_visible()
+    press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    press("/")
+    page.keyboard.type("cat")
+    expect(page.get_by_role("option", selected=True)).to_contain_text("cat")
+    press("Enter")
+    expect(page.locator(".chip.wanted")).to_have_count(1)
+    page.keyboard.type("do")
+    expect(page.get_by_role("option", selected=True)).to_contain_text("dog")
+    press("Shift+Enter")
+    expect(page.locator(".chip.unwanted")).to_have_count(1)
+    assert query(page) == [("w", "cat"), ("n", "dog")]
+    press("Escape", "Shift+Tab")  # the chips lie before the field
+    expect(page.get_by_label("Remove dog")).to_be_focused()
+    press("Shift+Tab", "Enter")
+    expect(page.locator(".chip.wanted")).to_have_count(2)
+    press("/")
+    slider = page.get_by_label("cat: at least")
+    tab_to(slider)
+    press("ArrowRight", "ArrowRight")
+    expect(slider).to_have_value("0.02")
+    assert ("t", "cat:0.02") in query(page)
+    tab_to(page.locator(".grid .card").first)
+    press("ArrowDown", "ArrowUp", "ArrowRight", "Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading")).to_have_text(ids(page)[1])
+    tab_to(dialog.get_by_role("link", name="dog", exact=True))
+    press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("dog")
+    threshold = page.get_by_label("Threshold", exact=True)
+    tab_to(threshold)
+    said = page.locator(".said").inner_text()
+    press("ArrowLeft")
+    expect(page.locator(".said")).not_to_have_text(said)
+    page.go_back()
+    expect(dialog).to_be_visible()
+    press("Escape")
+    expect(dialog).to_have_count(0)
 
 
 def test_names_with_markup_are_text(page: Any) -> None:

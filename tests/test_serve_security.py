@@ -299,6 +299,19 @@ def test_the_server_stops_in_order(place: Place, stop: signal.Signals) -> None:
         process.wait()
 
 
+def test_an_index_that_is_behind_its_run_is_told(tmp_path: Path) -> None:
+    place = make_place(tmp_path, 3)
+    with Index.open(place.index) as index:
+        index.replace([], np.zeros((0, len(NAMES))), notes={"calibration": "that of another day"})
+    process, _ = started(place)
+    try:
+        assert process.stdout is not None
+        assert "Beware: the index is of the run before it was" in process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_port_that_is_taken_is_one_sentence(place: Place) -> None:
     from steelyard.serve import serve
 

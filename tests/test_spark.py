@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -19,6 +20,8 @@ import torch
 from PIL import Image
 
 from query_reference import conjunction, random_query, ranking, text_of
+from run_data import items as table_items
+from run_data import write_table
 from small_run import items, part, saved_run, small_run
 from steelyard.data.inputs import inputs_of, open_inputs
 from steelyard.labels import Labels
@@ -28,6 +31,7 @@ from steelyard.run.folder import Trained
 from steelyard.run.spark_prediction import predict
 from steelyard.search import Index
 from steelyard.search.spark_engine import Spark, spark_session
+from test_commands import done
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pandas", reason="pandas, which Spark needs, is not installed")
@@ -163,6 +167,24 @@ def test_predictions_of_features_are_those_of_one_process(session: Any, tmp_path
     pq.write_table(pa.table({"id": ids, "vector": list(x)}), tmp_path / "lists.parquet")
     predict(folder, tmp_path / "lists.parquet", tmp_path / "out", session=session)
     same(tmp_path / "out", tmp_path / "one.parquet")
+
+
+def test_predict_and_search_as_they_are_typed(session: Any, tmp_path: Path) -> None:
+    x, y = table_items()
+    write_table(tmp_path / "items.csv", x, y)
+    quick = ("--set", "train.epochs=1", "--set", "data.features=['f0','f1','f2','f3','f4']")
+    folder = tmp_path / "run"
+    done("train", "--data", tmp_path / "items.csv", "--recipe", "bce", "--out", folder, *quick)
+    rows = {"id": [f"item{i}" for i in range(len(x))], **{f"f{j}": x[:, j] for j in range(x.shape[1])}}
+    pq.write_table(pa.table(rows), tmp_path / "items.parquet")
+    said = done("predict", folder, tmp_path / "items.parquet", "--engine", "spark", "--out", tmp_path / "out")
+    assert said.err.splitlines()[-1] == f"160 items in {tmp_path / 'out'}."
+    done(
+        "predict", folder, tmp_path / "items.parquet", "--out", tmp_path / "one.parquet", "--index", tmp_path / "index"
+    )
+    same(tmp_path / "out", tmp_path / "one.parquet")
+    asked = ("search", tmp_path / "index", 'cat & ~"rare bird"', "--json")
+    assert json.loads(done(*asked, "--engine", "spark").out) == json.loads(done(*asked).out)
 
 
 def test_bad_rows_and_mistakes(session: Any, tmp_path: Path) -> None:

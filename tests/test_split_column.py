@@ -289,7 +289,7 @@ def test_other_data_by_its_path(tmp_path: Path) -> None:
     assert part.data.labels.values.tolist() == [[0, UNKNOWN, 1]]
     with pytest.raises(ValueError, match="split and path are both left out"):
         open_part(train)
-    with pytest.raises(DataError, match=r"has no part 'val': it has no parts; give one of them, or the path"):
+    with pytest.raises(DataError, match=r"has no part 'val': give the path of other data"):
         open_part(train, "val")
     np.savez(tmp_path / "d.npz", X=[[4.0, 1.0]], Y=[[1, 0]], classes=["dog", "cat"])
     with pytest.raises(

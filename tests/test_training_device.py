@@ -14,6 +14,8 @@ import torch
 
 import training_runs as runs
 from steelyard.balance import Deferred, LabelPair, PartialLabelMasking, PseudoLabels, Rebalanced, label_pair
+from steelyard.data.dataset import ArrayDataset
+from steelyard.labels import Labels
 from steelyard.losses import BCE, Annotation
 from steelyard.objective import Objective
 from steelyard.training import captured, loop
@@ -140,10 +142,33 @@ def test_a_large_table_is_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_images_are_varied_alike() -> None:
     images = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    settings = AugmentSettings(flip=0.5, pad_crop=2, resized_crop=0.5)
-    drawn = uniforms(3, 2, torch.arange(20))
+    settings = AugmentSettings(0.5, 2, 0.5, rotate=20, scale=0.2, shear=0.2, elastic=1)
+    drawn = uniforms(settings, 3, 2, torch.arange(20))
     expected = augment(images, settings, 3, 2, torch.arange(6) + 10)
     torch.testing.assert_close(varied(images, settings, drawn[10:16]), expected, rtol=0, atol=0)
+
+
+def test_images_are_laid_over_each_other_alike(tmp_path: Path, capturing: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (203, 1, 8, 8)).astype(np.uint8)
+    data = ArrayDataset(images, Labels((rng.random((203, 5)) < 0.3).astype(np.int8)))
+    found = []
+    for captures, overlay in ((False, 0.7), (True, 0.7), (False, 0.0)):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(_Pixels(), torch.nn.Linear(64, 5))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "can_capture", lambda *given, captures=captures: captures)
+            augmentation = AugmentSettings(rotate=20, elastic=1, pad_crop=1, overlay=overlay)
+            where = tmp_path / f"{captures} {overlay}"
+            found.append(runs.run("bce", where, model, data, augment=augmentation, epochs=2))
+    runs.assert_same(found[1], found[0], 1e-5, 1e-6)
+    laid, plain = (outcome.history[-1]["loss"] for outcome, _ in found[1:])
+    assert laid > plain + 0.01  # more labels are present, so less is known before anything is learned
+
+
+class _Pixels(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1).float() / 255
 
 
 @pytest.mark.parametrize("feedback", ["raw", "link"])

@@ -629,7 +629,7 @@ def test_a_full_disk_in_the_middle_of_a_line_of_history(tmp_path: Path, monkeypa
     changes: dict[str, Any] = dict(batch_size=24, epochs=2)
     call = os.fsync
     monkeypatch.setattr("steelyard.training.history.os.fsync", full_disk)
-    monkeypatch.setattr(files, "_flush", lambda path: None)
+    monkeypatch.setattr("steelyard._files._flush", lambda path: None)
     with pytest.raises(OSError, match=r"No space left on device: .*history.jsonl") as e:
         run("role", tmp_path / "run", **changes)
     assert "partial" not in str(e.value)

@@ -17,17 +17,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import Tensor
 
+from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard.balance.philox import uniform
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
+from steelyard.training import group
 from steelyard.training.augment import augment
 from steelyard.training.average import Average
 from steelyard.training.batches import Batches, Loaded, Resident, as_inputs, make_batches, make_sampler, n_workers
 from steelyard.training.checkpoint import module_tensors, optimizer_tensors, restore_optimizer
-from steelyard.training.files import load_tensors, remove_partial, replacing, save_tensors, write_atomic
+from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import History, read_history
 from steelyard.training.outputs import outputs
 from steelyard.training.settings import (
@@ -355,6 +358,60 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
     assert done == ["content", "rename", "folder"] * 2
 
 
+def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
+    tensors = {name: torch.full((3,), float(i)) for i, name in enumerate("bca")}
+    notes = {"step": 3, "epoch": 1, "deep": {"z": 1, "a": [2]}}
+    found = set()
+    for turn in range(12):  # the order of several entries would change about every other time
+        flipped = dict(reversed(list(notes.items()))) if turn % 2 else notes
+        save_tensors(tmp_path / "x", dict(reversed(list(tensors.items()))) if turn % 3 else tensors, flipped)
+        found.add((tmp_path / "x").read_bytes())
+    assert len(found) == 1
+    read, said = load_tensors(tmp_path / "x")
+    assert said == notes
+    assert {name: tensor.tolist() for name, tensor in read.items()} == {n: t.tolist() for n, t in tensors.items()}
+
+
+def test_files_of_the_first_version_are_read(tmp_path: Path) -> None:
+    x = torch.arange(3.0)
+    notes = '{"epoch": 2}'
+    sums = json.dumps({"x": zlib.crc32(x.numpy().tobytes())})
+    header = {"notes": notes, "notes_crc32": str(zlib.crc32(notes.encode())), "crc32": sums}
+    save_file({"x": x}, tmp_path / "old", header)
+    tensors, said = load_tensors(tmp_path / "old")
+    assert said == {"epoch": 2}
+    assert torch.equal(tensors["x"], x)
+
+
+@pytest.mark.parametrize("entry", ["[]", "{}", "null", '{"notes": 3, "notes_crc32": "0"}', "{"])
+def test_an_entry_that_is_none_of_ours_is_a_sentence(entry: str, tmp_path: Path) -> None:
+    save_file({"x": torch.zeros(1)}, tmp_path / "x", {"steelyard": entry})
+    with pytest.raises(ValueError, match="damaged or was not written by Steelyard"):
+        load_tensors(tmp_path / "x")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_group_is_left_unless_something_failed(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving waits for the others, who may be gone."""
+    done: list[str] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *_: done.append("joined"))
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: done.append("left"))
+
+    def work() -> None:
+        with group.joined():
+            if fails:
+                raise ZeroDivisionError
+
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            work()
+    else:
+        work()
+    assert done == (["joined"] if fails else ["joined", "left"])
+
+
 def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".a.1.partial").write_text("a file")
     (tmp_path / ".b.2.partial").mkdir()
@@ -410,9 +467,10 @@ def test_what_is_written_needs_no_pickle(tmp_path: Path) -> None:
     content = (tmp_path / "file").read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
-    sums = json.loads(header["__metadata__"]["crc32"])
+    assert list(header["__metadata__"]) == ["steelyard"]
+    sums = json.loads(json.loads(header["__metadata__"]["steelyard"])["crc32"])
     assert sums == {"x": zlib.crc32(np.array([1, 2], "<f4").tobytes())}
-    assert json.loads(header["__metadata__"]["notes"]) == {"a": 1}
+    assert json.loads(json.loads(header["__metadata__"]["steelyard"])["notes"]) == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -565,6 +623,8 @@ def test_only_the_first_process_writes_history(tmp_path: Path) -> None:
         (lambda: TrainSettings(precision="fp16"), "train.precision is 'fp16': choose one of auto, float32"),
         (lambda: TrainSettings(checkpoint_seconds=math.nan), "train.checkpoint_seconds is nan: it must be at least 0"),
         (lambda: pick_device("gpu"), "train.device is 'gpu': give auto, cpu, cuda or cuda:N"),
+        (lambda: pick_device("meta"), "train.device is 'meta': give auto, cpu, cuda or cuda:N"),
+        (lambda: pick_device("gpu", "--device"), "--device is 'gpu': give auto, cpu, cuda or cuda:N"),
     ],
 )
 def test_settings_that_cannot_be_are_one_sentence(make: Any, message: str) -> None:
@@ -580,7 +640,7 @@ def test_devices_and_precisions() -> None:
     assert pick_precision("bfloat16", CPU) == torch.bfloat16
     if not torch.cuda.is_available():
         assert pick_device("auto") == CPU
-        with pytest.raises(ValueError, match="this machine has no usable GPU: set it to cpu or auto"):
+        with pytest.raises(ValueError, match="this machine has no usable GPU: give cpu or auto"):
             pick_device("cuda:1")
 
 

@@ -140,6 +140,15 @@ def test_class_means_over_a_table() -> None:
         assert float(down[c]) == pytest.approx(weights[targets[:, c] == 0, c].mean(), rel=1e-6)
 
 
+def test_class_means_are_computed_where_the_weighting_is() -> None:
+    """On "meta" any tensor of another device is an error, as it would be on a GPU."""
+    targets = torch.tensor(TARGETS)
+    for weighting in (InverseFrequency(torch.tensor(COUNTS)), Deferred(ClassBalanced(torch.tensor(COUNTS)), 1)):
+        for mean in expected_weights(weighting.to("meta"), targets.to("meta")):
+            assert mean.device.type == "meta"
+            assert mean.shape == (4,)
+
+
 def test_class_means_of_a_class_never_seen_are_1() -> None:
     targets = torch.tensor([[0, 1, -1, 0], [0, 1, -1, 1]])
     up, down = expected_weights(ClassBalanced(torch.tensor(COUNTS)), targets)

@@ -139,7 +139,7 @@ def inspect(
     if json:
         print(dumps(found.as_dict(), allow_nan=False))
         return
-    console = Console()
+    console = terminal.console_of()
     terminal.show(found, console)
     if html is not None:
         console.print(f"\nA page with plots is in {terminal.plain(html)}.", markup=False)
@@ -157,6 +157,9 @@ def train(
     set: Annotated[
         list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated.")
     ] = None,
+    deploy_prior: str | None = typer.Option(
+        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or from test items."
+    ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
@@ -175,7 +178,7 @@ def train(
     if recipes:
         command.list_recipes()
         return
-    asked = command.Typed(config, data, images, recipe, out, tuple(set or ()))
+    asked = command.Typed(config, data, images, recipe, out, tuple(set or ()), deploy_prior)
     if print_config:
         typer.echo(command.printed(asked), nl=False)
         return
@@ -187,7 +190,7 @@ def train(
 
 @app.command()
 def evaluate(
-    run: str = typer.Argument(help="The folder of a finished run."),
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="A finished run; several with --retrieval.")],
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
     split: str | None = typer.Option(None, help="The part to read: test, val, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
@@ -195,15 +198,31 @@ def evaluate(
         None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
     ),
     bootstrap: int = typer.Option(0, help="Resamples for 95 % confidence intervals; 0 for none."),
+    retrieval: bool = typer.Option(
+        False, "--retrieval", help="Search with the runs instead: mAP by the number of terms of a query."
+    ),
+    html: str | None = typer.Option(None, metavar="FILE", help="Of --retrieval: write a page with the plot to FILE."),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
     """Measure a run on labelled items: ranking, decisions and probabilities, by group of labels.
 
     Example: steelyard evaluate runs/photos --data new/labels.csv
-    """
-    from steelyard.run import command
 
-    command.evaluate(run, command.Other(data, split, images), deploy_prior, bootstrap, as_json=json)
+    Example: steelyard evaluate runs/bce runs/plm --retrieval --html search.html
+    """
+    from steelyard.run import command, comparing
+
+    other = command.Other(data, split, images)
+    if retrieval:
+        if bootstrap:
+            raise ValueError("--bootstrap is given, but queries are not resampled: leave it out with --retrieval")
+        comparing.compare(runs, other, deploy_prior, html, as_json=json)
+    elif len(runs) > 1:
+        raise ValueError("several runs are given: compare them with --retrieval, or evaluate one at a time")
+    elif html is not None:
+        raise ValueError("--html is given, but only --retrieval draws a page: see report.html in the run folder")
+    else:
+        command.evaluate(runs[0], other, deploy_prior, bootstrap, as_json=json)
 
 
 @app.command()
@@ -241,20 +260,47 @@ def predict(
     out: str | None = typer.Option(
         None, metavar="FILE", help="A .csv, .parquet or .jsonl file. By default CSV to stdout."
     ),
+    index: str | None = typer.Option(
+        None, metavar="DIR", help="Keep the items for search in this index, such as RUN/index; same ids are replaced."
+    ),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Drop what is in the index first."),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     form: str = typer.Option("wide", help="wide: a column for each label; long: a row for each label that is present."),
     top: int = typer.Option(0, help="Of the long form: the K likeliest labels instead."),
     batch_size: int = typer.Option(256, help="Items at a time."),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out images that cannot be read, and list them."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    runtime: str = typer.Option("torch", help="torch, or onnx: the run's model.onnx, which steelyard export writes."),
+    engine: str = typer.Option("local", help="local, or spark: Parquet in, a folder of Parquet out."),
 ) -> None:
     """Give probabilities and decisions for new items.
 
     Example: steelyard predict runs/photos new-photos/ --out predictions.csv
-    """
-    from steelyard.run import command
 
-    command.predict(run, data, out, images, form, top, batch_size, skip_bad, device)
+    Example: steelyard predict runs/photos new-photos/ --index runs/photos/index
+
+    Example: steelyard predict runs/photos new-photos/ --runtime onnx --out predictions.csv
+
+    Example: steelyard predict runs/photos items.parquet --engine spark --out predictions
+    """
+    from steelyard.run import predicting
+
+    asked = predicting.Asked(
+        run,
+        data,
+        out,
+        index,
+        overwrite,
+        images,
+        form,  # type: ignore[arg-type]
+        top,
+        batch_size,
+        skip_bad,
+        device,
+        runtime,
+        engine,
+    )
+    predicting.predict(asked)
 
 
 @app.command()
@@ -311,7 +357,80 @@ def export(
     from steelyard.run.export import export_run
 
     written = export_run(run, out, check)
-    typer.echo(f"Written: {written.path}")
+    typer.echo(f"Written: {written.path} ({written.bytes / 1e6:.1f} MB)")
+    if written.checked is not None:
+        typer.echo(f"Through onnxruntime its probabilities differ by {written.checked.probability:.2g} at most.")
+
+
+@app.command()
+def reproduce(
+    name: str | None = typer.Argument(None, help="A table or figure, see --list; all for every one."),
+    list_: bool = typer.Option(False, "--list", help="List the tables and figures, their data, and stop."),
+    data: str = typer.Option("data", metavar="DIR", help="The folder that holds the data sets."),
+    out: str | None = typer.Option(None, metavar="DIR", help="Of runs and results. By default runs/papers."),
+    seeds: int = typer.Option(1, help="How many runs of every row."),
+    rows: Annotated[
+        list[str] | None, typer.Option(help='A row to run, or a pattern such as "*PLM"; may be repeated.')
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting of all rows; is said.")
+    ] = None,
+    validation: float = typer.Option(0.0, help="Measure on this share of the training items, not on the test items."),
+    note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
+    smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
+    dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
+    json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),
+) -> None:
+    """Run a table or figure of the papers on your copy of the data, beside what the paper prints.
+
+    Typed again, runs that are finished are not trained again, and one that was broken off goes on.
+
+    Example: steelyard reproduce plm-table1 --data ~/data --seeds 3
+    """
+    from steelyard.papers import command
+
+    asked = command.Typed(data, out, seeds, tuple(rows or ()), tuple(set or ()), validation, note, smoke)
+    command.reproduce(name, asked, list_, dashboard, as_json=json)
+
+
+@app.command()
+def bench(
+    device: str = typer.Option("auto", help="auto, cpu or cuda."),
+    sizes: str | None = typer.Option(None, metavar="BxL,…", help="Of the losses. By default what suits the device."),
+    only: str | None = typer.Option(None, metavar="PARTS", help="Some of losses, pairs, metrics, training."),
+    compiled: str | None = typer.Option(None, help="Losses by torch.compile as well: all, some or none."),
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="Losses of one's own to time too: its functions of (logits, targets) and its nn.Module classes made "
+            "without arguments; FILE.py:NAME for one of them. May be repeated.",
+        ),
+    ] = None,
+    mnist: str | None = typer.Option(None, metavar="ROOT", help="Train on MultiMNIST; ROOT holds MNIST/raw."),
+    images: str | None = typer.Option(None, metavar="FOLDER", help="Read and train on the images of a folder."),
+    quick: bool = typer.Option(False, "--quick", help="A small table in seconds."),
+    out: str = typer.Option("runs/bench", metavar="DIR", help="Where figures (JSON), roofline and page are written."),
+    json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+    source: str | None = typer.Option(
+        None, "--from", metavar="FILE", help="Measure nothing: write the page of these figures."
+    ),
+) -> None:
+    """Time losses, metrics and training beside torch, timm and torchmetrics on this machine, in one run.
+
+    Example: steelyard bench --peer my_loss.py --out runs/bench
+    """
+    from dataclasses import asdict
+
+    from steelyard.bench import Asked, again
+    from steelyard.bench import bench as measure
+
+    if source is not None:
+        record = again(source, out)
+    else:
+        asked = Asked(device, sizes, only, compiled, tuple(peer or ()), mnist, images, quick)
+        record = measure(asked, out, show=lambda text: typer.echo(text, err=json))
+    typer.echo(dumps(asdict(record)) if json else f"Written: {out}")
 
 
 def main() -> None:

@@ -101,9 +101,9 @@ def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     """The fused version, where it is for such scores and Triton is there."""
     if scores.dtype == torch.float64 or not fuses(scores.device):
         return None
-    from steelyard.balance import pair_kernel
+    from steelyard.kernels import label_pairs
 
-    return pair_kernel.pair_sum
+    return label_pairs.pair_sum
 
 
 def _all_pairs(s: Tensor, positive: Tensor, negative: Tensor, cells: int = 1 << 24) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, known
 
 Initial = Literal["dataset", "mean", "min", "max"]
+Observed = Literal["training", "validation"]
 
 
 class PartialLabelMasking(nn.Module):
@@ -39,6 +40,8 @@ class PartialLabelMasking(nn.Module):
         clip: bounds (low, high) of r̄, e.g. (0, 1) on COCO.
         initial: r̄ of the first epoch: that of the data, or its mean, min or max over classes, or given (L,).
         seed: of the masks, which are a pure function of (seed, epoch, item, label).
+        observes: whose outputs move the ratios: "training" (the paper), or "validation": those of items that training
+            has not seen, of which it is not over-confident. The objective then leaves `observe` to who validates.
     """
 
     maskable: Tensor
@@ -56,8 +59,12 @@ class PartialLabelMasking(nn.Module):
         clip: tuple[float, float] | None = None,
         initial: Initial | Tensor = "dataset",
         seed: int = 0,
+        observes: Observed = "training",
     ) -> None:
         super().__init__()
+        if observes not in get_args(Observed):
+            raise ValueError(f"observes is {observes!r}: choose one of {', '.join(get_args(Observed))}")
+        self.observes = observes
         n = check_vector("counts", counts)
         k = check_known(n_known, len(n))
         if (n > k).any():
@@ -131,7 +138,7 @@ class PartialLabelMasking(nn.Module):
         self.ahead.draw(self.epoch, len(targets), self.n_labels, rows)
 
     def observe(self, probabilities: Tensor, targets: ArrayLike) -> None:
-        """Count the raw training outputs σ(z) (B, L), masked labels included, of every known label."""
+        """Count the raw outputs σ(z) (B, L), those of masked labels included, of every known label."""
         t, p = as_tensor(targets), probabilities.detach()
         self._check_shape("targets", t)
         self._check_shape("probabilities", p)

@@ -221,9 +221,14 @@ class ExpectedWeights(nn.Module):
 
 
 def expected_weights(weighting: Weighting, targets: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Return the class weights (w₊, w₋) that `weighting` gives over a table of targets (N, L), unknowns left out."""
-    t = as_tensor(targets)
-    means = ExpectedWeights(weighting.n_labels)
+    """Return the class weights (w₊, w₋) that `weighting` gives over a table of targets (N, L), unknowns left out.
+
+    They are computed on the device of `weighting`, and returned on that of the targets.
+    """
+    given = as_tensor(targets)
+    t = given.to(next((buffer.device for buffer in weighting.buffers()), given.device))
+    means = ExpectedWeights(weighting.n_labels).to(t.device)
     present = t.to(torch.float64).clamp_min(0)
     means.observe(weighting(t), present, (t != -1).to(torch.float64) - present)
-    return means.class_weights()
+    positive, negative = means.class_weights()
+    return positive.to(given.device), negative.to(given.device)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from steelyard._files import write_atomic
 from steelyard.calibrate.calibrator import Calibrator, State
 from steelyard.calibrate.isotonic import Isotonic
 from steelyard.calibrate.link import Link, pair_of, probe
@@ -29,17 +30,7 @@ FITTED: dict[str, type[Temperature | Platt | Isotonic]] = {
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator to `path` as JSON, whole or not at all; `load` gives back exactly the same η."""
-    content = json.dumps(as_document(calibrator), allow_nan=False) + "\n"
-    final = Path(path)
-    partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(final)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomic(path, json.dumps(as_document(calibrator), allow_nan=False) + "\n")
 
 
 def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | None = None) -> Calibrator:

@@ -19,7 +19,13 @@ from steelyard.data.images import BadImage
 from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.mlt import coco_mlt, mlt_labels, voc_mlt
 from steelyard.data.mnist import mnist
-from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist
+from steelyard.data.multi_mnist import (
+    balanced_pairs,
+    imbalanced_pairs,
+    multi_mnist,
+    multi_mnist_digits,
+    multi_mnist_held_out,
+)
 from steelyard.data.npz import npz
 from steelyard.data.nus_wide import nus_wide
 from steelyard.data.open_images import open_images
@@ -60,6 +66,8 @@ __all__ = [
     "mlt_labels",
     "mnist",
     "multi_mnist",
+    "multi_mnist_digits",
+    "multi_mnist_held_out",
     "npz",
     "nus_wide",
     "open_data",

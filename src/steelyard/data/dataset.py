@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from steelyard.data.cache import ImageCache, stamp_of
-from steelyard.data.images import BadImage, decode
+from steelyard.data.images import REMEDY, BadImage, decode
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 
@@ -151,9 +151,9 @@ class ImageDataset(Dataset[Sample]):
         image = None
         try:
             image = decode(path, self.size, None if self.boxes is None else tuple(self.boxes[i].tolist()))
-        except BadImage:
+        except BadImage as error:
             if not skip:
-                raise
+                raise BadImage(f"{error}: {REMEDY}") from None
         if self._cache is not None:
             self._cache.write(i, stamp, image)
         return image

@@ -32,6 +32,9 @@ _TURNED = {  # EXIF orientation: are the file's axes swapped, and which of them,
 }
 _AS_IT_LIES = (False, False, False)
 
+REMEDY = "mend or remove it, or give on_bad_image 'skip' (of train: data.on_bad_image, of predict: --skip-bad)"
+"""What can be done about a bad image."""
+
 Box: TypeAlias = tuple[float, float, float, float]
 
 

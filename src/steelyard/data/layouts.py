@@ -12,17 +12,19 @@ from steelyard.data.cub import cub
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import PathLike, check_choice
 from steelyard.data.mnist import mnist
-from steelyard.data.multi_mnist import multi_mnist
+from steelyard.data.multi_mnist import multi_mnist, multi_mnist_digits
 from steelyard.data.nus_wide import nus_wide
 from steelyard.data.open_images import open_images
+from steelyard.data.region_features import RegionDataset, vqa_regions
 from steelyard.data.vispr import vispr
 from steelyard.data.voc import voc
 from steelyard.data.vqa import Questions, vqa
 from steelyard.data.wider_attribute import wider_attribute
 
-Data: TypeAlias = ArrayDataset | ImageDataset | Questions
+Data: TypeAlias = ArrayDataset | ImageDataset | Questions | RegionDataset
 
 _TRAIN_TEST = ("train", "test")
+_DIGITS = (*_TRAIN_TEST, "digits", "pairs")
 
 
 class Decoding(TypedDict):
@@ -79,6 +81,15 @@ def _mnist(root: Path, split: str) -> ArrayDataset:
     return digits
 
 
+def _multi_mnist(root: Path, split: str) -> ArrayDataset:
+    """Read the fixed pictures of the paper, or the digits they are made of and pairs of held-out ones."""
+    check_choice(split, _DIGITS, "split")
+    if split in _TRAIN_TEST:
+        return multi_mnist(root, _train(split))
+    digits, pairs = multi_mnist_digits(root)
+    return digits if split == "digits" else pairs
+
+
 def _cifar10(root: Path, split: str) -> ArrayDataset:
     """Read the training batches that are there and say so: parts of the data set travel without the rest."""
     home = next((home for name in ("bin", "py") if (home := root / f"cifar-10-batches-{name}").is_dir()), root)
@@ -111,7 +122,7 @@ LAYOUTS = {
         (2017, 2014),
     ),
     "mnist": Layout(lambda root, split, year, how: _mnist(root, split), _TRAIN_TEST, ("MNIST/raw",)),
-    "multi_mnist": Layout(lambda root, split, year, how: multi_mnist(root, _train(split)), _TRAIN_TEST, ("MNIST/raw",)),
+    "multi_mnist": Layout(lambda root, split, year, how: _multi_mnist(root, split), _DIGITS, ("MNIST/raw",)),
     "cifar10": Layout(
         lambda root, split, year, how: _cifar10(root, split),
         _TRAIN_TEST,
@@ -145,6 +156,9 @@ LAYOUTS = {
     ),
     "vqa": Layout(
         lambda root, split, year, how: vqa(root, split), ("train", "val"), ("v2_mscoco_{split}2014_annotations.json",)
+    ),
+    "vqa_regions": Layout(
+        lambda root, split, year, how: vqa_regions(root, split), ("train", "val"), ("regions/{split}.npy",)
     ),
 }
 """The layouts that are known, by the name of their format."""

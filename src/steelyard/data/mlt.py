@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,49 @@ def coco_mlt(
             )
     images = Path(root) / "train2017"
     return ImageDataset([images / f"{int(name):012d}.jpg" for name in labels.ids], labels, size, on_bad_image, cache)
+
+
+class Published(NamedTuple):
+    """One of the two published splits."""
+
+    read: Callable[..., ImageDataset]
+    names: Sequence[str]
+    images: str
+    """The folder of the images, in the root that its reader takes."""
+
+
+MLT = {
+    "voc_mlt": Published(voc_mlt, VOC_LABELS, "VOCdevkit/VOC2012/JPEGImages"),
+    "coco_mlt": Published(coco_mlt, COCO_LABELS, "train2017"),
+}
+"""The splits by the names of their formats."""
+
+
+def mlt_at(place: Path) -> str | None:
+    """Return which split lies at `place`, told by its files and its number of classes; None where there is none."""
+    if place.is_dir():
+        if not (place / "class_freq.pkl").is_file():
+            return None
+        values = _release(place)[1]
+    elif place.suffix.lower() == ".npz" and zipfile.is_zipfile(place):
+        with zipfile.ZipFile(place) as archive:
+            if not {"ids.npy", "Y.npy", "class_freq.npy"} <= set(archive.namelist()):
+                return None
+        values = _arrays(place)[1]
+    else:
+        return None
+    return next((name for name, one in MLT.items() if values.ndim == 2 and values.shape[1] == len(one.names)), None)
+
+
+def mlt_root(place: Path, format: str, images: PathLike | None) -> Path | None:
+    """Return the folder that holds the images of a split: `images`, or one around `place`; None where none does."""
+    wanted = MLT[format].images
+    if images is not None:
+        if not (Path(images) / wanted).is_dir():
+            raise DataError(f"images is {images}, but there is no {wanted} in it: give the folder that holds it")
+        return Path(images)
+    here = place.absolute()
+    return next((root for root in (here, *here.parents) if (root / wanted).is_dir()), None)
 
 
 def mlt_labels(split: PathLike, names: Sequence[str]) -> Labels:

@@ -12,6 +12,7 @@ from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import PathLike
 from steelyard.data.mnist import mnist
+from steelyard.data.split import stratified_split
 from steelyard.labels import Labels
 
 Images: TypeAlias = NDArray[np.uint8]
@@ -40,6 +41,55 @@ def multi_mnist(root: PathLike, train: bool = True, seed: int = 0) -> ArrayDatas
     return ArrayDataset(pictures[:, None], labels)
 
 
+def multi_mnist_digits(root: PathLike, seed: int = 0, held_out: float = 0.1) -> tuple[ArrayDataset, ArrayDataset]:
+    """Return the digits of the training set one by one, and pairs of held-out ones to validate on.
+
+    For training that pairs and shifts them anew at every step (train.augment: pad_crop 6, overlay 1): images uint8
+    (1, 32, 32) in their middle, a label each. The pairs are those of `multi_mnist_held_out`.
+
+    Arguments: `root`, the folder that holds `MNIST/raw/`; `seed`, as of `multi_mnist`, whose digits these are;
+    `held_out`, the share of each class that is only validated on, at least one digit.
+    """
+    images, classes, rest, held = _parted(root, seed, held_out)
+    labels = np.eye(10, dtype=np.int8)[classes[rest]]
+    middle = np.pad(images[rest], ((0, 0), (_PAD, _PAD), (_PAD, _PAD)))
+    return ArrayDataset(middle[:, None], Labels(labels)), _even_pairs(images, classes, held, seed)
+
+
+def multi_mnist_held_out(root: PathLike, seed: int = 0, held_out: float = 0.15) -> tuple[ArrayDataset, ArrayDataset]:
+    """Return the training pictures without a held-out digit, and pairs of these digits: to choose settings by.
+
+    A digit is in two training pictures on average, so that pictures held out at random would hold digits that were
+    trained on. Here none does; some (1 − `held_out`)² of the pictures are left. The pairs are `balanced_pairs` of the
+    held-out digits, those of rarer classes repeated until all ten are as many: as frequent as in the test set.
+
+    Arguments: `root`, `seed`, as of `multi_mnist`; `held_out`, the share of each class, at least one digit.
+    """
+    images, classes, rest, held = _parted(root, seed, held_out)
+    pictures, labels = imbalanced_pairs(images, classes, seed=seed)
+    chosen = np.sort(np.concatenate([rest, held]))
+    free = np.isin(chosen, rest)
+    kept = np.flatnonzero(free & free[_partners(len(chosen), seed)])
+    return ArrayDataset(pictures[kept, None], labels.take(kept)), _even_pairs(images, classes, held, seed)
+
+
+def _parted(root: PathLike, seed: int, held_out: float) -> tuple[Images, Index, Index, Index]:
+    """MNIST's training digits, their classes, and which the long tail keeps: to train on, and held out."""
+    data = mnist(root, True)
+    classes: Index = data.labels.positives()[1].astype(np.int64)
+    chosen = exponential_long_tail(classes, N_MAX, RHO, seed)
+    rest, held = stratified_split(data.labels.take(chosen), held_out, seed)
+    return data.inputs[:, 0], classes, chosen[rest], chosen[held]
+
+
+def _even_pairs(images: Images, classes: Index, held: Index, seed: int) -> ArrayDataset:
+    """Pair digits, repeated until each class has as many as the largest."""
+    most = int(np.bincount(classes[held]).max())
+    even = np.concatenate([np.resize(held[classes[held] == c], most) for c in range(10)])
+    pictures, labels = balanced_pairs(images[even], classes[even], seed)
+    return ArrayDataset(pictures[:, None], labels)
+
+
 def imbalanced_pairs(
     images: ArrayLike, classes: ArrayLike, n_max: int = N_MAX, rho: float = RHO, seed: int = 0
 ) -> tuple[Images, Labels]:
@@ -53,10 +103,15 @@ def imbalanced_pairs(
     """
     digits, which = _check_digits(images, classes)
     chosen = exponential_long_tail(which, n_max, rho, seed)
-    position = np.arange(len(chosen))
-    other = draws.below(draws.key(seed, "imbalanced partner"), position, len(chosen) - 1)
-    other += other >= position
-    return _superimpose(digits, which, chosen, chosen[other], draws.key(seed, "imbalanced shift"))
+    other = chosen[_partners(len(chosen), seed)]
+    return _superimpose(digits, which, chosen, other, draws.key(seed, "imbalanced shift"))
+
+
+def _partners(n: int, seed: int) -> Index:
+    """For each of n digits another one, drawn evenly."""
+    position = np.arange(n)
+    other = draws.below(draws.key(seed, "imbalanced partner"), position, n - 1)
+    return other + (other >= position)
 
 
 def balanced_pairs(images: ArrayLike, classes: ArrayLike, seed: int = 0) -> tuple[Images, Labels]:

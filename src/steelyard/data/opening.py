@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -12,21 +12,24 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from steelyard.data.arff import arff
-from steelyard.data.dataset import ArrayDataset
+from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice
 from steelyard.data.guess import Form, Guess, guess
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.layouts import LAYOUTS, Data, Decoding, Spot, spots
 from steelyard.data.manifest import Manifest
+from steelyard.data.mlt import MLT, mlt_at, mlt_labels, mlt_root
 from steelyard.data.npz import npz, read_arrays, to_labels
 from steelyard.data.parts import file_in, format_of, part_named, siblings
+from steelyard.data.region_features import vqa_regions
 from steelyard.data.table import read_table
-from steelyard.data.vqa import Questions, vqa
+from steelyard.data.vqa import vqa
 from steelyard.labels import Labels
 
 _FILE_FORMATS = ("table", "arff", "npz", "labels")
+_ASKED: dict[str, Callable[[Path, str, Sequence[str]], Data]] = {"vqa": vqa, "vqa_regions": vqa_regions}
 
-FORMATS = (*_FILE_FORMATS, *LAYOUTS)
+FORMATS = (*_FILE_FORMATS, *LAYOUTS, *MLT)
 """What `format` may be."""
 
 OF_TABLES = (
@@ -79,8 +82,10 @@ def open_data(
     """Open the data at `path`, whatever it is; what is not said is guessed, and `.note` says what was guessed.
 
     A file: a manifest of one's own (CSV, TSV, Parquet; see `table`), `.arff`, `.npz` (features and labels, labels
-    alone, or a table that `Labels.save` wrote). A folder: the layout of a published data set, or one such file, with
-    the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`, will do.
+    alone, or a table that `Labels.save` wrote), a published long-tailed split (see `voc_mlt`; `images` is then the
+    folder that its images lie in, looked for around it). A folder: the layout of a published data set, or one such
+    file, with the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`,
+    will do.
 
     Arguments: `path`; `images`, the folder of a manifest's images; `format`, one of `FORMATS`; `split`, the part to
     read, by default the training part of a layout or of a manifest with a column that says the part ("all" reads every
@@ -113,8 +118,11 @@ def open_data(
         "split_column": split_column,
     }
     said: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not None}
+    if mlt := format if format in MLT else None if format else mlt_at(place):
+        _check_fits({**said, "split": split, "year": year}, ("images",), path, mlt)
+        return _open_mlt(place, mlt, images, how)
     if place.is_dir() and format not in _FILE_FORMATS and (layout := layout_at(place, format)):
-        _check_fits(said, ("names",) if layout == "vqa" else (), path, layout)
+        _check_fits(said, ("names",) if layout in _ASKED else (), path, layout)
         opened = _open_layout(place, layout, split, year, how, names)
         return opened._replace(settings={"path": path, "format": format, "year": year, **said, **how})
     _check_fits({"year": year}, (), path, "one file")
@@ -162,6 +170,7 @@ def layout_at(place: Path, format: str | None) -> str | None:
     if format is not None:
         return format
     names = [name for name in LAYOUTS if name != "multi_mnist" and next(spots(place, LAYOUTS[name]), None)]
+    names = [name for name in names if name != "vqa" or "vqa_regions" not in names]
     if len(names) > 1:
         raise DataError(f"{place} holds several data sets ({', '.join(names)}): choose one by format")
     return names[0] if names else None
@@ -180,17 +189,31 @@ def _open_layout(
     # Without a fit the reader itself says what is missing and where it looked.
     usual = Spot(found[0].root if found else place, year or layout.years[0], split or layout.splits[0])
     chosen = fit[0] if fit else usual
-    if format == "vqa" and names is not None:  # the labels of this part are answers that it does not count itself
-        data: Data = vqa(chosen.root, chosen.split, names)
+    if format in _ASKED and names is not None:  # the labels of this part are answers that it does not count itself
+        data: Data = _ASKED[format](chosen.root, chosen.split, names)
     else:
         data = layout.read(chosen.root, chosen.split, chosen.year, how)
     name = f"{format} {chosen.year}" if chosen.year else format
     note = f"{place} is read as {name}, split {chosen.split!r}"
     if others := [_spot_name(spot, chosen) for spot in found if spot != chosen]:
         note += f"; also there: {', '.join(others)}"
-    if not isinstance(data, Questions) and data.note:
+    if isinstance(data, ArrayDataset | ImageDataset) and data.note:
         note += f"; {data.note}"
     return Opened(data, format, chosen.split, note + ".", here)
+
+
+def _open_mlt(place: Path, format: str, images: PathLike | None, how: Decoding) -> Opened:
+    """Open a published long-tailed split; without its images the labels alone, to look at."""
+    root, published = mlt_root(place, format, images), MLT[format]
+    note = f"{place} is read as {format}"
+    if root is None:
+        data: Data = _without_inputs(mlt_labels(place, published.names))
+        note += f", labels alone: for the images give the folder that holds {published.images} by images."
+    else:
+        data = published.read(place, root, **how)
+        note += f", with the images of {root / published.images}."
+    # Another part is other data, such as VOC 2007's test images: its format is its own.
+    return Opened(data, format, None, note, settings={"path": place, "images": images, **how})
 
 
 def _spot_name(spot: Spot, chosen: Spot) -> str:

@@ -39,8 +39,8 @@ def open_part(
     names = opened.data.labels.names
     place, name = Path(opened.settings["path"] if path is None else path), split
     if path is None and (name := part_named(split or "", opened.parts)) is None:
-        have = f"it has {', '.join(map(repr, opened.parts))}" if opened.parts else "it has no parts"
-        raise DataError(f"{place} has no part {split!r}: {have}; give one of them, or the path of other data")
+        have = f"it has {', '.join(map(repr, opened.parts))}; give one of them, or" if opened.parts else "give"
+        raise DataError(f"{place} has no part {split!r}: {have} the path of other data")
     file = siblings(place).get(name or "") if path is None and place.is_file() else None
     given = _fitting(opened, file or place, split)
     if file is not None:  # its name says which part it is
@@ -80,7 +80,7 @@ def _fitting(opened: Opened, place: Path, split: str | None) -> dict[str, Any]:
     format = given.get("format")
     if place.is_dir() and (layout := layout_at(place, format)):
         kept["year"] = given.get("year") if layout == opened.format else None
-        return kept | ({"names": opened.data.labels.names} if layout == "vqa" else {})
+        return kept | ({"names": opened.data.labels.names} if layout in ("vqa", "vqa_regions") else {})
     file = file_in(place, format, split)[0] if place.is_dir() else place
     kind = format or ENDINGS.get(file.suffix.lower())
     if kind != opened.format or kind not in ("table", "npz"):

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from steelyard.data.cache import stamp_of
-from steelyard.data.files import DataError, PathLike, require
-from steelyard.data.vqa import Questions
+from steelyard.data.files import DataError, PathLike, read_lines, require
+from steelyard.data.vqa import Questions, question_texts, vqa
 from steelyard.labels import Labels
 
 PairSample: TypeAlias = tuple[tuple[Tensor, Tensor], Tensor, int]
@@ -107,6 +107,10 @@ class RegionDataset(Dataset[PairSample]):
         """The labels of the questions."""
         return self.questions.labels
 
+    @labels.setter
+    def labels(self, labels: Labels) -> None:
+        self.questions = Questions(self.questions.questions, self.questions.image_ids, labels)
+
     @property
     def n_words(self) -> int:
         """V, how many numbers a word may have."""
@@ -128,3 +132,28 @@ class RegionDataset(Dataset[PairSample]):
         for i in index.tolist():
             found.update(b"\0" + self.questions.questions[i].encode())
         return found.digest()
+
+
+def vqa_regions(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> RegionDataset:
+    """Return VQA v2 with the features of image regions that lie beside its questions.
+
+    `regions/{split}.npy` holds them, (M, R, F), `regions/{split}_ids.npy` the COCO number of each of the M images, and
+    `regions/words.txt`, if it is there, the words that have numbers, one a line; else they are those of the training
+    questions, whichever split is read, so that a word always has the same number.
+
+    Arguments: `root`, `split`, `answers`: see `vqa`.
+    """
+    questions = vqa(root, split, answers)
+    folder = Path(root) / "regions"
+    file = require(folder / f"{split}_ids.npy")
+    try:
+        ids = np.load(file)
+    except ValueError:
+        ids = np.zeros(())
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise DataError(f"{file} holds no whole numbers (M,): save the COCO number of each image by numpy.save")
+    if (listed := folder / "words.txt").is_file():
+        words = WordTable([line.lower() for line in read_lines(listed) if line])
+    else:
+        words = WordTable.of(questions.questions if split == "train" else question_texts(root, "train"))
+    return RegionDataset(questions, folder / f"{split}.npy", ids, words)

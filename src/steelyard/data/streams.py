@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from steelyard.data.files import DataError
-from steelyard.data.images import BadImage, Box, decode
+from steelyard.data.images import REMEDY, BadImage, Box, decode
 
 Kind: TypeAlias = Literal["image", "features"]
 OnBad: TypeAlias = Literal["error", "skip"]
@@ -29,6 +29,8 @@ class Batch(NamedTuple):
     """The name of each input, (B,)."""
     bad: list[tuple[str, str]]
     """(id, reason) of each item that could not be read."""
+    paths: Sequence[str] = ()
+    """The file of each input, (B,); empty where they have none."""
 
 
 class Image(NamedTuple):
@@ -96,7 +98,7 @@ class ImageInputs(Inputs):
             if isinstance(batch, str):
                 raise DataError(batch)
             if batch.bad and self._on_bad_image == "error":
-                raise BadImage(f"{batch.bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
+                raise BadImage(f"{batch.bad[0][1]}: {REMEDY}")
             yield batch
 
 
@@ -177,6 +179,7 @@ class _Decoder(Dataset["Batch | str"]):
         """Return a batch, or in one sentence why there is none."""
         pixels: list[NDArray[np.uint8]] = []
         ids: list[str] = []
+        paths: list[str] = []
         bad: list[tuple[str, str]] = []
         for image in images:
             try:
@@ -184,6 +187,7 @@ class _Decoder(Dataset["Batch | str"]):
                     raise BadImage(image.reason)
                 pixels.append(decode(image.path, self.size, image.box))
                 ids.append(image.id)
+                paths.append(image.path)
             except BadImage as error:
                 bad.append((image.id, str(error)))
         if not pixels:
@@ -192,7 +196,7 @@ class _Decoder(Dataset["Batch | str"]):
         if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
             sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
             return f"{sizes}: images of several sizes make no batch, give size"
-        return Batch(torch.from_numpy(np.stack(pixels)), ids, bad)
+        return Batch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
 
 
 def _as_it_is(batch: Any) -> Any:

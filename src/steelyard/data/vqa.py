@@ -54,7 +54,7 @@ def vqa(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> Ques
     "val" give `train.labels.names`.
     """
     check_choice(split, ("train", "val"), "split")
-    question_file = Path(root) / f"v2_OpenEnded_mscoco_{split}2014_questions.json"
+    question_file = _question_file(root, split)
     answer_file = Path(root) / f"v2_mscoco_{split}2014_annotations.json"
     asked = _questions(question_file)
     answered = field(read_json(answer_file, _slim), "annotations", list, answer_file, "the file")
@@ -86,6 +86,15 @@ def vqa(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> Ques
     table = Labels.from_cells(items, labels, values, (len(asked), len(names)), 0, names, ids)
     texts, images = zip(*asked.values(), strict=True)
     return Questions(texts, np.array(images, np.int64), table)
+
+
+def question_texts(root: PathLike, split: str) -> list[str]:
+    """Return the texts of the questions of a split."""
+    return [text for text, _ in _questions(_question_file(root, split)).values()]
+
+
+def _question_file(root: PathLike, split: str) -> Path:
+    return Path(root) / f"v2_OpenEnded_mscoco_{split}2014_questions.json"
 
 
 def _slim(record: dict[str, Any]) -> Any:

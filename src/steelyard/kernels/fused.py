@@ -20,12 +20,12 @@ SOFTPLUS, SHIFTED = 0, 1
 _HOST, _GIVEN, _COUNTED = 0, 1, 2
 _DRAWN, _STORED = 1, 2
 _INSIDE, _SUMMED = 1, 2
-_FLAT, _WRAPPED = 1, 2
 
 _TILE = 2048  # cells
 _WIDEST, _NARROWEST = 1024, 128  # labels of a tile of several rows
-_WARPS, _FLAT_WARPS = 4, 8
-_PROGRAMS = 8  # on a multiprocessor
+_WARPS, _PROGRAMS = 4, 8  # of a program, and of programs on a multiprocessor,
+_FLAT_WARPS = 8  # where nothing goes by label,
+_MANY_WARPS, _MANY_PROGRAMS = 8, 32  # and with re-balanced weights
 _TASKS = 64  # tiles after which one more program is better than one more tile
 _MOST_PROGRAMS = 16384
 _FEW = 32768  # cells that every program may count by itself
@@ -197,7 +197,9 @@ def _n_counted(job: _Job) -> Tensor | float | None:
     out = torch.empty(1, dtype=torch.float32, device=given.device)
     tasks = -(-given.numel() // _TILE)
     key = ("count", given.device.index, given.dtype, given.numel())
-    plan = _plan(key, lambda: _Plan("count", _n_programs(tasks, given.device), (given.numel(),), (_TILE,), 4))
+    plan = _plan(
+        key, lambda: _Plan("count", _n_programs(tasks, given.device, _PROGRAMS), (given.numel(),), (_TILE,), 4)
+    )
     tensors = (given, out, *_workspace(given.device))
     _run(plan, given.device, tensors, plan.whole + plan.fixed, given.data_ptr() & 15 == 0)
     return out
@@ -205,24 +207,22 @@ def _n_counted(job: _Job) -> Tensor | float | None:
 
 def _summed(job: _Job, rebalanced: Rebalanced) -> _Job:
     """Return the job with what its re-balanced weights need of every row, and the number of labels that count."""
-    given = job.given.a if isinstance(job.given, Cells) else job.given
+    given = job.given
+    assert isinstance(given, Tensor), "weights follow from targets"
     counts = job.divisor is None and not job.rule.assumed and given.dtype != torch.uint8
-    if job.divisor is None and (not counts or isinstance(job.given, Cells)):
+    if job.divisor is None and not counts:
         job = job._replace(divisor=_n_counted(job))
-        counts = False
     drawn = torch.empty(given.shape[0], dtype=torch.float32, device=given.device)
     out = torch.empty(1, dtype=torch.float32, device=given.device)
     key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts)
 
     def make() -> _Plan:
         n_rows, n_labels = given.shape
-        columns = _TILE
-        while columns >= 2 * n_labels:
-            columns //= 2
-        height = _TILE // columns
+        height, columns = _tile(n_labels)
         grain = math.gcd(n_labels, given.stride(0), 16)
-        programs = _n_programs(-(-n_rows // height), given.device)
-        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, height, columns), _WARPS)
+        programs = _n_programs(-(-n_rows // height), given.device, _MANY_PROGRAMS)
+        fixed = (counts, grain, height, columns)
+        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), fixed, _MANY_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
@@ -317,19 +317,17 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     else:
         b, holes, sided = logits, targets.dtype != torch.uint8, not targets.is_floating_point()
     up = 0 if upstream is None else 1 if upstream.ndim == 0 else 2
-    labels = n_labels
-    flat = 0
-    if (
-        all(part is None for part in (weight, mask))
+    flat = (
+        all(part is None for part in (weight, job.rebalanced, mask, pair.shifts))
         and not isinstance(job.given, Cells)
         and up != 2
         and logits.is_contiguous()
         and targets.is_contiguous()
-    ):
-        flat = _FLAT if pair.shifts is None and job.rebalanced is None else _WRAPPED if labels >= _TILE else 0
+    )
     z_row, z_col, t_row, t_col = *logits.stride(), *targets.stride()
     w_row, w_col = (0, 0) if weight is None else weight.stride()
     u_row, u_col = upstream.stride() if upstream is not None and up == 2 else (0, 0)
+    warps, programs = (_MANY_WARPS, _MANY_PROGRAMS) if job.rebalanced else (_FLAT_WARPS if flat else _WARPS, _PROGRAMS)
     chunks, tiles = 1, 1
     if flat:
         rows, columns = 1, _TILE
@@ -338,13 +336,13 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     else:
         rows, columns = _tile(n_labels)
         blocks = -(-n_rows // rows)
-        chunks = min(max(1, _room(device) // blocks), -(-n_labels // columns))
+        chunks = min(max(1, _room(device, programs) // blocks), -(-n_labels // columns))
         tiles = -(-n_labels // (chunks * columns))
         chunks = -(-n_labels // (tiles * columns))
         tasks = blocks * chunks
     grain = math.gcd(n_labels, z_row, t_row, w_row, 16)
     whole = (
-        n_rows, n_labels, tasks, chunks, tiles, labels, z_row, z_col, t_row, t_col, *b.stride(), w_row, w_col, u_row,
+        n_rows, n_labels, tasks, chunks, tiles, z_row, z_col, t_row, t_col, *b.stride(), w_row, w_col, u_row,
         u_col,
     )  # fmt: skip
     balance = 0 if job.rebalanced is None else _INSIDE if job.drawn is None else _SUMMED
@@ -357,7 +355,7 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
         _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, flat, grain, rows, columns,
     )  # fmt: skip
-    return _Plan("loss", _n_programs(tasks, device), whole, fixed, _FLAT_WARPS if flat else _WARPS)
+    return _Plan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
 
 def _run(
@@ -398,18 +396,18 @@ def _new_workspace(device: torch.device) -> tuple[Tensor, Tensor]:
     return parts, torch.zeros(1, dtype=torch.int32, device=device)
 
 
-def _n_programs(tasks: int, device: torch.device) -> int:
-    """Return how many programs share `tasks` tiles."""
-    return min(tasks, max(_room(device), min(_MOST_PROGRAMS, tasks // _TASKS)))
+def _n_programs(tasks: int, device: torch.device, each: int) -> int:
+    """Return how many programs share `tasks` tiles, with `each` on a multiprocessor."""
+    return min(tasks, max(_room(device, each), min(_MOST_PROGRAMS, tasks // _TASKS)))
 
 
-def _room(device: torch.device) -> int:
-    """Return how many programs there is room for at once."""
+def _room(device: torch.device, each: int) -> int:
+    """Return how many programs there are at once, with `each` on a multiprocessor."""
     if device.type == "cpu":
         return 3  # the interpreter: each has several tiles
     if device.index not in _multiprocessors:
         _multiprocessors[device.index] = torch.cuda.get_device_properties(device).multi_processor_count
-    return _PROGRAMS * _multiprocessors[device.index]
+    return each * _multiprocessors[device.index]
 
 
 def _tile(n_labels: int) -> tuple[int, int]:

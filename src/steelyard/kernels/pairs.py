@@ -25,8 +25,6 @@ COUNTED = tl.constexpr(2)  # or is the number of known labels, which every progr
 DRAWN = tl.constexpr(1)  # PLM's mask is drawn here,
 STORED = tl.constexpr(2)  # or looked up in a table of one row an item
 
-WRAPPED = tl.constexpr(2)  # FLAT where something goes by label: a tile lies in at most two rows
-
 INSIDE = tl.constexpr(1)  # Σ present · inverse of a row, for its re-balanced weights, is taken from its one tile,
 SUMMED = tl.constexpr(2)  # or is in `drawn`
 
@@ -247,8 +245,7 @@ def rows(
             at = targets + row[:, None] * t_row + (columns.to(tl.int64) * t_col)[None, :]
             inside = there & within[None, :]
             t = tl.load(at, mask=inside, other=0).to(tl.float32)
-            shares = inverse + columns[None, :] + tl.zeros([R, 1], tl.int32)
-            acc += t * tl.load(shares, mask=inside & (t > 0), other=0.0)  # few labels are present
+            acc += tl.maximum(t, 0.0) * tl.load(inverse + columns, mask=within, other=0.0)[None, :]
             if HOLES:
                 seen += (inside & (t != -1)).to(tl.int32)
         tl.store(drawn + row, tl.sum(acc, 1), mask=row < n)
@@ -290,7 +287,7 @@ def _steep(drawn, beta):
 @triton.jit(do_not_specialize=["seed_low", "seed_high", "epoch", "item_low", "item_high"])
 def loss(
     logits, targets, b_given, counted, weight, shifts, inverse, drawn, keep, items, upstream, divisor, grad, out,
-    parts, counter, n, L, n_tasks, n_chunks, n_tiles, labels,
+    parts, counter, n, L, n_tasks, n_chunks, n_tiles,
     z_row, z_col, t_row, t_col, b_row, b_col, w_row, w_col, u_row, u_col,
     negative, unknown, host_divisor, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
     KIND: tl.constexpr, K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr,
@@ -309,7 +306,7 @@ def loss(
     first. EACH: `out` takes every cost instead of their sum. SLOPE: `grad` (contiguous) takes the gradient. UPSTREAM 1:
     `upstream` is a number, and with SKIP nothing is done where it is 1; 2: it is a matrix; 0: it is 1, and the cost is
     wanted. GRAIN divides L and the strides of rows, so that so many cells are read at once. n_chunks programs share a
-    row, n_tiles tiles each. `labels` is the true number of labels.
+    row, n_tiles tiles each.
     """
     COST: tl.constexpr = UPSTREAM == 0
     PLAIN: tl.constexpr = not (WEIGHT or REBALANCED != 0 or MASK != 0)
@@ -332,13 +329,10 @@ def loss(
     acc = tl.zeros([R, C], tl.float32)
     lane = tl.arange(0, C)
     for task in range(tl.program_id(0), tasks, tl.num_programs(0)):
-        if FLAT != 0:
+        if FLAT:
             begin = tl.cast(task, tl.int64) * C
             rows = tl.zeros([R], tl.int64)
             start, stop = 0, tl.minimum(L - begin, C).to(tl.int32)
-            if FLAT == WRAPPED:
-                row = begin // labels
-                label = (begin - row * labels).to(tl.int32)
         else:
             begin = tl.zeros([], tl.int64)
             rows = tl.cast(task // n_chunks, tl.int64) * R + tl.arange(0, R)
@@ -346,22 +340,12 @@ def loss(
             stop = tl.minimum(start + n_tiles * C, L)
         there = (rows < n)[:, None]
         if REBALANCED == SUMMED:
-            if FLAT == WRAPPED:
-                near = _steep(tl.load(drawn + row), beta)
-                far = _steep(tl.load(drawn + row + 1, mask=(row + 1) * labels < L, other=1.0), beta)
-            else:
-                steep = _steep(tl.load(drawn + rows, mask=rows < n, other=0.0), beta)[:, None]
+            steep = _steep(tl.load(drawn + rows, mask=rows < n, other=0.0), beta)[:, None]
         for first in range(start, stop, C):
             columns = first + lane
             wide = columns.to(tl.int64)
             within = columns // GRAIN < stop // GRAIN
-            inside = within[None, :] if FLAT != 0 else there & within[None, :]
-            classes = columns
-            if FLAT == WRAPPED:
-                over = label + lane >= labels
-                classes = label + lane - tl.where(over, labels, 0)
-                if REBALANCED == SUMMED:
-                    steep = tl.where(over, far, near)[None, :]
+            inside = within[None, :] if FLAT else there & within[None, :]
             t_at = targets + begin + rows[:, None] * t_row + (wide * t_col)[None, :]
             t = tl.load(t_at, mask=inside, other=0)
             z_at = logits + begin + rows[:, None] * z_row + (wide * z_col)[None, :]
@@ -369,7 +353,7 @@ def loss(
             present = t > 0
             counts = inside
             if REBALANCED != 0:
-                share = tl.load(inverse + classes, mask=within, other=1.0)[None, :]
+                share = tl.load(inverse + columns, mask=within, other=1.0)[None, :]
                 if REBALANCED == INSIDE:
                     steep = _steep(tl.sum(tl.maximum(t.to(tl.float32), 0.0) * share, 1), beta)[:, None]
             if CELLS:
@@ -392,10 +376,10 @@ def loss(
             if HOLES:
                 z = tl.where(counts, z, 0.0)
             if SHIFTS != 0:
-                shift_pos = tl.load(shifts + classes, mask=within, other=0.0)[None, :]
+                shift_pos = tl.load(shifts + columns, mask=within, other=0.0)[None, :]
                 shift_neg = shift_pos
                 if SHIFTS == 2:
-                    shift_neg = tl.load(shifts + labels + classes, mask=within, other=0.0)[None, :]
+                    shift_neg = tl.load(shifts + L + columns, mask=within, other=0.0)[None, :]
             else:
                 shift_pos, shift_neg = B_POS, B_NEG
             up, rise, down, fall = _terms(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from steelyard._files import replacing
 from steelyard.labels.cells import Array, Cells, column_type, is_soft
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, bad_values
@@ -31,15 +31,8 @@ def write(path: Path, cells: Cells, names: Sequence[str], ids: Ids) -> None:
         **_pack("names", Ids(names, "names")),
         **_pack("ids", ids),
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def read(path: Path) -> tuple[Cells, Ids, Ids]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import mean_defined
 from steelyard.metrics.inputs import positive, scored, shaped
@@ -54,12 +55,12 @@ def _check(per: str) -> None:
 
 def _fused(scores: Tensor, targets: Tensor, per: Per, on_cpu: bool) -> Tensor | None:
     """Average precision by the GPU's own kernels; None where there are none, or a value is not allowed."""
-    try:
-        from steelyard.metrics import fused
-    except ImportError:  # no Triton
+    if not fuses(scores.device):
         return None
-    if scores.dtype not in fused.DTYPES:
+    from steelyard.kernels import ranking
+
+    if scores.dtype not in ranking.DTYPES:
         return None
     if per == "label":
         scores, targets = scores.T, targets.T
-    return fused.average_precision_rows(scores, targets, on_cpu)
+    return ranking.average_precision_rows(scores, targets, on_cpu)

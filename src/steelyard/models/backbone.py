@@ -35,6 +35,18 @@ class Backbone(nn.Module, ABC):
 class ImageBackbone(Backbone):
     """A backbone of two halves, from images to maps and from maps to features, between which attention fits."""
 
+    least: int = 1
+    """The smallest side of an image of which it makes maps."""
+
+    def check_side(self, height: int, width: int) -> None:
+        """Raise where images are too small for it."""
+        if min(height, width) < self.least:
+            raise ValueError(
+                f"the images are {height} × {width} pixels, but {type(self).__name__.lower()} needs at least "
+                f"{self.least} × {self.least}: give larger ones, for image files by data.size = {self.size}, or "
+                "choose another model.backbone, such as small"
+            )
+
     @abstractmethod
     def maps(self, x: Tensor) -> Tensor:
         """Return what the last layer sees of images (B, C, H, W) at every place."""

@@ -41,6 +41,8 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
     """
     settings = replace(settings, backbone=_decided(settings, input))
     backbone = _backbone(settings, input)
+    if isinstance(backbone, ImageBackbone) and input.shape[1]:
+        backbone.check_side(input.shape[1], input.shape[2])
     if settings.weights:
         _start_from(settings.weights, backbone, settings.backbone)
     elif settings.frozen and not backbone.trained:
@@ -83,13 +85,13 @@ def image_size(settings: ModelSettings) -> int:
     """Return the side of the images that the backbone was made for, to which files of images are squeezed."""
     if settings.backbone.startswith("timm:"):
         return timm_size(settings.backbone.removeprefix("timm:"))
-    return 32 if settings.backbone in ("resnet12", "resnet32") else Lite0.size
+    return 32 if settings.backbone in ("small", "resnet12", "resnet32") else Lite0.size
 
 
 def _decided(settings: ModelSettings, input: Input) -> str:
     """The name of the backbone, fit for the input."""
     name = settings.backbone
-    image = "resnet12" if 0 < max(input.shape[1:], default=0) <= _SMALL else "lite0"
+    image = _for_images(input.shape)
     name = {"features": "linear", "image": image, "pair": "cross_attention"}[input.kind] if name == "auto" else name
     wants = {"linear": "features", "mlp": "features", "cross_attention": "pair"}.get(name, "image")
     if wants != input.kind:
@@ -101,6 +103,13 @@ def _decided(settings: ModelSettings, input: Input) -> str:
         n = input.shape[0]
         raise ValueError(f"the images have {n} channels: {name} takes 1 or 3, small, resnet12 and resnet32 any")
     return name
+
+
+def _for_images(shape: tuple[int, ...]) -> str:
+    """The backbone for images of this shape: the smaller they are, the smaller it is."""
+    if not 0 < max(shape[1:], default=0) <= _SMALL:
+        return "lite0"
+    return "resnet12" if min(shape[1:]) >= ResNet12.least else "small"
 
 
 def _backbone(settings: ModelSettings, input: Input) -> Backbone:

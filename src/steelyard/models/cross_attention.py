@@ -93,12 +93,12 @@ class CrossAttention(Backbone):
     def forward(self, x: tuple[Tensor, Tensor]) -> Tensor:
         """Return (B, width)."""
         regions, words = x
-        one = words.new_zeros((len(words), 1), dtype=torch.bool)
+        one = words.new_zeros((words.shape[0], 1), dtype=torch.bool)
         no_region = torch.cat([one, (regions == 0).all(-1)], 1)
         no_word = torch.cat([one, words == 0], 1)
         r = self.before[0](self.regions(regions))
         w = self.before[1](self.words(words) + self.places[: words.shape[1]])
-        token_r, token_w = (token.to(r.dtype).expand(len(words), -1, -1) for token in self.tokens)
+        token_r, token_w = (token.to(r.dtype).expand(words.shape[0], -1, -1) for token in self.tokens)
         r, w = torch.cat([token_r, r], 1), torch.cat([token_w, w], 1)
         for layer in self.layers:
             r, w = layer(r, w, no_region, no_word)

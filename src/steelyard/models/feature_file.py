@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._files import put, write_atomic
 from steelyard.data.files import DataError
 
 Matrix: TypeAlias = NDArray[np.float32]
@@ -80,16 +80,9 @@ class FeatureFile:
             yield writer
             if writer.done != self.shape[0]:
                 raise DataError(f"{self.path} got {writer.done} rows, not {self.shape[0]}: the data changed meanwhile")
-            with _at(self.path):
-                os.fsync(part.fileno())
         with _at(self.path):
-            fresh = self._notes.with_suffix(".tmp")
-            with fresh.open("w") as file:
-                json.dump({"crc": writer.crc, "skipped": writer.skipped}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._notes)
-            self._part.replace(self.path)  # from here on it is there
+            write_atomic(self._notes, json.dumps({"crc": writer.crc, "skipped": writer.skipped}))
+            put(self._part, self.path)  # from here on it is there
             self._log.unlink()
 
 

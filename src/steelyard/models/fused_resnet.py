@@ -188,7 +188,6 @@ def _backward(
 
     The gradients of its weights are written to `of_weights` beside it; what they read goes into `held`.
     """
-
     rough: list[Tensor] = []
 
     def aside(i: int, g: Tensor, x: Tensor) -> None:

@@ -66,7 +66,8 @@ class Normalise(nn.Module):
             x = block.double()
             if self.kind == "features" and not bool(torch.isfinite(x).all()):
                 i, j = (~torch.isfinite(x)).nonzero()[0].tolist()
-                raise ValueError(f"feature {j} of item {first + i} is {x[i, j]}: fill or remove what is not a number")
+                name = data.labels.ids[first + i]
+                raise ValueError(f"feature {j} of item {name!r} is {x[i, j]}: fill or remove what is not a number")
             if n == 0:
                 shift = x.mean(0)  # keeps the digits of features far from 0
             n += len(x)

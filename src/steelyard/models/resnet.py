@@ -33,12 +33,13 @@ class ResNet12(ImageBackbone):
     """ResNet-12: four stages of one residual block of three 3×3 convolutions, widths 64-128-256-512, max-pooling.
 
     Batch normalisation after every convolution, ReLU, the mean over the last map: 512 features. Convolutions start as
-    He et al. (2015) draw them, scales at 1 and shifts at 0. 7,995,520 parameters on one channel.
+    He et al. (2015) draw them, scales at 1 and shifts at 0. 7,995,520 parameters on one channel. Images are at least
+    16 × 16: each stage halves them.
 
     channels: of the images.
     """
 
-    size, n_features = 32, 512
+    size, n_features, least = 32, 512, 16
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -58,6 +59,7 @@ class ResNet12(ImageBackbone):
 
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 512, H/16, W/16)."""
+        self.check_side(x.shape[-2], x.shape[-1])
         if self._plan is not None and self.training and x.shape[-1] % 16 == 0 and x.shape[-2] % 16 == 0:
             from steelyard.models import fused_resnet
 
@@ -98,12 +100,13 @@ class ResNet32(ImageBackbone):
 
     A shortcut into a new stage takes every second place and fills the new channels with zeros, half of them before
     and half after the old ones. Convolutions start as He et al. (2015) draw them. 64 features; 463,504 parameters on
-    three channels, 464,154 with a linear layer to ten labels.
+    three channels, 464,154 with a linear layer to ten labels. Images are at least 5 × 5: the last maps then have more
+    than one place, without which the normalisation of a batch of one item is not defined.
 
     channels: of the images.
     """
 
-    size, n_features = 32, 64
+    size, n_features, least = 32, 64, 5
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -120,6 +123,7 @@ class ResNet32(ImageBackbone):
 
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 64, H/4, W/4)."""
+        self.check_side(x.shape[-2], x.shape[-1])
         maps: Tensor = self.blocks(self.stem(x))
         return maps
 

@@ -19,7 +19,8 @@ class ModelSettings:
 
     backbone: str = "auto"
     """What makes features of inputs: linear (nothing) or mlp on features; small, resnet12, resnet32, lite0 or timm:NAME
-    on images; cross_attention on regions and words; auto: linear, lite0 (resnet12 up to 64 pixels), cross_attention."""
+    on images; cross_attention on regions and words; auto: linear; lite0, up to 64 pixels resnet12, below 16 small;
+    cross_attention."""
     pretrained: bool = True
     """Whether lite0 and timm's backbones start from published weights; for the others there are none."""
     frozen: bool = False

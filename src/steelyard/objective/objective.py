@@ -139,7 +139,7 @@ class Objective(nn.Module):
             if self.expected is not None:
                 cells = cells.times(self._weights(self.expected, checked.values, cells.a.dtype))
             main = self.loss.evaluate(logits, cells, self._divisor(logits, cells))
-        if self.masking is not None and self.training:
+        if self.masking is not None and self.masking.observes == "training" and self.training:
             with self.beside():
                 self.masking.observe_logits(seen, self._masked(checked))
         parts = {"loss": main}

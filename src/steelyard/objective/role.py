@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.philox import uniform
-from steelyard.balance.processes import n_processes, summed
 from steelyard.labels.targets import ArrayLike, Targets, as_tensor, known
 from steelyard.losses.focused import softplus
 from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.unknown import Resolver, need_index
+from steelyard.objective.expected_positives import count_penalty
 
 
 class Role(Resolver):
@@ -61,8 +61,8 @@ class Role(Resolver):
         other = torch.sigmoid(z).detach()
         labels = (present + other) * softplus(-theta) + (absent + 1 - other) * softplus(theta)
         return {
-            "role_count": self._count_penalty(torch.sigmoid(z)) / 2,
-            "role_estimates": labels.sum() / n / 2 + self._count_penalty(torch.sigmoid(theta)) / 2,
+            "role_count": count_penalty(torch.sigmoid(z), self.expected_positives) / 2,
+            "role_estimates": labels.sum() / n / 2 + count_penalty(torch.sigmoid(theta), self.expected_positives) / 2,
         }
 
     def estimates(self, index: Tensor) -> Tensor:
@@ -77,13 +77,3 @@ class Role(Resolver):
                 f"logits has shape {tuple(logits.shape)}, but the estimates of these items {tuple(theta.shape)}"
             )
         return theta
-
-    def _count_penalty(self, p: Tensor) -> Tensor:
-        """R(x) of the whole batch; over several processes its value, and the gradient of this one's items."""
-        mean = p.sum() / max(len(p), 1)
-        if n_processes() > 1:
-            whole = summed(torch.stack([p.sum(), p.new_tensor(len(p))]))
-            mean = (whole[0] / whole[1].clamp_min(1)).detach() + mean - mean.detach()
-        elif len(p) == 0:
-            return p.sum()
-        return ((mean - self.expected_positives) / p.shape[1]) ** 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
-import os
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from steelyard._files import write_atomic
 from steelyard.report.canvas import by_night, to_svg
 
 if TYPE_CHECKING:
@@ -168,19 +168,13 @@ def write_page(path: str | Path, title: str, parts: Iterable[str]) -> None:
 
     Arguments: `path`; `title`, plain text; `parts`, HTML made by the functions of this module, in order.
     """
-    target = Path(path)
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
     )
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomic(path, page.encode("utf-8", "xmlcharrefreplace"))
 
 
 def _cell(value: Cell, places: int | None) -> str:

@@ -62,7 +62,7 @@ class Run:
 
     def logits(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
         """Return the logits (N, L) of inputs: an array, a tensor, a data set, or a path as `predict` takes it."""
-        model, place = self.trained.model, pick_device(device)
+        model, place = self.trained.model, pick_device(device, "device")
         if model.input.kind == "pair" and isinstance(inputs, Labelled):
             return np.asarray(all_outputs(model.to(place), inputs, batch_size, place)[0])
         rows = batch_logits(self.trained, self._inputs(inputs), batch_size, place, 0)

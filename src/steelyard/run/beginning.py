@@ -26,9 +26,7 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     """
     if not group.is_first():
         return
-    if overwrite and folder.is_run and not (folder / "started.json").is_file():
-        raise ValueError(f"{folder.path} holds a config.toml that is not of a run: give a folder that is empty or new")
-    started = _facts(datasets)
+    started = facts(datasets)
     before = None if overwrite else folder.unfinished()
     if before is None or not any((folder / "checkpoint").glob("*.safetensors")):
         folder.create(overwrite or before is not None, dump_config(config), started)
@@ -50,8 +48,8 @@ def _changed(before: dict[str, Any], config: Config) -> str:
     return ""
 
 
-def _facts(datasets: Datasets) -> dict[str, Any]:
-    """What an unfinished run is known again by: checksums of labels, and of inputs that lie in memory."""
+def facts(datasets: Datasets) -> dict[str, Any]:
+    """Return what an unfinished run is known again by: checksums of labels, and of inputs that lie in memory."""
     held = datasets.validation
     return {
         "training labels": _fingerprint(datasets.train.labels),

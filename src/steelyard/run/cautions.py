@@ -9,7 +9,7 @@ from steelyard.labels import Labels
 from steelyard.run.config import Config
 from steelyard.run.objectives import ASSUMING, known_labels
 
-_PSEUDO = ("pseudo", "annotation", "role")
+_PSEUDO = ("pseudo", "annotation", "role", "epr")
 
 
 def warnings_for(config: Config, labels: Labels) -> list[str]:
@@ -44,7 +44,7 @@ def _about_unknown(config: Config, labels: Labels) -> list[str]:
             "model will expect as many everywhere; set objective.unknown to annotation"
         ]
     if (
-        rule == "role"
+        rule in ("role", "epr")
         and rate > 0
         and positives >= known / 2
         and not config.objective.unknown.arguments["expected_positives"]

@@ -1,11 +1,8 @@
-"""What the commands train, evaluate, calibrate and predict do, from what was typed to what is shown."""
+"""What the commands train, evaluate and calibrate do, from what was typed to what is shown."""
 
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from json import dumps
@@ -13,13 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import Progress
 
 from steelyard.data.manifest import Manifest
 from steelyard.data.opening import layout_at
 from steelyard.data.parts import ENDINGS, file_in
-from steelyard.report.headline import plural
-from steelyard.run import evaluation, fit, prediction, recipes, scores
+from steelyard.run import evaluation, fit, recipes, scores
 from steelyard.run.api import inputs_at, side_of
 from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import open_datasets
@@ -27,7 +22,8 @@ from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
-from steelyard.run.sections import DataSettings
+from steelyard.run.sections import DataSettings, EvaluateSettings
+from steelyard.run.terminal import console_of
 from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.batches import n_workers
@@ -43,12 +39,17 @@ class Typed(NamedTuple):
     recipe: str | None
     out: str | None
     sets: tuple[str, ...]
+    deploy_prior: str | None = None
 
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
         if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
             raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {self.file}")
-        said = {"data": {"path": self.data, "images": self.images}, "train": {"out": self.out}}
+        said = {
+            "data": {"path": self.data, "images": self.images},
+            "train": {"out": self.out},
+            "evaluate": {"deploy_prior": self.deploy_prior},
+        }
         return load_config(self.file, recipe, self.sets, said)
 
     @property
@@ -96,10 +97,10 @@ def _print_recipes(listed: Mapping[str, Recipe], console: Console) -> None:
 
 def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
     """Train, and return the metrics; of the several processes of a group only the first has any."""
-    console = Console(stderr=quiet)
+    console = console_of(quiet)
     asked = together(lambda: fit.ask(typed.configure, typed.chosen))
     if group.is_first() and (changed := typed.overridden()):
-        _say(console, f"Beware: {changed}.", "yellow")
+        say(console, f"Beware: {changed}.", "yellow")
     out = Path(asked.config.train.out or _default_out(asked))
     fit.run(asked, out, overwrite, console)
     if not group.is_first():
@@ -123,20 +124,38 @@ class Other(NamedTuple):
 
 def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
     """Measure a run, on other data or on its own test or validation items."""
+    trained, items, name, own, settings = judged_on(run, other, deploy_prior, bootstrap)
+    device = pick_device(config_of(run).train.device)
+    metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items))
+    _show(metrics, name, as_json)
+
+
+class JudgedOn(NamedTuple):
+    """A run, and the items that it is measured on."""
+
+    trained: Trained
+    items: Any
+    name: str
+    """Of the items."""
+    own: bool
+    """Whether they are those that its calibrator and thresholds were fitted on."""
+    settings: EvaluateSettings
+
+
+def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int = 0) -> JudgedOn:
+    """Return a finished run with other data, or with its own test or validation items."""
     trained = RunFolder(run).load()
-    config = _config_of(run)
+    config = config_of(run)
     changes = {"deploy_prior": deploy_prior, "bootstrap": bootstrap or None}
     settings = config.with_overrides({"evaluate": changes}).evaluate
-    items, name = _items(config, trained, other)
-    device = pick_device(config.train.device)
+    items, name = items_of(config, trained, other)
     own = other.data is None and name in ("validation", config.data.validation)
     if own and deploy_prior is not None:
         raise ValueError(
             "--deploy-prior is given, but the run's own validation items have the prior it was calibrated for: give "
             "items of deployment by --data"
         )
-    metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items))
-    _show(metrics, name, as_json)
+    return JudgedOn(trained, items, name, own, settings)
 
 
 def calibrate(
@@ -152,7 +171,7 @@ def calibrate(
 ) -> None:
     """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too."""
     trained = RunFolder(run).load()
-    config = _config_of(run)
+    config = config_of(run)
     changes = {
         "calibration": kind,
         "thresholds": thresholds,
@@ -165,59 +184,18 @@ def calibrate(
     if keep and deploy_prior == ESTIMATE and other.data is not None and other.split is None:
         items, name = inputs_at(trained, other.data, other.images), other.data
     else:
-        items, name = _items(config, trained, other, first=("validation", "test"))
+        items, name = items_of(config, trained, other, first=("validation", "test"))
     device = pick_device(config.train.device)
     metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
     _show(metrics, name, as_json)
 
 
-def predict(
-    run: str,
-    data: str,
-    out: str | None,
-    images: str | None,
-    form: str,
-    top: int,
-    batch_size: int,
-    skip_bad: bool,
-    device: str,
-) -> None:
-    """Write probabilities and decisions of new items to a file, or as CSV to the standard output."""
-    trained = RunFolder(run).load()
-    inputs = inputs_at(trained, data, images, "skip" if skip_bad else "error")
-    console = Console(stderr=True)
-    shows = Progress(console=console, transient=True, disable=not console.is_terminal)
-    with tempfile.TemporaryDirectory() as folder, shows as bars:
-        bar = bars.add_task("predicting", total=inputs.n_items)
-        target = Path(out) if out is not None else Path(folder) / "predictions.csv"
-        done = prediction.predict(
-            trained,
-            inputs,
-            target,
-            form=form,  # type: ignore[arg-type]
-            top=top,
-            batch_size=batch_size,
-            workers=n_workers(-1, None)
-            if inputs.kind == "image" and (inputs.n_items or batch_size + 1) > batch_size
-            else 0,
-            device=pick_device(device),
-            progress=lambda n, total: bars.update(bar, completed=n, total=total),
-        )
-        if out is None:
-            with target.open(encoding="utf-8") as lines:
-                shutil.copyfileobj(lines, sys.stdout)
-    for name, reason in done.bad[:10]:
-        _say(console, f"Left out {name}: {reason}", "yellow")
-    if out is not None:
-        left = f", {len(done.bad):,} of them unreadable" if done.bad else ""
-        _say(console, f"{plural(done.n_items, 'item')}{left} in {out}.")
-
-
-def _config_of(run: str) -> Config:
+def config_of(run: str) -> Config:
+    """Return the settings of a run."""
     return load_config(Path(run) / "config.toml")
 
 
-def _items(
+def items_of(
     config: Config, trained: Trained, other: Other, first: Sequence[str] = ("test", "validation")
 ) -> tuple[Any, str]:
     """Return labelled items and what they are called: other data, another split, or the run's own."""
@@ -267,7 +245,7 @@ def _show(metrics: dict[str, Any], name: str, as_json: bool) -> None:
     if as_json:
         print(dumps(metrics, ensure_ascii=False))
     else:
-        scores.show(metrics, Console(), name)
+        scores.show(metrics, console_of(), name)
 
 
 def _default_out(asked: fit.Asked) -> str:
@@ -282,10 +260,10 @@ def _suffix(file: str) -> str:
 
 def _say_next(out: Path, console: Console) -> None:
     page = ", with report.html" if (out / "report.html").exists() else ""
-    _say(console, f"\nThe run is in {out}{page}.")
-    _say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")
+    say(console, f"\nThe run is in {out}{page}.")
+    say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")
 
 
-def _say(console: Console, sentence: str, style: str = "") -> None:
+def say(console: Console, sentence: str, style: str = "") -> None:
     """Print a line as it is: paths and commands in it are to be copied."""
     console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)

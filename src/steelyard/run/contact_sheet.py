@@ -9,14 +9,14 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from steelyard._files import replacing
 from steelyard.data.images import BadImage, decode
 from steelyard.report.page import write_page
 from steelyard.run.terminal import plain
 from steelyard.search import Hit
 from steelyard.search.formula import quoted
-from steelyard.training.files import replacing
 
 ENDINGS = (".png", ".html", ".htm")
 _SIDE, _GAP, _LINE, _ACROSS, _SIZE = 224, 12, 16, 5, 12
@@ -48,15 +48,14 @@ def write_sheet(path: str, title: str, found: Sequence[Shown]) -> None:
 
 
 def thumbnail(path: str | None, side: int = _SIDE) -> Image.Image | None:
-    """Return an image within a square of `side` pixels, None where it cannot be read."""
+    """Return an image as large as a square of `side` pixels holds, None where it cannot be read."""
     if path is None:
         return None
     try:
         image = Image.fromarray(decode(path).transpose(1, 2, 0))
     except BadImage:
         return None
-    image.thumbnail((side, side))
-    return image
+    return ImageOps.contain(image, (side, side))
 
 
 def caption(hit: Hit) -> list[str]:

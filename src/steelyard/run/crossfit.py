@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -25,9 +26,10 @@ MAKERS: dict[str, type[Temperature | Platt | Isotonic]] = {
 """The calibrators that are fitted, the simpler first."""
 
 N_FOLDS = 5
-_SLOPE = 5e-4
 FEWEST = 10
 """Below this many known positives, or negatives, nothing is to be learned from leaving some out."""
+ISOTONIC_TILT = 5e-4
+"""In log-odds, at either end: what keeps items apart that a step of `Isotonic` would tie."""
 
 
 def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0) -> Folds:
@@ -51,6 +53,15 @@ def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0) -> Folds:
         folds[left[held]] = fold + 1
         left = left[rest]
     return folds
+
+
+def mark_of(targets: Tensor) -> int:
+    """Return a checksum of a table of targets (N, L), whatever its dtype, by which items that were fitted on are known.
+
+    Logits would not do: another device rounds them otherwise.
+    """
+    content = np.ascontiguousarray(targets.cpu().to(torch.float32).numpy())
+    return zlib.crc32(content.data, zlib.crc32(str(tuple(targets.shape)).encode()))
 
 
 def fewest_of_a_kind(targets: Tensor) -> float:
@@ -94,7 +105,7 @@ def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
     slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
     """
     odds: Tensor = calibrator.log_odds(scores)
-    return odds + _SLOPE * scores / (10 + scores.abs()) if isinstance(calibrator, Isotonic) else odds
+    return odds + ISOTONIC_TILT * scores / (10 + scores.abs()) if isinstance(calibrator, Isotonic) else odds
 
 
 class Choice(NamedTuple):

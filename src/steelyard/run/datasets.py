@@ -108,6 +108,10 @@ def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
     """Hold out a share of the training items for validation, labels spread evenly, where nothing else validates."""
     if isinstance(share, str) or share == 0 or datasets.validation is not None:
         return datasets
+    if len(datasets.train) < 2:
+        raise ValueError(
+            f"data.validation is {share}, but one item cannot be shared out: give more, or set data.validation to 0"
+        )
     rest, held = stratified_split(datasets.train.labels, share, seed)
     if len(rest) == 0 or len(held) == 0:
         raise ValueError(

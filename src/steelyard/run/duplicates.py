@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from steelyard.data import ArrayDataset, ImageDataset
 from steelyard.data.layouts import Data
+from steelyard.data.region_features import RegionDataset
 from steelyard.labels import UNKNOWN, Labels
 
 Groups: TypeAlias = list[NDArray[np.int64]]
@@ -58,7 +59,8 @@ def find_duplicates(data: Data, deep: bool = False) -> Duplicates | None:
             keys = [None if key is None else (key, box) for key, box in zip(keys, boxes, strict=True)]
         groups = _equal_keys(keys)
     else:
-        what, keys = "question and image", list(zip(data.questions, data.image_ids.tolist(), strict=True))
+        asked = data.questions if isinstance(data, RegionDataset) else data
+        what, keys = "question and image", list(zip(asked.questions, asked.image_ids.tolist(), strict=True))
         groups = _equal_keys(keys)
     examples = tuple(tuple(data.labels.ids[int(i)] for i in group[:4]) for group in groups[:5])
     n_items = sum(map(len, groups))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from steelyard.labels.targets import ArrayLike
 from steelyard.metrics import Evaluator, label_groups, rarest_labels
 from steelyard.metrics.inputs import as_tensor, paired
 from steelyard.run import measures
-from steelyard.run.crossfit import folds_of
+from steelyard.run.crossfit import folds_of, mark_of
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.run.folder import Trained
 from steelyard.run.label_names import Match, match_labels
@@ -70,8 +70,9 @@ def evaluate(
         data: labelled items, or (logits (N, L), targets (N, L) or `Labels`). Labels are matched by name where there
             are names: those that the data lacks are unknown, those it has besides are left out and named.
         settings: the section [evaluate]; `calibration` and `thresholds` of it are not used here.
-        out_of_fold: the items are those that calibrator and thresholds were fitted on: each is read and decided by
-            ones fitted without its fold.
+        out_of_fold: the items are the run's own validation items: each is read and decided by a calibrator and
+            thresholds fitted without its fold, unless the reading notes that it was fitted to others since, by which
+            it is then judged as it is.
         device, workers: where the model runs, and how many processes fetch items.
     """
     settings = settings or EvaluateSettings()
@@ -111,12 +112,13 @@ def judged_by(
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
         return Judged(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
-    if out_of_fold and len(logits) > 1:
-        eta, decisions = _out_of_fold(reading, logits, targets)
+    own = _own(reading, targets) if out_of_fold else _Own(False, False)
+    if own.either and len(logits) > 1:
+        eta, decisions = _out_of_fold(reading, logits, targets, own)
     else:
         eta = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Judged(logits, targets, eta, decisions, reading, out_of_fold, match, there)
+    return Judged(logits, targets, eta, decisions, reading, own.either, match, there)
 
 
 def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict[str, Any]:
@@ -132,6 +134,8 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
     )
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
+    if not judged.out_of_fold and mark_of(judged.targets) in (reading.fitted_to, reading.chosen_on):
+        notes.append("these seem to be the items that probabilities or thresholds were fitted to, which flatters them")
     if not reading.has_probability:
         notes.append(f"there are no probabilities, and so no decisions and no calibration: {reading.why}")
         found = measures.without_probabilities(found)
@@ -212,14 +216,39 @@ def _finite(logits: Tensor, ids: Sequence[str] | None) -> Tensor:
     return logits
 
 
-def _out_of_fold(reading: Reading, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+class _Own(NamedTuple):
+    """Which of a reading's two fits were to the items that it is judged by; what was not fitted at all counts too."""
+
+    calibrator: bool
+    thresholds: bool
+
+    @property
+    def either(self) -> bool:
+        return self.calibrator or self.thresholds
+
+
+def _own(reading: Reading, targets: Tensor) -> _Own:
+    """Return what was fitted to items with these targets, as far as the reading notes it; where not, all of it."""
+    mark = mark_of(targets)
+    fitted, chosen = (noted in (None, mark) for noted in (reading.fitted_to, reading.chosen_on))
+    if reading.calibrator is None and reading.chosen_thresholds is not None:
+        fitted = chosen  # the link knows no items
+    return _Own(fitted, chosen if reading.chosen_thresholds is not None else fitted)
+
+
+def _out_of_fold(reading: Reading, logits: Tensor, targets: Tensor, own: _Own) -> tuple[Tensor, Tensor]:
     """Return η and decisions of every item, by a calibrator and thresholds that do not know its labels."""
     folds = folds_of(targets)
-    plain = reading.with_prior(None)
-    before: Tensor = plain.out_of_fold(logits, targets, folds)
-    eta: Tensor = before if reading.to_prior is None else reading.out_of_fold(logits, targets, folds)
+
+    def read(by: Reading) -> Tensor:
+        eta: Tensor = by.out_of_fold(logits, targets, folds) if own.calibrator else by.probability(logits)
+        return eta
+
+    before = read(reading.with_prior(None))
+    eta = before if reading.to_prior is None else read(reading)
     decisions: Tensor = reading.decisions(eta)
-    for fold in np.unique(folds).tolist() if reading.aim.needs_items else ():
+    choosing = own.thresholds and reading.chosen_thresholds is not None
+    for fold in np.unique(folds).tolist() if choosing else ():
         inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
         chosen = reading.with_thresholds(reading.aim, before[others], targets[others])
         decisions[inside] = chosen.decisions(eta[inside])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -11,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from steelyard._files import replacing
 from steelyard.run.api import side_of
 from steelyard.run.export_check import Checked
 from steelyard.run.export_check import check as run_check
 from steelyard.run.export_graph import graph_of
+from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder, Trained
-from steelyard.training.files import replacing
 
 FORMAT = "steelyard model"
 VERSION = 1
@@ -93,20 +93,6 @@ def require_export(runtime: bool = True) -> None:
         raise ValueError(
             f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
         ) from None
-
-
-def fingerprints(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the SHA-256 of a run's model and of its calibration, by which a file made of them is known again."""
-    run = RunFolder(folder)
-    found = {}
-    for name, files in {"model": ("model.json", "model.safetensors"), "calibration": ("calibration.json",)}.items():
-        digest = hashlib.sha256()
-        for file in files:
-            with (run / file).open("rb") as content:
-                while block := content.read(1 << 20):
-                    digest.update(block)
-        found[name] = digest.hexdigest()
-    return found
 
 
 def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.losses.pair import PairLoss
 from steelyard.losses.softplus_pair import SoftplusPair
-from steelyard.run.crossfit import _SLOPE
+from steelyard.run.crossfit import ISOTONIC_TILT
 from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
 from steelyard.run.export_sampling import UndoClassAware
 from steelyard.run.reading import Reading
@@ -242,7 +242,7 @@ class _Isotonic(nn.Module):
         if self.per_label:
             brought = sigmoid(self.slope * logit(eta) + self.shift)
             eta = torch.where(self.own, (1 - self.share) * self.curves(scores) + self.share * brought, eta)
-        return logit(eta) + _SLOPE * scores / (10 + scores.abs())
+        return logit(eta) + ISOTONIC_TILT * scores / (10 + scores.abs())
 
 
 def _curve(knots: dict[str, list[float]]) -> Curve:

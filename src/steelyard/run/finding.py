@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from steelyard.run import contact_sheet
 from steelyard.run.contact_sheet import Shown
 from steelyard.run.folder import RunFolder
-from steelyard.run.indexing import INDEX
+from steelyard.run.indexing import INDEX, is_stale
 from steelyard.run.terminal import plain
 from steelyard.search import Hit, Index, Query
 from steelyard.search import manifest as manifests
@@ -49,6 +50,8 @@ def find(
     if sheet is not None:
         contact_sheet.check(sheet)
     with open_index(run_or_index_folder) as index:
+        if beware := outdated(index, run_or_index_folder):
+            Console(stderr=True).print(Text(beware, "yellow"), soft_wrap=True)
         asked = Query.parse(query, index.names)
         hits = index.search(asked, k, engine=_spark(index) if engine == "spark" else None)
         found = [Shown(hit, index.path(hit.id)) for hit in hits]
@@ -63,7 +66,7 @@ def find(
                 Console(stderr=True).print(Text(f"The images are in {plain(sheet)}."))
 
 
-def open_index(folder: str | Path) -> Index:
+def open_index(folder: str | os.PathLike[str]) -> Index:
     """Return the index in a folder, or in that of a run."""
     place = Path(folder)
     if manifests.exists(place):
@@ -73,8 +76,20 @@ def open_index(folder: str | Path) -> Index:
     if not manifests.exists(place / INDEX):
         if not RunFolder(place).is_run:
             raise ValueError(f"{place} is neither a run nor an index: give the folder of one")
-        raise ValueError(f"{place} has no index yet: make one with steelyard predict {place} DATA")
+        raise ValueError(
+            f"{place} has no index yet: make one with steelyard predict {place} DATA --index {place / INDEX}"
+        )
     return Index.open(place / INDEX)
+
+
+def outdated(index: Index, run: str | os.PathLike[str]) -> str:
+    """Return a sentence where the index is of its run before that was trained or calibrated anew, else ""."""
+    if not RunFolder(run).is_finished or not is_stale(index, run):
+        return ""
+    return (
+        "Beware: the index is of the run before it was trained or calibrated anew; make it again with "
+        f"steelyard predict {os.fspath(run)} DATA --index {index.folder} --overwrite."
+    )
 
 
 def _spark(index: Index) -> Engine:

@@ -6,6 +6,7 @@ import platform
 import shlex
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,8 @@ def finish(
         draws: whether `report.html` is written.
     """
     labels: Labels = datasets.train.labels
-    outputs = {name: _outputs(learner, getattr(datasets, name), config, device) for name in ("validation", "test")}
-    known = known_labels(config.objective, labels)
-    class_aware = config.train.sampler.kind == "class_aware"
-    reading = Reading.of_objective(objective, config.objective.loss, labels.counts, known, class_aware)
-    nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
-    reading = calibrated(reading, *(outputs["validation"] or nothing), config.evaluate, labels.names)
+    outputs = {name: outputs_of(learner, getattr(datasets, name), config, device) for name in ("validation", "test")}
+    reading = reading_of(config, objective, labels, outputs["validation"])
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     trained = Trained(model, reading, labels.names, counts, n_known, single_label, text, folder.path)
@@ -98,6 +95,7 @@ def finish(
         elif shown is not None and draws:
             console.print("No report.html: it needs matplotlib, pip install 'steelyard[report]'.", markup=False)
         if shown is not None and reading.has_probability:
+            shutil.rmtree(folder / INDEX, ignore_errors=True)  # a killed one left it: the parts of a new one count on
             ids = getattr(datasets, shown).labels.ids
             index_of(trained, list(ids), judged[shown].probabilities.numpy(), paths[shown], folder / INDEX).close()
         folder.finish(
@@ -133,8 +131,24 @@ def versions(device: torch.device) -> dict[str, str]:
     }
 
 
-def _outputs(learner: Model, data: Any, config: Config, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """The logits and targets of some items; every process must call it."""
+def reading_of(
+    config: Config, objective: Objective, labels: Labels, validation: tuple[Tensor, Tensor] | None
+) -> Reading:
+    """Return how a trained objective's logits are read, fitted to those of validation items where there are any."""
+    known = known_labels(config.objective, labels)
+    class_aware = config.train.sampler.kind == "class_aware"
+    in_twos = config.train.augment.overlay == 1
+    reading = Reading.of_objective(objective, config.objective.loss, labels.counts, known, class_aware and not in_twos)
+    nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
+    reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names)
+    if not in_twos or reading.fitted_prior is not None:
+        return reading
+    drawn = labels.resampled_prior() if class_aware else labels.prior
+    return replace(reading, fitted_prior=1 - (1 - drawn) ** 2)  # what is trained on are items laid over each other
+
+
+def outputs_of(learner: Model, data: Any, config: Config, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """Return the logits and targets of some items, None where there are none; every process must call it."""
     if data is None:
         return None
     workers, dtype = n_workers(config.train.workers, data), pick_precision(config.train.precision, device)

@@ -16,6 +16,7 @@ from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, build_model, frozen_data, input_of
 from steelyard.models.tabular import Features
+from steelyard.objective import Objective
 from steelyard.report.headline import plural
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
@@ -27,11 +28,11 @@ from steelyard.run.finish import finish
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.objectives import make_objective
 from steelyard.run.parts import Part, has_link
-from steelyard.run.together import missing_others, together
+from steelyard.run.together import missing_others, one_voice, together
 from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group
-from steelyard.training.batches import n_workers
-from steelyard.training.loop import train
+from steelyard.training.batches import check_share, n_workers
+from steelyard.training.loop import Outcome, train
 from steelyard.training.progress import Watch, watch
 from steelyard.training.settings import AugmentSettings
 from steelyard.training.step import pick_device
@@ -67,6 +68,23 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
     return Asked(config, name, why, datasets)
 
 
+class Learned(NamedTuple):
+    """A training that came to its end."""
+
+    model: Model
+    """What is kept."""
+    learner: Model
+    """What was trained, with the kept weights: `model`, or its head over features."""
+    objective: Objective
+    """As training left it."""
+    datasets: Datasets
+    """What the learner takes."""
+    outcome: Outcome
+    single_label: bool
+    """Whether every item has exactly one label."""
+    device: torch.device
+
+
 @missing_others()
 def run(
     asked: Asked, out: Path, overwrite: bool = False, console: Console | None = None, draws: bool = True
@@ -80,10 +98,30 @@ def run(
         console: where progress is shown, None for nowhere.
         draws: whether `report.html` is written.
     """
-    config, datasets = asked.config, asked.datasets
     console = console if console is not None and group.is_first() else Console(quiet=True)
-    labels: Labels = datasets.train.labels
     folder = RunFolder(out)
+    learned = learn(asked, folder, overwrite, console)
+    paths = {name: paths_of(getattr(asked.datasets, name)) for name in ("validation", "test")}
+    return finish(
+        folder,
+        asked.config,
+        learned.model,
+        learned.learner,
+        learned.objective,
+        learned.datasets,
+        paths,
+        learned.outcome,
+        learned.single_label,
+        learned.device,
+        console,
+        draws,
+    )
+
+
+def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) -> Learned:
+    """Train, and leave it at that: nothing is calibrated, measured or kept but checkpoints; for the rest see `run`."""
+    config, datasets = asked.config, asked.datasets
+    labels: Labels = datasets.train.labels
     begin = partial(begin_run, folder, config, datasets, overwrite)
     together(lambda: _check(config, datasets))
     if not overwrite:
@@ -100,27 +138,28 @@ def run(
         workers = n_workers(config.train.workers, trained_on.validation)
         held = trained_on.validation
         check = validator(held, objective, config.evaluate, single, workers, config.train.precision)
-    outcome = train(
-        learner,
-        objective,
-        trained_on.train,
-        config.optimizer,
-        config.schedule,
-        config.train,
-        folder.path,
-        check,
-        shown,
-    )
+    with one_voice():
+        outcome = train(
+            learner,
+            objective,
+            trained_on.train,
+            config.optimizer,
+            config.schedule,
+            config.train,
+            folder.path,
+            check,
+            shown,
+        )
     for sentence in outcome.damaged:
         _say(console, f"Passed over: {sentence}.", "yellow")
     learner.load_state_dict(outcome.weights)
-    paths = {name: paths_of(getattr(datasets, name)) for name in ("validation", "test")}
-    return finish(folder, config, model, learner, objective, trained_on, paths, outcome, single, device, console, draws)
+    return Learned(model, learner, objective, trained_on, outcome, single, device)
 
 
 def _check(config: Config, datasets: Datasets) -> None:
     """Refuse what cannot work, before anything is written."""
     labels: Labels = datasets.train.labels
+    check_share(config.train.batch_size, n_processes())
     if not labels.counts.any():
         raise ValueError("no training label is present anywhere: there is nothing to learn; give other labels")
     for name in ("validation", "test"):
@@ -129,6 +168,8 @@ def _check(config: Config, datasets: Datasets) -> None:
     monitor, loss = config.train.monitor, config.objective.loss
     if monitor == "error" and not is_single_label(config.evaluate, labels):
         raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
+    if datasets.validation is None and config.objective.masking.arguments.get("observes") == "validation":
+        raise ValueError('objective.masking.observes is "validation", but there are no such items: set data.validation')
     if datasets.validation is None and config.train.patience:
         raise ValueError(
             f"train.patience is {config.train.patience}, but there are no validation items to be patient with: set "
@@ -142,6 +183,11 @@ def _check(config: Config, datasets: Datasets) -> None:
     if config.model.frozen and config.train.augment != AugmentSettings():
         raise ValueError(
             "model.frozen keeps the features of every image once, so train.augment cannot vary them: drop one"
+        )
+    if config.evaluate.deploy_prior == ESTIMATE and datasets.test is None:
+        raise ValueError(
+            "evaluate.deploy_prior is estimate, but there are no test items to estimate it from: set data.test, or "
+            "leave it out and run steelyard calibrate --keep --deploy-prior estimate --data NEW-ITEMS later"
         )
     if config.evaluate.deploy_prior not in ("", ESTIMATE):
         read_prior(config.evaluate.deploy_prior, labels.names)

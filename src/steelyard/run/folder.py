@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,19 +15,22 @@ from typing import Any, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._files import remove_partial, write_atomic
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
 from steelyard.run.reading import Reading
 from steelyard.run.reading_file import checksum
-from steelyard.training.files import load_tensors, remove_partial, save_tensors, write_atomic
+from steelyard.training.files import load_tensors, save_tensors
 
 Floats: TypeAlias = NDArray[np.float64]
 
 _FORMAT = "steelyard model"
-_FILES = (
-    *("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
-    *("history.jsonl", "report.html", "model.onnx"),
+_BEGUN = "steelyard run"
+_FILES = (  # but for those by which a run is known: they are written over
+    *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
+    *("model.onnx", "model.json"),
 )
+_PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _FOLDERS = ("checkpoint", "pseudo-labels", "index", "tensorboard")
 
 
@@ -96,8 +100,8 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was begun here."""
-        return (self / "config.toml").is_file()
+        """Whether a run was begun here: there is a configuration, and a file beside it that only a run writes."""
+        return (self / "config.toml").is_file() and self._is_marked
 
     @property
     def is_finished(self) -> bool:
@@ -107,8 +111,9 @@ class RunFolder:
     def create(self, overwrite: bool, config: str, started: Mapping[str, Any]) -> None:
         """Make the folder and begin a run in it.
 
-        A finished run is refused, or with `overwrite` removed, its cache of decoded images and features excepted. A
-        folder that holds something else than a run is always refused: nothing that is not ours is ever removed.
+        A finished run is refused, or with `overwrite` removed, its cache of features excepted. A
+        folder that holds something else and no file that only a run writes is always refused, whatever its files are
+        called: nothing that is not ours is ever removed.
 
         Args:
             overwrite: whether what is left of a run here is removed.
@@ -117,8 +122,10 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file: give the folder of a run, or one that is not there yet")
-        if self.path.is_dir() and not self.is_run:
-            strange = sorted(p.name for p in self.path.iterdir() if not self._ours(p.name))
+        if self.path.is_dir() and not self._is_marked:
+            strange = sorted(
+                p.name for p in self.path.iterdir() if p.name != "cache" and not _PARTIAL.fullmatch(p.name)
+            )
             if strange:
                 raise ValueError(
                     f"{self.path} holds {strange[0]!r} and is no run of Steelyard: give a folder that is empty or new"
@@ -128,11 +135,12 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         remove_partial(self.path)
         if overwrite:
-            for name in _FILES:  # run.json first: what is left if this is broken off is an unfinished run
-                (self / name).unlink(missing_ok=True)
+            (self / "run.json").unlink(missing_ok=True)  # first: what is left if this is broken off is unfinished
             for name in _FOLDERS:
                 shutil.rmtree(self / name, ignore_errors=True)
-        write_atomic(self / "started.json", json.dumps(started, allow_nan=False) + "\n")
+            for name in _FILES:
+                (self / name).unlink(missing_ok=True)
+        write_atomic(self / "started.json", json.dumps({"format": _BEGUN, **started}, allow_nan=False) + "\n")
         write_atomic(self / "config.toml", config)
 
     def unfinished(self) -> Unfinished | None:
@@ -145,11 +153,21 @@ class RunFolder:
             raise ValueError(
                 f"{self / 'config.toml'} is damaged ({error}): restore it, or begin anew with --overwrite"
             ) from None
-        return Unfinished(config, self._json("started.json"))
+        started = self._json("started.json")
+        return Unfinished(config, {what: value for what, value in started.items() if what != "format"})
 
-    @staticmethod
-    def _ours(name: str) -> bool:
-        return name in (*_FILES, *_FOLDERS, "cache") or name.endswith(".partial")
+    @property
+    def _is_marked(self) -> bool:
+        """Whether a file here says that it is of a run."""
+        started, model = self._found("started.json"), self._found("model.json")
+        return started.get("format") == _BEGUN or "training labels" in started or model.get("format") == _FORMAT
+
+    def _found(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file, empty where there is none that can be read."""
+        try:
+            return self._json(name)
+        except ValueError:
+            return {}
 
     def read_config(self) -> str:
         """Return the configuration."""
@@ -223,7 +241,8 @@ class RunFolder:
             raise ValueError(f"{self.path} is not a folder: give the folder of a run")
         if not self.is_run:
             raise ValueError(
-                f"{self.path} is not a run of Steelyard, it holds no config.toml: give the folder of a run"
+                f"{self.path} is not a run of Steelyard, it holds no config.toml with its started.json: give the "
+                "folder of a run"
             )
         if not self.is_finished:
             raise ValueError(

@@ -95,7 +95,7 @@ def _make_rule(part: Part, labels: Labels, folder: Path | None, seed: int) -> Re
             )
         sizes = dict(n_items=labels.n_items, n_labels=labels.n_labels)
         supplied["store"] = call(PseudoLabels, part, path=folder / "pseudo-labels", **sizes)
-    if part.kind == "role":
+    if "expected_positives" in part.arguments:
         supplied["targets"] = labels.values
         if part.arguments["expected_positives"] == 0:
             supplied["expected_positives"] = expected_positives(labels)

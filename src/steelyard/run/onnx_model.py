@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.streams import OnBad
 from steelyard.models.inputs import Input
-from steelyard.run.export import FORMAT, VERSION, fingerprints
+from steelyard.run.export import FORMAT, VERSION
 from steelyard.run.export_graph import OUTPUTS
+from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder
-from steelyard.run.prediction import Predicted, Progress
-from steelyard.run.prediction_files import Form, Format, Rows, format_of, open_writer
-from steelyard.training.files import replacing
+from steelyard.run.prediction import Predicted, Progress, Scored, file_sink, pour, scored_of
+from steelyard.run.prediction_files import Form, Format
 
 Floats: TypeAlias = NDArray[np.float32]
 Said: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats]
@@ -73,26 +73,11 @@ class OnnxModel:
         progress: Progress | None = None,
     ) -> Predicted:
         """Write probabilities and decisions of all items to `out`, as `prediction.predict` does; see there."""
-        path = Path(out)
-        kind = format_of(path, format)
-        if form not in ("wide", "long"):
-            raise ValueError(f'form is {form!r}: give "wide" or "long"')
-        if top < 0 or (top > 0 and form == "wide"):
-            raise ValueError(f"top is {top}: give at least 0, and only with the long form")
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            what = "is a folder" if path.is_dir() else "cannot be written, its folder does not exist"
-            raise ValueError(f"{path} {what}: give a file in a folder that is there")
-        done, bad = 0, []
-        with replacing(path) as partial, open_writer(partial, kind, form, self.names, top) as write:
-            for rows, unread in self._rows(inputs, batch_size, workers):
-                write(rows)
-                bad += unread
-                done += len(rows.ids) + len(rows.unread)
-                if progress is not None:
-                    progress(done, inputs.n_items)
-        return Predicted(path, done, tuple(bad))
+        with file_sink(Path(out), self.names, format, form, top) as sink:
+            return pour(self.scores(inputs, batch_size, workers), [sink], inputs.n_items, progress)
 
-    def _rows(self, inputs: Inputs, batch_size: int, workers: int) -> Iterator[tuple[Rows, list[tuple[str, str]]]]:
+    def scores(self, inputs: Inputs, batch_size: int, workers: int) -> Iterator[Scored]:
+        """Return the items of each batch with their probabilities and decisions, in order."""
         if inputs.kind != self.input.kind:
             raise ValueError(f"the items are {inputs.kind}, but {self.path} takes {self.input.kind}: give those")
         blank = np.zeros((0, len(self.names)), np.float32)
@@ -102,7 +87,7 @@ class OnnxModel:
             if wrong.any():
                 name = batch.ids[int(np.flatnonzero(wrong)[0])]
                 raise ValueError(f"the output of {self.path} for item {name!r} is not finite: that item is damaged")
-            yield Rows(batch.ids, eta, decisions, [name for name, _ in batch.bad]), batch.bad
+            yield scored_of(batch, eta, decisions)
 
     def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
         wanted = self.session.get_inputs()

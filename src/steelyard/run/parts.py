@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 
 from steelyard import balance, losses
+from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.role import Role
 from steelyard.run.schema import Misfit, Setting, arguments_of, closest, convert, misfit
 
@@ -72,6 +73,7 @@ KINDS: dict[Slot, dict[str, Kind]] = {
         "pseudo": Kind(losses.Pseudo, balance.PseudoLabels),
         "annotation": Kind(losses.Annotation, balance.PseudoLabels),
         "role": Kind(Role, stand_ins=_ESTIMATED),
+        "epr": Kind(ExpectedPositives, stand_ins=_ESTIMATED),
     },
     "masking": {"none": Kind(), "plm": Kind(balance.PartialLabelMasking)},
     "weighting": {

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._files import replacing
 from steelyard.data.streams import Batch, Inputs
 from steelyard.models.pieces import in_pieces
 from steelyard.run.folder import Trained
 from steelyard.run.prediction_files import Form, Format, Rows, format_of, open_writer
 from steelyard.training.batches import moved
-from steelyard.training.files import replacing
 
-Progress = Callable[[int, int | None], None]
+Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with the items done and, where that is known, their number."""
 
 
 class Predicted(NamedTuple):
     """What was written."""
 
-    path: Path
     n_items: int
     """Items, bad ones included."""
     bad: tuple[tuple[str, str], ...]
     """(id, reason) of each item that could not be read; its probabilities are empty."""
+
+
+class Scored(NamedTuple):
+    """Some items, scored."""
+
+    rows: Rows
+    bad: Sequence[tuple[str, str]]
+    """(id, reason) of each that could not be read."""
+    paths: Sequence[str]
+    """The files of the others; empty where they have none."""
+
+
+Sink: TypeAlias = Callable[[Scored], None]
+"""What takes items that were scored: a file, or an index."""
 
 
 def predict(
@@ -43,7 +59,62 @@ def predict(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Predicted:
-    """Write the probabilities, float32, and decisions of all items to `out`, which is there whole or as it was before.
+    """Write the probabilities, float32, and decisions of all items to a file; see `file_sink`.
+
+    Args:
+        trained: the model and its reading.
+        inputs: what `open_inputs` gives; it decides whether a bad image is an error or skipped.
+        out, format, form, top: the file, see `file_sink`.
+        batch_size, workers, device: items at a time, processes that read them, where the model runs.
+        progress: called after each batch.
+    """
+    scored = scores(trained, inputs, batch_size, workers, device)
+    with file_sink(out, trained.names, format, form, top) as sink:
+        return pour(scored, [sink], inputs.n_items, progress)
+
+
+def scores(
+    trained: Trained, inputs: Inputs, batch_size: int, workers: int, device: str | torch.device
+) -> Iterator[Scored]:
+    """Return the items of each batch with their probabilities and decisions, in order."""
+    if not trained.reading.has_probability:
+        raise ValueError(
+            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
+        )
+
+    def each() -> Iterator[Scored]:
+        for logits, batch in batch_logits(trained, inputs, batch_size, device, workers):
+            eta = trained.reading.probability(logits).numpy()
+            yield scored_of(batch, eta, trained.reading.decisions(eta))
+
+    return each()
+
+
+def scored_of(batch: Batch, eta: NDArray[np.float32], decisions: NDArray[np.bool_]) -> Scored:
+    """Return a batch with what a model says of it, (B, L) each."""
+    return Scored(Rows(batch.ids, eta, decisions, [name for name, _ in batch.bad]), batch.bad, batch.paths)
+
+
+def pour(
+    scored: Iterable[Scored], sinks: Sequence[Sink], n_items: int | None, progress: Progress | None = None
+) -> Predicted:
+    """Give all items to every sink."""
+    done, bad = 0, list[tuple[str, str]]()
+    for some in scored:
+        for sink in sinks:
+            sink(some)
+        bad += some.bad
+        done += len(some.rows.ids) + len(some.bad)
+        if progress is not None:
+            progress(done, n_items)
+    return Predicted(done, tuple(bad))
+
+
+@contextmanager
+def file_sink(
+    out: str | Path, names: Sequence[str], format: Format | Literal[""] = "", form: Form = "wide", top: int = 0
+) -> Iterator[Sink]:
+    """Give a sink that writes a file, which is there whole when the block is left, or as it was before.
 
     "wide" has a row an item: `id`, `probability:LABEL` and `decision:LABEL` (1 or 0) for each label; as JSON lines
     `id`, `labels`, those decided present, and `probabilities` by label. "long" has a row for each label decided
@@ -51,14 +122,11 @@ def predict(
     has a row of its id alone in either form: what is not known is not written as absent.
 
     Args:
-        trained: the model and its reading.
-        inputs: what `open_inputs` gives; it decides whether a bad image is an error or skipped.
         out: the file.
+        names: of the labels, (L,).
         format: "csv", "jsonl" or "parquet"; by default the ending of `out` says.
         form: "wide" or "long".
         top: how many labels of an item the long form has, 0 for those decided present.
-        batch_size, workers, device: items at a time, processes that read them, where the model runs.
-        progress: called after each batch.
     """
     path = Path(out)
     kind = format_of(path, format)
@@ -66,24 +134,11 @@ def predict(
         raise ValueError(f'form is {form!r}: give "wide" or "long"')
     if top < 0 or (top > 0 and form == "wide"):
         raise ValueError(f"top is {top}: give at least 0, and only with the long form")
-    if not trained.reading.has_probability:
-        raise ValueError(
-            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
-        )
-    if path.is_dir() or not path.parent.is_dir():
+    if path.is_dir() or not path.absolute().parent.is_dir():
         what = "is a folder" if path.is_dir() else "cannot be written, its folder does not exist"
         raise ValueError(f"{path} {what}: give a file in a folder that is there")
-    done, bad = 0, []
-    with replacing(path) as partial, open_writer(partial, kind, form, trained.names, top) as write:
-        for logits, batch in batch_logits(trained, inputs, batch_size, device, workers):
-            eta = trained.reading.probability(logits).numpy()
-            unread = [name for name, _ in batch.bad]
-            write(Rows(batch.ids, eta, trained.reading.decisions(eta), unread))
-            bad += batch.bad
-            done += len(batch.ids) + len(unread)
-            if progress is not None:
-                progress(done, inputs.n_items)
-    return Predicted(path, done, tuple(bad))
+    with replacing(path) as partial, open_writer(partial, kind, form, names, top) as write:
+        yield lambda scored: write(scored.rows)
 
 
 def batch_logits(

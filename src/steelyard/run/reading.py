@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._files import write_atomic
 from steelyard.calibrate import Calibrator, Link, shift_prior
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
 from steelyard.calibrate.link import pair_of, probe
@@ -23,11 +24,10 @@ from steelyard.metrics.inputs import paired
 from steelyard.objective import Objective
 from steelyard.run import reading_file
 from steelyard.run.aims import Aim, choose_thresholds
-from steelyard.run.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, settle
+from steelyard.run.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, settle
 from steelyard.run.objectives import make_loss
 from steelyard.run.odds import mean_eta, moved_thresholds, rounded_eta, softmax_log_odds
 from steelyard.run.parts import Part
-from steelyard.training.files import write_atomic
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -73,10 +73,14 @@ class Reading:
     """The mean η of the items that the calibrator was fitted to, (L,); see `prior`."""
     n_fitted: int = 0
     """How many items that were; 0 where nothing was fitted."""
+    fitted_to: int | None = None
+    """Their mark (`crossfit.mark_of`); None where nothing was fitted, or by a version that kept none."""
     to_prior: Floats | None = None
     """π', the frequency that labels are read for; NaN where a label's odds are left alone. None shifts nothing."""
     chosen_thresholds: Floats | None = None
     """Thresholds that were chosen on items, (L,); None where the aim alone says."""
+    chosen_on: int | None = None
+    """The mark of those items, 0 where their labels were not used; None as for `fitted_to`."""
     aim: Aim = field(default_factory=Aim)
     """What the thresholds are for."""
     trials: Mapping[str, float] = field(default_factory=dict)
@@ -246,7 +250,8 @@ class Reading:
             return replace(plain, trials=trials)
         kind, base = next((k, b) for k in MAKERS for b in bases if name == k + BASES[b])
         fitted = replace(plain, kind=kind, calibrator=MAKERS[kind]().fit(bases[base], t), base=base, trials=trials)
-        return replace(fitted, fitted_prior=mean_eta(fitted._calibrated(bases[base]), t), n_fitted=len(t))
+        prior = mean_eta(fitted._calibrated(bases[base]), t)
+        return replace(fitted, fitted_prior=prior, n_fitted=len(t), fitted_to=mark_of(t))
 
     def _bases(self, z: Tensor) -> dict[str, Tensor]:
         """Return what calibrators may take: the link's log-odds and, where those are in doubt, what comes before."""
@@ -307,15 +312,16 @@ class Reading:
             targets: (N, L) of the same items, or None to count on η alone.
         """
         if probabilities is None or not aim.needs_items:
-            return replace(self, aim=aim, chosen_thresholds=None)
+            return replace(self, aim=aim, chosen_thresholds=None, chosen_on=None)
         prior = None if self.to_prior is None else np.where(self.movable, self.to_prior, np.nan)
         found = choose_thresholds(aim, probabilities, targets, prior)
-        return replace(self, aim=aim, chosen_thresholds=self._onto(found))
+        mark = 0 if targets is None else mark_of(torch.as_tensor(targets))
+        return replace(self, aim=aim, chosen_thresholds=self._onto(found), chosen_on=mark)
 
     def with_thresholds_there(self, probabilities: ArrayLike) -> Reading:
         """Return the reading with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
         found = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
-        return replace(self, chosen_thresholds=found)
+        return replace(self, chosen_thresholds=found, chosen_on=None if found is None else 0)
 
     def _onto(self, thresholds: Floats) -> Floats:
         """Return thresholds of η before the shift of the prior as those of η after it."""

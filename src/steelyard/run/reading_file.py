@@ -42,6 +42,8 @@ def text_of(reading: Reading) -> str:
         "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
         **{name: _plain(getattr(reading, name)) for name in _VECTORS},
         "n_fitted": reading.n_fitted,
+        "fitted_to": reading.fitted_to,
+        "chosen_on": reading.chosen_on,
         "thresholds": _plain(reading.thresholds),
         "aim": asdict(reading.aim),
         "trials": dict(reading.trials),
@@ -66,7 +68,8 @@ def fields_of(text: str, source: str) -> dict[str, Any]:
             raise ValueError("its parts do not fit together")
         fields = dict(loss=part, counts=counts, n_known=n_known, built=built, link=link, calibrator=calibrator)
         plain = {name: content[name] for name in ("why", "kind", "base", "n_fitted", "trials")}
-        return {**fields, **plain, **vectors, "aim": Aim(**content["aim"])}
+        marks = {name: content.get(name) for name in ("fitted_to", "chosen_on")}  # the first version kept none
+        return {**fields, **plain, **marks, **vectors, "aim": Aim(**content["aim"])}
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise ValueError(

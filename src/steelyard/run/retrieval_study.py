@@ -49,7 +49,7 @@ class Candidate:
         if not judged.reading.has_probability:
             raise ValueError(
                 f"{name} cannot be searched with, it has no probabilities, since {judged.reading.why}: run steelyard "
-                f"calibrate {name} first"
+                f"calibrate {trained.folder or name} first"
             )
         return cls(name, trained.names, judged.probabilities, judged.targets, judged.logits)
 
@@ -155,7 +155,7 @@ def write_page(found: Study, path: str | Path, title: str = "Searching by severa
     parts = [
         page.paragraph(ABOUT),
         page.table(header, in_percent, places=2, best=best),
-        page.paragraph(" ".join(("All in %.", *notes))),
+        page.paragraph(" ".join((f"All in %, on {found.n_items:,} items with {found.n_labels:,} labels.", *notes))),
         page.panels([page.plot(retrieval_curves(solid, dashed), caption)]),
     ]
     page.write_page(path, title, parts)

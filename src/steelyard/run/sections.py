@@ -33,7 +33,8 @@ class DataSettings:
     size: int = 0
     """The side of images in pixels; 0 is the backbone's own."""
     cache: str = ""
-    """The folder of decoded images and frozen features; by default inside the run folder."""
+    """A folder to keep decoded images and frozen features in; by default images are decoded anew in every epoch, and
+    features are kept in the run folder."""
     on_bad_image: Literal["error", "skip"] = "error"
     """What to do about an image that cannot be decoded."""
     year: int = 0

@@ -16,7 +16,16 @@ from steelyard.run.advice import RECIPES
 from steelyard.run.inspection import Inspection
 
 _BAR = 22
+_ENDLESS = 1 << 14
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def console_of(stderr: bool = False) -> Console:
+    """Return where to print; a pipe or a file breaks no line, so that a row of a table is one line there."""
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = _ENDLESS
+    return console
 
 
 def show(found: Inspection, console: Console) -> None:

@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 from steelyard.balance.processes import n_processes
 from steelyard.training import group
+from steelyard.training.finite import NotFinite
+from steelyard.training.stopping import Stopped
 
 Found = TypeVar("Found")
 
@@ -33,6 +35,29 @@ def together(work: Callable[[], Found]) -> Found:
     if mistake is not None and not bool(failed[: group.rank()].any()):
         raise mistake
     raise SystemExit(2)
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Let one process say what all of them ended with: the first that can say where the loss is not finite, or stop."""
+    try:
+        yield
+    except NotFinite as error:
+        if n_processes() > 1 and _first_to_know(not error.elsewhere) != group.rank():
+            raise SystemExit(2) from None
+        raise
+    except Stopped:
+        if not group.is_first():
+            raise SystemExit(130) from None
+        raise
+
+
+def _first_to_know(knows: bool) -> int:
+    """The first process that knows, the first of all where none does; this one where the others are gone."""
+    try:
+        return int(torch.cat(group.gathered(torch.tensor([int(knows)]))).argmax())
+    except RuntimeError:
+        return group.rank()
 
 
 @contextmanager

@@ -32,12 +32,19 @@ def is_single_label(settings: EvaluateSettings, labels: Labels) -> bool:
 def validator(
     data: Any, objective: Objective, settings: EvaluateSettings, single_label: bool, workers: int, precision: str
 ) -> Validate:
-    """Return what the training loop calls after an epoch: (model, device) → metrics of `data`, read by the link."""
+    """Return what the training loop calls after an epoch: (model, device) → metrics of `data`, read by the link.
+
+    PLM that observes validation items has its ratios moved by these outputs.
+    """
+    masking = objective.masking
 
     def validate(model: nn.Module, device: torch.device) -> dict[str, float]:
         dtype = pick_precision(precision, device)
-        logits, targets = all_outputs(model, data, settings.batch_size, device, workers, dtype)
-        return scores(logits.to(device), targets.to(device), objective, settings.bins, single_label)
+        outputs = all_outputs(model, data, settings.batch_size, device, workers, dtype)
+        logits, targets = (part.to(device) for part in outputs)
+        if masking is not None and masking.observes == "validation":
+            masking.observe_logits(logits, targets.clamp_min(0) if objective.resolver.assumes_negative else targets)
+        return scores(logits, targets, objective, settings.bins, single_label)
 
     return validate
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from steelyard._files import remove_partial, replacing
 from steelyard.search import manifest as manifests
 from steelyard.search.manifest import Manifest, PartFacts
 from steelyard.search.part import Ints, Part, Rows, remove_unless_held, write_part
-from steelyard.training.files import remove_partial, replacing
 
 _SEVERAL: Final = 4
 _MERGED_CELLS: Final = 1 << 28
@@ -100,7 +100,17 @@ def clean(folder: Path, manifest: Manifest | None) -> None:
             remove_unless_held(folder, PartFacts(int(found[1]), 0, (0, 0)))
 
 
-def is_ours(name: str) -> bool:
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something else than an index: nothing that is not ours is ever among its files."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give a folder that is empty or new")
+    if folder.is_dir() and not manifests.exists(folder):
+        strange = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
+        if strange:
+            raise ValueError(f"{folder} holds {strange[0]!r} and is no index: give a folder that is empty or new")
+
+
+def _is_ours(name: str) -> bool:
     """Whether a file of this name may be one of an index."""
     return bool(_OURS.fullmatch(name)) or name in (manifests.FILE, manifests.LOCK) or name.endswith(".partial")
 

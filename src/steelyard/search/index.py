@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from steelyard.labels.ids import Ids
 from steelyard.search import manifest as manifests
-from steelyard.search.change import clean, commit, dead_keys, is_ours
+from steelyard.search.change import check_folder, clean, commit, dead_keys
 from steelyard.search.explanation import Explanation, explanation
 from steelyard.search.items import Paths, check_unicode, plain_notes, rows_of, texts_of
 from steelyard.search.manifest import Manifest
@@ -110,11 +111,8 @@ class Index:
         rows = rows_of(ids, probabilities, paths, len(labels))
         check_unicode(labels, "names")
         kept = plain_notes(notes or {})
-        if place.exists() and not place.is_dir():
-            raise ValueError(f"{place} is a file: give a folder that is empty or new")
+        check_folder(place)
         place.mkdir(parents=True, exist_ok=True)
-        if not manifests.exists(place) and (strange := sorted(p.name for p in place.iterdir() if not is_ours(p.name))):
-            raise ValueError(f"{place} holds {strange[0]!r} and is no index: give a folder that is empty or new")
         with manifests.writing(place):
             if manifests.exists(place) and not overwrite:
                 raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
@@ -251,9 +249,16 @@ class Index:
         """Add items whose ids are not there yet."""
         self._change(rows_of(ids, probabilities, paths, len(self.names)), replace=False)
 
-    def replace(self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None) -> None:
-        """Add items in the place of those with the same ids, if there are any."""
-        self._change(rows_of(ids, probabilities, paths, len(self.names)), replace=True)
+    def replace(
+        self,
+        ids: Sequence[str],
+        probabilities: Any,
+        paths: Paths | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add items in the place of those with the same ids, and notes in that of those so named, if there are any."""
+        changed = plain_notes(notes or {})
+        self._change(rows_of(ids, probabilities, paths, len(self.names)), replace=True, notes=changed)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items, which must be there."""
@@ -265,7 +270,7 @@ class Index:
                 raise ValueError(f"item {gone[int(missing[0])]!r} is not in {self.folder}: nothing was deleted")
             self._commit(now, None, now.keys(where, row))
 
-    def _change(self, rows: Rows, replace: bool) -> None:
+    def _change(self, rows: Rows, replace: bool, notes: Mapping[str, Any] | None = None) -> None:
         with manifests.writing(self.folder):
             now = self._newest()
             where, row = now.find(rows.ids)
@@ -273,7 +278,9 @@ class Index:
             if len(there) and not replace:
                 name = rows.ids[int(there[0])].as_py()
                 raise ValueError(f"item {name!r} is in {self.folder} already, nothing was added: use replace")
-            self._commit(now, rows if len(rows.ids) else None, now.keys(where[there], row[there]))
+            noted = dataclasses.replace(now.manifest, notes={**now.manifest.notes, **(notes or {})})
+            dead = now.keys(where[there], row[there])
+            self._commit(now._replace(manifest=noted), rows if len(rows.ids) else None, dead)
 
     def _newest(self) -> _Generation:
         """The newest generation, for the one who holds the lock of writers."""

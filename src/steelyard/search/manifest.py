@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from steelyard.training.files import write_atomic
+from steelyard._files import write_atomic
 
 FILE: Final = "manifest.json"
 LOCK: Final = ".writing"
@@ -109,13 +109,32 @@ def read(folder: Path) -> Manifest:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Be the only writer of `folder`; others wait. The lock ends with its process, however that ends."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    """Be the only writer of `folder`; others wait. The lock ends with its process, however that ends.
+
+    Its file goes with the writing; one that a killed process left goes with the next.
+    """
+    path = folder / LOCK
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(descriptor, path):  # who had it took the file away: the lock is another's to give
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that has this name now."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _checksum(content: dict[str, Any]) -> str:

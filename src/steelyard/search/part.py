@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from steelyard._files import replacing
 from steelyard.search.manifest import PartFacts
 from steelyard.search.sql import column
-from steelyard.training.files import replacing
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]

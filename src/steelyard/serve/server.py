@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from steelyard.run.finding import open_index, outdated
 from steelyard.serve import make_app
 from steelyard.serve.connections import PatientProtocol
 
@@ -48,6 +49,10 @@ def run_server(
         )
         shown = f"[{host}]" if ":" in host else host
         print(f"Serving {os.fspath(run)} at http://{shown}:{listening.getsockname()[1]} (Ctrl-C stops)", flush=True)
+        if index is None:
+            with open_index(run) as own:
+                if beware := outdated(own, run):
+                    print(beware, flush=True)
         if not local:
             print("Beware: others in the network can see its images.", flush=True)
         with _signals_kept():

@@ -56,7 +56,8 @@ class Shown:
             index = folder / "index"
             if not index.is_dir():
                 raise ValueError(
-                    f"{folder.path} has no index to search: make one with steelyard predict, or give another"
+                    f"{folder.path} has no index to search: make one with steelyard predict {folder.path} DATA --index "
+                    f"{index}, or give another with --index"
                 )
         self.archive = Archive(index)
         self.names = self.archive.names

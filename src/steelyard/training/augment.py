@@ -13,7 +13,10 @@ from steelyard.balance.philox import uniform
 from steelyard.training.settings import AugmentSettings
 
 STREAM = 0x4147  # keeps these draws apart from those of masks and picked labels under one seed
-N_DRAWS = 7
+OVERLAY = slice(11, 13)
+"""Which of an image's random numbers say whether another is laid over it, and which one."""
+_KNOTS = 4  # of an elastic warp, a side
+_N_PLAIN = 14
 
 
 def augment(images: Any, settings: AugmentSettings, seed: int, epoch: int, draws: Tensor) -> Any:
@@ -26,16 +29,23 @@ def augment(images: Any, settings: AugmentSettings, seed: int, epoch: int, draws
     if not isinstance(images, Tensor) or images.ndim != 4:
         what = f"have shape {tuple(images.shape)}" if isinstance(images, Tensor) else "come in pairs"
         raise ValueError(f"train.augment is for images, but inputs {what}: leave it out")
-    return varied(images, settings, uniforms(seed, epoch, draws))
+    return varied(images, settings, uniforms(settings, seed, epoch, draws))
 
 
-def uniforms(seed: int, epoch: int, draws: Tensor) -> Tensor:
-    """Return the random numbers (B, 7) that vary the images at positions `draws` (B,) of the epoch's plan."""
-    return uniform(seed ^ (STREAM << 32), epoch, draws, N_DRAWS)
+def n_draws(settings: AugmentSettings) -> int:
+    """Return how many random numbers an image takes: 14, and where it is bent two a knot more."""
+    return _N_PLAIN + (2 * _KNOTS**2 if settings.elastic > 0 else 0)
+
+
+def uniforms(settings: AugmentSettings, seed: int, epoch: int, draws: Tensor) -> Tensor:
+    """Return the random numbers (B, R) that vary the images at positions `draws` (B,) of the epoch's plan."""
+    return uniform(seed ^ (STREAM << 32), epoch, draws, n_draws(settings))
 
 
 def varied(images: Tensor, settings: AugmentSettings, u: Tensor) -> Tensor:
-    """Return images varied by the random numbers `u` (B, 7)."""
+    """Return images varied by the random numbers `u` (B, R); what is laid over them is another matter (`overlaid`)."""
+    if settings.rotate > 0 or settings.scale > 0 or settings.shear > 0 or settings.elastic > 0:
+        images = _warped(images, settings, u)
     if settings.resized_crop > 0:
         images = _resized_crop(images, settings.resized_crop, u[:, :4])
     if settings.pad_crop > 0:
@@ -67,5 +77,36 @@ def _resized_crop(images: Tensor, least: float, u: Tensor) -> Tensor:
     zero = torch.zeros_like(area)
     affine = torch.stack([half_width, zero, centre_x, zero, half_height, centre_y], dim=1).view(-1, 2, 3)
     grid = functional.affine_grid(affine, list(images.shape), align_corners=False)
-    out = functional.grid_sample(images.float(), grid, padding_mode="reflection", align_corners=False)
+    return _sampled(images, grid, "reflection")
+
+
+def _warped(images: Tensor, settings: AugmentSettings, u: Tensor) -> Tensor:
+    """Turn, scale, shear and bend every image about its middle; zeros come in.
+
+    A pixel p of the new image is read at M p + d(p): M = R(θ) S / s with θ, the shear and log s (and a quarter as much
+    of log aspect) even in ± what is set, d the bicubic surface through 4 × 4 knots that lie up to `elastic` pixels off.
+    All are 0 for the share 1 − `warp` of the images.
+    """
+    height, width = images.shape[-2:]
+    signed = torch.where((u[:, 13] < settings.warp)[:, None], 2 * u - 1, 0.0)
+    turn, slant = signed[:, 7] * math.radians(settings.rotate), signed[:, 10] * settings.shear
+    reach = math.log1p(settings.scale)
+    across, down = (torch.exp(-reach * (signed[:, 8] + way * 0.25 * signed[:, 9])) for way in (1, -1))
+    cos, sin, zero = torch.cos(turn), torch.sin(turn), torch.zeros_like(turn)
+    aspect = height / width  # the grid's unit is half a side, of either kind
+    first = [across * cos, (across * cos * slant - down * sin) * aspect, zero]
+    second = [across * sin / aspect, across * sin * slant + down * cos, zero]
+    affine = torch.stack(first + second, dim=1).view(-1, 2, 3)
+    grid = functional.affine_grid(affine, list(images.shape), align_corners=False)
+    if settings.elastic > 0:
+        right, below = signed[:, _N_PLAIN:].view(-1, 2, _KNOTS, _KNOTS).unbind(1)
+        knots = torch.stack([right * (2 * settings.elastic / width), below * (2 * settings.elastic / height)], dim=1)
+        bent = functional.interpolate(knots, size=(height, width), mode="bicubic", align_corners=True)
+        grid = grid + bent.permute(0, 2, 3, 1)
+    return _sampled(images, grid, "zeros")
+
+
+def _sampled(images: Tensor, grid: Tensor, padding: str) -> Tensor:
+    """Read images at the places of a grid, in their own dtype."""
+    out = functional.grid_sample(images.float(), grid, padding_mode=padding, align_corners=False)
     return out if images.is_floating_point() else out.round_().clamp_(0, 255).to(images.dtype)

@@ -57,10 +57,7 @@ class Batches(ABC):
     """
 
     def __init__(self, sampler: PlannedSampler, batch_size: int) -> None:
-        if batch_size % sampler.num_replicas:
-            raise ValueError(
-                f"train.batch_size is {batch_size}: it must be a multiple of the {sampler.num_replicas} processes"
-            )
+        check_share(batch_size, sampler.num_replicas)
         self.sampler, self.batch_size = sampler, batch_size
         self.share = batch_size // sampler.num_replicas
 
@@ -82,6 +79,12 @@ class Batches(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
         """Yield the rest of the prepared epoch."""
+
+
+def check_share(batch_size: int, n_processes: int) -> None:
+    """Raise unless processes can share a batch equally."""
+    if batch_size % n_processes:
+        raise ValueError(f"train.batch_size is {batch_size}: it must be a multiple of the {n_processes} processes")
 
 
 class Resident(Batches):

@@ -16,8 +16,9 @@ from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
 from steelyard.models.resnet import ResNet12
 from steelyard.objective import Objective
-from steelyard.training.augment import N_DRAWS, uniforms, varied
+from steelyard.training.augment import OVERLAY, n_draws, uniforms, varied
 from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
+from steelyard.training.overlay import overlaid
 from steelyard.training.settings import AugmentSettings, TrainSettings
 from steelyard.training.step import Step
 from steelyard.training.update import Check, Update
@@ -68,7 +69,7 @@ class Captured:
         self.at = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.within = torch.arange(self.share, device=self.device)
         self.order = torch.zeros(0, dtype=torch.int64, device=self.device)
-        self.uniforms = torch.zeros(0, N_DRAWS, device=self.device)
+        self.uniforms = torch.zeros(0, n_draws(settings.augment), device=self.device)
         self.table = torch.zeros(0, len(self.scalars), device=self.device)
         self.graphs: dict[int, Callable[[], None]] = {}
         self.warm: set[int] = set()
@@ -96,11 +97,11 @@ class Captured:
             self.order = torch.zeros(room, dtype=torch.int64, device=self.device)
             self.table = torch.zeros(-(-room // self.share), len(self.scalars), device=self.device)
             if self.is_varied:
-                self.uniforms = torch.zeros(room, N_DRAWS, device=self.device)
+                self.uniforms = torch.zeros(room, self.uniforms.shape[1], device=self.device)
         self.order[first:total] = left
         if self.is_varied:
             draws = torch.arange(total, device=self.device)
-            self.uniforms[:total] = uniforms(self.settings.seed, job.epoch, draws)
+            self.uniforms[:total] = uniforms(self.settings.augment, self.settings.seed, job.epoch, draws)
         rows = torch.zeros(len(rates), len(self.scalars))
         for i, group in enumerate(job.optimizer.param_groups):
             rows[:, i] = torch.tensor(rates, dtype=torch.float64) * group["share"]
@@ -153,7 +154,9 @@ class Captured:
         rows = self.at * self.share + self.within[:n]
         batch = self.batches.rows(self.order[rows])
         if self.is_varied and isinstance(batch.inputs, Tensor):
-            batch = batch._replace(inputs=varied(batch.inputs, self.settings.augment, self.uniforms[rows]))
+            u = self.uniforms[rows]
+            images = varied(batch.inputs, self.settings.augment, u)
+            batch = overlaid(batch._replace(inputs=images), self.settings.augment.overlay, u[:, OVERLAY])
         self.scalars.copy_(self.table.index_select(0, self.at).squeeze(0))
         if isinstance(self.update.forward, Step):
             self.update.forward.is_compiled = n == self.share

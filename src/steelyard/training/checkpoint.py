@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from steelyard.training.files import load_tensors, remove_partial, save_tensors
+from steelyard._files import remove_partial
+from steelyard.training.files import load_tensors, save_tensors
 
 FORMAT = 1
 _NAME = re.compile(r"(\d{6})-(\d{8})\.safetensors")

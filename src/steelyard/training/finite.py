@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.labels import Labels
+from steelyard.training import group
 
 
 class NotFinite(ValueError):
@@ -17,12 +18,15 @@ class NotFinite(ValueError):
     """
 
     diverged_at: int | None = None
+    elsewhere: bool = False
+    """Whether another process met it, which can say more."""
 
 
 class Watchman:
     """Notes, without waiting for the device, the first step whose loss is not finite, and which labels were bad then.
 
-    `note` every step, `check` from time to time: it waits, and raises `NotFinite`.
+    `note` every step, and `note_slopes` after its backward pass; `check` from time to time: it waits, and raises
+    `NotFinite`.
     """
 
     def __init__(self, n_labels: int, device: torch.device) -> None:
@@ -30,6 +34,7 @@ class Watchman:
         self.item = torch.full((), -1, dtype=torch.int64, device=device)
         self.logits = torch.zeros(n_labels, dtype=torch.bool, device=device)
         self.slopes = torch.zeros(n_labels, dtype=torch.bool, device=device)
+        self.first = torch.zeros((), dtype=torch.bool, device=device)
         self.parts: dict[str, Tensor] = {}
 
     def note(
@@ -41,12 +46,10 @@ class Watchman:
         inputs: Tensor | tuple[Tensor, ...] | None,
         index: Tensor,
     ) -> None:
-        """Take in a step after its backward pass; no value is read back. `inputs` None are known to be finite."""
-        first = ~torch.isfinite(total.detach()) & (self.step < 0)
+        """Take in a step's forward pass; no value is read back. `inputs` None are known to be finite."""
+        self.first = first = ~torch.isfinite(total.detach()) & (self.step < 0)
         self._keep(first, self.step, step)
         self._keep(first, self.logits, ~torch.isfinite(logits.detach()).all(dim=0))
-        if logits.grad is not None:
-            self._keep(first, self.slopes, ~torch.isfinite(logits.grad).all(dim=0))
         for name, part in parts.items():
             if name not in self.parts:
                 self.parts[name] = torch.zeros((), dtype=torch.bool, device=self.step.device)
@@ -56,11 +59,20 @@ class Watchman:
                 bad = ~torch.isfinite(x).flatten(1).all(dim=1)
                 self._keep(first & bad.any(), self.item, index[bad.to(torch.int8).argmax()])
 
+    def note_slopes(self, slopes: Tensor | None) -> None:
+        """Take in the gradient of the logits of the step noted last, where there is one."""
+        if slopes is not None:
+            self._keep(self.first, self.slopes, ~torch.isfinite(slopes).all(dim=0))
+
     def check(self, epoch: int, labels: Labels, lr: float) -> None:
-        """Raise if a step was bad, in words that say where and, as far as it shows, why."""
+        """Raise if a step was bad, in words that say where and, as far as it shows, why; every process must call it."""
         step = int(self.step)
-        if step < 0:
+        if not group.agreed(step >= 0):
             return
+        if step < 0:
+            error = NotFinite(f"the loss of another process's items is not finite in epoch {epoch}")
+            error.elsewhere = True
+            raise error
         where = f"the loss is not finite at epoch {epoch}, step {step + 1}"
         if int(self.item) >= 0:
             raise NotFinite(
@@ -83,6 +95,7 @@ class Watchman:
                 f"{where}: {what}, so the network itself diverged; {rate}, set optimizer.clip_norm = 1, or lengthen "
                 "schedule.warmup_epochs"
             )
+            error.elsewhere = not bad and not parts
         else:
             told = _told(labels.names, bad)
             error = NotFinite(f"{where}: the logit of {told} is NaN or infinite; {rate} or look at the weights there")
@@ -95,16 +108,22 @@ class Watchman:
 
 
 def check_weights(model: nn.Module, epoch: int, step: int, lr: float) -> None:
-    """Raise if a weight is not finite after `step` steps of `epoch`: no checkpoint should hold it."""
+    """Raise if a weight is not finite after `step` steps of `epoch`: no checkpoint should hold it.
+
+    Every process must call it, since statistics of a normalisation are each process's own.
+    """
     weights = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
     sums = torch._foreach_norm(list(weights.values()), 1, dtype=torch.float64)  # finite just where every number is
     good = torch.isfinite(torch.stack(sums)).tolist()
-    for name, is_good in zip(weights, good, strict=True):
-        if not is_good:
-            raise NotFinite(
-                f"the weights {name} are not finite after epoch {epoch}, step {step}: lower optimizer.lr (it was "
-                f"{lr:.3g}), set optimizer.clip_norm = 1, or lengthen schedule.warmup_epochs"
-            )
+    if not group.agreed(not all(good)):
+        return
+    name = next((name for name, is_good in zip(weights, good, strict=True) if not is_good), "of another process")
+    error = NotFinite(
+        f"the weights {name} are not finite after epoch {epoch}, step {step}: lower optimizer.lr (it was {lr:.3g}), "
+        "set optimizer.clip_norm = 1, or lengthen schedule.warmup_epochs"
+    )
+    error.elsewhere = all(good)
+    raise error
 
 
 def _told(names: Sequence[str], which: list[int]) -> str:

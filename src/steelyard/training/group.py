@@ -18,7 +18,10 @@ from steelyard.balance.processes import n_processes
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the process group that `torchrun` prepared, if it did, and leave it in the end."""
+    """Join the process group that `torchrun` prepared, if it did, and leave it in the end.
+
+    After a failure it is not left: that would wait for the other processes, which may be gone or wait themselves.
+    """
     wanted = "WORLD_SIZE" in os.environ and "RANK" in os.environ and not dist.is_initialized()
     if not wanted:
         yield
@@ -26,10 +29,8 @@ def joined() -> Iterator[None]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("cuda:nccl,cpu:gloo" if torch.cuda.is_available() else "gloo")
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
 
 
 def rank() -> int:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from steelyard.training.files import naming, write_atomic
+from steelyard._files import naming, write_atomic
 
 Record: TypeAlias = dict[str, Any]
 

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from steelyard._files import remove_partial
 from steelyard.balance.processes import n_processes
 from steelyard.objective import Objective
 from steelyard.training import group
 from steelyard.training.batches import WORKER_DIED, Resident, is_death_of_worker, make_batches, make_sampler
 from steelyard.training.captured import Captured, can_capture, fits_on
 from steelyard.training.checkpoint import Checkpoints, without_prefix
-from steelyard.training.files import remove_partial
 from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
 from steelyard.training.history import History, Record
 from steelyard.training.job import Job
 from steelyard.training.optimizer import make_optimizer, rate
+from steelyard.training.overlay import check_overlay
 from steelyard.training.progress import Watch
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 from steelyard.training.step import Step, pick_device, pick_precision
@@ -73,6 +74,7 @@ def train(
         watch: shows how it goes.
     """
     watch = watch or Watch()
+    check_overlay(settings.augment.overlay, objective)
     device = pick_device(settings.device)
     precision = pick_precision(settings.precision, device)
     torch.manual_seed(settings.seed + group.rank())

@@ -97,11 +97,24 @@ class AugmentSettings:
     """Zero pixels added at every side before a crop of the old size is taken at random."""
     resized_crop: float = 0.0
     """The least share of an image's area in a random crop that is scaled back to full size; 0 does not crop."""
+    rotate: float = 0.0
+    """The largest angle, in degrees, by which an image is turned either way; zeros come in."""
+    scale: float = 0.0
+    """The largest share s by which an image is made larger or smaller about its middle: by 1 + s, or as much back."""
+    shear: float = 0.0
+    """The largest slant, either way: how far a row is moved aside, as a share of its distance from the middle."""
+    elastic: float = 0.0
+    """How many pixels, at most, an image is bent at each of 4 × 4 knots, smoothly between them."""
+    warp: float = 1.0
+    """The chance that an image is turned, scaled, sheared and bent at all."""
+    overlay: float = 0.0
+    """The chance that another image of the batch, varied too, is laid over one: the lighter pixel and all labels."""
 
     def __post_init__(self) -> None:
-        between("train.augment.flip", self.flip, 0, 1)
-        least("train.augment.pad_crop", self.pad_crop, 0)
-        between("train.augment.resized_crop", self.resized_crop, 0, 1)
+        for name in ("flip", "resized_crop", "warp", "overlay"):
+            between(f"train.augment.{name}", getattr(self, name), 0, 1)
+        for name in ("pad_crop", "rotate", "scale", "shear", "elastic"):
+            least(f"train.augment.{name}", getattr(self, name), 0)
 
 
 @dataclass(frozen=True)

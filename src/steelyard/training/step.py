@@ -58,19 +58,24 @@ class Step(nn.Module):
         return value.total, parts, logits
 
 
-def pick_device(name: str) -> torch.device:
-    """Return the device that `train.device` names; "auto" is the GPU of this process, or the CPU without one."""
+def pick_device(name: str, said: str = "train.device") -> torch.device:
+    """Return the device of this name; "auto" is the GPU of this process, or the CPU without one.
+
+    name: auto, cpu, cuda or cuda:N. said: where it was given, to be named where it is wrong.
+    """
     if name == "auto":
         return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"train.device is {name!r}: give auto, cpu, cuda or cuda:N") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{said} is {name!r}: give auto, cpu, cuda or cuda:N")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError(f"train.device is {name!r}, but this machine has no usable GPU: set it to cpu or auto")
+            raise ValueError(f"{said} is {name!r}, but this machine has no usable GPU: give cpu or auto")
         if device.index is not None and device.index >= torch.cuda.device_count():
-            raise ValueError(f"train.device is {name!r}, but this machine has {torch.cuda.device_count()} GPUs")
+            raise ValueError(f"{said} is {name!r}, but this machine has {torch.cuda.device_count()} GPUs")
         return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
     return device
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from steelyard.training.augment import augment
+from steelyard.training.augment import OVERLAY, augment, uniforms
 from steelyard.training.batches import Batch, Batches
 from steelyard.training.finite import Watchman
 from steelyard.training.job import Job
 from steelyard.training.optimizer import set_rate
+from steelyard.training.overlay import overlaid
 from steelyard.training.settings import TrainSettings
 
 Check = Callable[[], None]
@@ -41,11 +42,13 @@ class Update:
         """Take step number `at` of the epoch; `check`, if given, is called before the weights move."""
         job, inputs = self.job, batch.inputs if self.looks_at_inputs else None
         total, parts, logits = self.forward(*batch)
-        job.optimizer.zero_grad(set_to_none=True)
-        job.scaler.scale(total).backward()
         with self.beside():
             self.watchman.note(at, total, parts, logits, inputs, batch.index)
             job.add(total, parts, len(batch.index))
+        job.optimizer.zero_grad(set_to_none=True)
+        job.scaler.scale(total).backward()
+        with self.beside():
+            self.watchman.note_slopes(logits.grad)
         if check is not None:
             check()
         if self.clip_norm > 0:
@@ -80,7 +83,9 @@ class Eager:
         set_rate(job.optimizer, self.rates[job.step])
         draws = self.batches.draws(job.step, len(batch.index), batch.index.device)
         inputs = augment(batch.inputs, settings.augment, settings.seed, job.epoch, draws)
-        self.update(job.step, batch._replace(inputs=inputs), check)
+        u = uniforms(settings.augment, settings.seed, job.epoch, draws)
+        batch = overlaid(batch._replace(inputs=inputs), settings.augment.overlay, u[:, OVERLAY])
+        self.update(job.step, batch, check)
         if job.average is not None:
             job.average.update(job.model)
         return len(batch.index)

@@ -7,11 +7,15 @@ import { marked } from "./state.js";
 const OPERATORS = /[&|()<>="]|(^|\s)(AND|OR|NOT)(\s|$)/;
 const NEGATION = /^\s*(?:[-~!]|not\s+)\s*/i;
 
+/** A label as a query writes it. */
+export const quoted = (name) => (/^[\p{L}\p{N}_]+$/u.test(name) && !/^(and|or|not)$/i.test(name) ? name : `"${name.replace(/["\\]/g, "\\$&")}"`);
+
 export function searchBox(app, now) {
   let offered = [];
   let active = -1;
   let waiting = null;
   let asked = null;
+  let text = ""; // of the state that is shown
 
   const chips = el("span", { class: "chips" });
   const list = el("ul", { id: "offers", role: "listbox", "aria-label": "Labels", hidden: true });
@@ -19,7 +23,12 @@ export function searchBox(app, now) {
     id: "query", type: "text", role: "combobox", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
     enterkeyhint: "search", maxlength: 2000, "aria-label": "Labels to search for", "aria-expanded": "false",
     "aria-controls": "offers", "aria-autocomplete": "list",
-    oninput: () => { clearTimeout(waiting); waiting = setTimeout(offer, 60); },
+    oninput: () => {
+      active = -1; // what is offered is of the text before: Enter must not take it
+      draw();
+      clearTimeout(waiting);
+      waiting = setTimeout(offer, 60);
+    },
     onkeydown: pressed,
     onfocus: () => { if (field.value === "") offer(); },
     onblur: () => setTimeout(() => { if (!form.contains(document.activeElement)) close(); }, 0),
@@ -82,7 +91,7 @@ export function searchBox(app, now) {
     const { name } = offered[i];
     if (OPERATORS.test(field.value)) {
       const { before } = split(field.value);
-      field.value = `${before}${/^[\p{L}\p{N}_]+$/u.test(name) && !/^(and|or|not)$/i.test(name) ? name : `"${name.replace(/["\\]/g, "\\$&")}"`} `;
+      field.value = `${before}${quoted(name)} `;
       close();
     } else {
       field.value = "";
@@ -122,8 +131,10 @@ export function searchBox(app, now) {
     focus: () => field.focus(),
     update(state) {
       chips.replaceChildren(...state.wanted.map((label) => chip(label, true)), ...state.unwanted.map((label) => chip(label, false)));
-      if (field.value.trim() !== state.text) field.value = state.text;
-      field.placeholder = state.wanted.length + state.unwanted.length ? "" : "dog, person, -car …";
+      const typed = field.value.trim(); // what was typed since is kept, unless another text takes its place
+      if (typed !== state.text && (typed === text || state.text !== "")) field.value = state.text;
+      text = state.text;
+      field.placeholder = state.wanted.length + state.unwanted.length ? "" : "labels that should be there, -labels that should not";
     },
   };
 }

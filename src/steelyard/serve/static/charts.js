@@ -79,16 +79,18 @@ export function frequency(labels, linkOf) {
 
 /** p(row | column) as a table of squares; every square is a link to a search for both. */
 export function heat(names, conditional, both, linkOf) {
-  const cell = 24, room = 120, size = room + names.length * cell;
-  const chart = svg("svg", { viewBox: `0 0 ${size + 60} ${size}`, width: size + 60, height: size, class: "chart heat", role: "img", "aria-label": "which labels come together" });
+  const cell = 24, longest = Math.max(...names.map((name) => cut(name).length));
+  const left = 14 + 7 * longest, above = 18 + 5 * longest, size = names.length * cell;
+  const width = left + size + above, height = above + size;
+  const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "chart heat", role: "img", "aria-label": "which labels come together" });
   names.forEach((name, i) => {
-    const at = room + i * cell + cell / 2;
+    const middle = (i + 0.5) * cell;
     chart.append(
-      svg("text", { x: room - 6, y: at + 4, "text-anchor": "end" }, cut(name), svg("title", {}, name)),
-      svg("text", { x: at, y: room - 8, transform: `rotate(-45 ${at} ${room - 8})` }, cut(name), svg("title", {}, name)));
+      svg("text", { x: left - 6, y: above + middle + 4, "text-anchor": "end" }, cut(name), svg("title", {}, name)),
+      svg("text", { x: left + middle, y: above - 8, transform: `rotate(-45 ${left + middle} ${above - 8})` }, cut(name), svg("title", {}, name)));
   });
   conditional.forEach((row, i) => row.forEach((p, j) => {
-    const square = svg("rect", { class: i === j ? "self" : "share", x: room + j * cell + 1, y: room + i * cell + 1, width: cell - 2, height: cell - 2, rx: 3, vars: { "--p": Math.sqrt(p ?? 0) } },
+    const square = svg("rect", { class: i === j ? "self" : "share", x: left + j * cell + 1, y: above + i * cell + 1, width: cell - 2, height: cell - 2, rx: 3, vars: { "--p": Math.sqrt(p ?? 0) } },
       svg("title", {}, i === j ? `${names[i]}: ${count(both[i][i])} items` : `of the items with ${names[j]}, ${p === null ? "none is known to have" : `${(100 * p).toFixed(1)} % have`} ${names[i]} too (${count(both[i][j])})`));
     chart.append(i === j ? square : svg("a", { href: linkOf(names[i], names[j]), "data-link": true, tabindex: -1 }, square));
   }));

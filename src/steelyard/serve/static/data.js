@@ -35,14 +35,14 @@ export function dataPage(main, app) {
 
   askOnce("data").then((page) => {
     if (!here) return;
-    const tile = (text, value) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, text));
+    const tile = (text, value, key = null) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, key && el("i", { class: `key ${key}` }), text));
     body.replaceChildren(
       el("h1", {}, "Labels"),
       el("div", { class: "tiles" },
         tile("labels", count(page.labels.length)),
         page.n_items === null ? "" : tile("training items", count(page.n_items)),
         page.imbalance === null ? "" : tile("imbalance, most over least", `${page.imbalance.toLocaleString("en", { maximumFractionDigits: 1 })}`),
-        tile("head, 100 and more", count(page.groups.head)), tile("medium", count(page.groups.medium)), tile("tail, below 20", count(page.groups.tail))),
+        tile("head, 100 and more", count(page.groups.head), "head"), tile("medium", count(page.groups.medium), "medium"), tile("tail, below 20", count(page.groups.tail), "tail")),
       page.note ? el("p", { class: "notice" }, page.note) : "",
       el("section", {}, el("h2", {}, "Positives in training"), el("div", { class: "scroll" }, frequency(page.labels, labelLink))),
       page.together.length ? el("section", {}, el("h2", {}, "Which come together"),

@@ -1,19 +1,21 @@
 // The page that finds items.
 
 import { ask, askOnce } from "./api.js";
-import { searchBox } from "./box.js";
-import { count, el } from "./dom.js";
-import { arrows, card } from "./grid.js";
+import { quoted, searchBox } from "./box.js";
+import { chance, count, el } from "./dom.js";
+import { arrows, card, picture } from "./grid.js";
 import { itemDialog } from "./item.js";
-import { isEmpty, marked, question, write } from "./state.js";
+import { EMPTY, isEmpty, marked, question, write } from "./state.js";
 
 const AT_ONCE = 40;
+const SHOWN_AT_START = 12;
 
 export function searchPage(main, app, first) {
   let state = first;
   let asked = null;
   let drawn = null; // the question whose answer is shown
   let found = { hits: [], terms: [], more: false };
+  let started = null; // what is shown where nothing is asked for
 
   const box = searchBox(app, () => state);
   const status = el("p", { class: "status", role: "status" });
@@ -64,16 +66,27 @@ export function searchPage(main, app, first) {
   }
 
   async function drawStart() {
-    start.hidden = false;
-    if (start.childElementCount) return;
     const { labels, total } = await askOnce("labels", { k: 60 });
+    const wanting = (name) => write(marked({ ...EMPTY }, name, "wanted"));
+    const typed = (text) => el("code", {}, el("a", { href: write({ ...EMPTY, text }), "data-link": true }, text));
+    const [a, b, c] = labels.map(({ name }) => quoted(name));
     start.replaceChildren(
       el("h2", {}, "What should be in the picture?"),
-      el("p", {}, "Choose labels, or type: ", el("code", {}, "dog person -car"), ", ", el("code", {}, '(dog | cat) & ~person'), ", ", el("code", {}, "dog > 0.8"), "."),
-      el("p", { class: "cloud" }, labels.map(({ name, positives }) => el("a", {
-        class: "tag", href: write(marked({ ...state, wanted: [], unwanted: [], text: "", limits: {}, item: null }, name, "wanted")), "data-link": true,
-      }, name, positives !== null && el("span", { class: "quiet" }, ` ${count(positives)}`)))),
+      el("p", {}, "Choose labels, or type",
+        c === undefined ? "." : [" ", typed(`${a} ${b} -${c}`), ", ", typed(`(${a} | ${b}) & ~${c}`), ", ", typed(`${a} > 0.8`), "."]),
+      el("p", { class: "cloud" }, labels.map(({ name, positives }) => el("a", { class: "tag", href: wanting(name), "data-link": true },
+        name, positives !== null && el("span", { class: "quiet" }, ` ${count(positives)}`)))),
       total > labels.length ? el("p", {}, el("a", { href: "/data", "data-link": true }, `All ${count(total)} labels`)) : "");
+    if (app.facts.has_images) await drawLikeliest(labels.slice(0, SHOWN_AT_START), wanting);
+  }
+
+  /** For some labels, the item that has them most probably. */
+  async function drawLikeliest(labels, linkOf) {
+    const answers = await Promise.all(labels.map(({ name }) => askOnce("search", { wanted: [name], k: 1 })));
+    const cards = labels.flatMap(({ name }, i) => answers[i].hits.map(({ id, score }) => el("a", { class: "card", href: linkOf(name), "data-link": true },
+      el("span", { class: "frame" }, picture(id, true)),
+      el("span", { class: "caption" }, el("b", { title: name }, name), el("span", { class: "quiet" }, chance(score))))));
+    start.append(el("h2", {}, "The likeliest item of each"), el("div", { class: "row" }, cards));
   }
 
   function tell(error) {
@@ -152,7 +165,8 @@ export function searchPage(main, app, first) {
         grid.removeAttribute("aria-busy");
         status.replaceChildren();
         more.hidden = true;
-        drawStart().catch((error) => status.replaceChildren(error.message));
+        start.hidden = false;
+        started ??= drawStart().catch((error) => { started = null; status.replaceChildren(error.message); });
         dialog.update(state);
         return;
       }

@@ -15,19 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from steelyard.kernels.pairs import _log1p
+
 _WIDEST, _AT_ONCE = 2048, 4  # labels and positives that meet
-
-
-@triton.jit
-def _log1p(e):
-    """log(1 + e) for e in [0, 1], to 3e-7 of itself."""
-    y = -0.00837115255 * e + 0.04349389982
-    y = y * e - 0.1068500286
-    y = y * e + 0.176874767
-    y = y * e - 0.2447477418
-    y = y * e + 0.3327192838
-    y = y * e - 0.4999717452
-    return (y * e + 0.9999997808) * e
 
 
 @triton.jit

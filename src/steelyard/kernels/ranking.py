@@ -1,4 +1,4 @@
-"""Average precision of rows in five Triton kernels: the counting of `rows.py`, without tables or copies of the scores.
+"""Average precision of rows in five Triton kernels: the counting of `metrics.rows`, without tables or copies of the scores.
 
 Written for a matrix on a GPU, where launching many small operations, and waiting for the device between them, costs
 more than their work: nothing is read back before the last kernel. A score becomes an integer of the same order; the
@@ -13,10 +13,11 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from steelyard.metrics.rows import LEAST_ROOM
-
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes of scores that a 32-bit integer can stand for."""
+
+LEAST_ROOM = 1 << 24
+"""Bytes of workspace that are always allowed."""
 
 MOST_IN_BLOCK = 1024
 """Positives that are sorted together."""

@@ -1,0 +1,106 @@
+"""Screenshots of the page of `steelyard serve`, of a run on drawn pictures: what docs/img shows.
+
+    python docs/shots.py                  # draws, trains (a minute), serves, and writes docs/img/serve-*.png
+    python docs/shots.py --run RUN --out FOLDER --query "w=dog&w=person&n=car" --label dog
+
+Needs playwright and a Chromium: STEELYARD_CHROMIUM, or chromium on the PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from scenes import make
+
+import steelyard as sy
+
+OUT = Path(__file__).parent / "img"
+DESK, PHONE = {"width": 1180, "height": 760}, {"width": 390, "height": 760}
+MOST_BYTES = 120_000
+SETTINGS = {"model": {"backbone": "lite0", "frozen": True}, "train": {"epochs": 40}}
+
+
+@contextmanager
+def served(run: Path) -> Iterator[str]:
+    """Serve a run from another process and give the address."""
+    code = f"from steelyard.serve import serve; serve({str(run)!r}, port=0)"
+    server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield re.search(r"http://\S+", server.stdout.readline())[0]  # type: ignore[index]
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def shots(query: str, label: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """(name, address, how the browser is) of each picture; `*` in an address opens the second item found."""
+    dark = {"color_scheme": "dark"}
+    return [
+        ("start", "/", {}),
+        ("search", f"/?{query}", {}),
+        ("item", f"/?{query}*", {}),
+        ("label", f"/label?name={label}", {}),
+        ("data", "/data", {}),
+        ("dark", f"/?{query}", dark),
+        ("phone", f"/?{query}", {"viewport": PHONE, "has_touch": True, "device_scale_factor": 1.5}),
+        ("phone-item", f"/?{query}*", {"viewport": PHONE, "has_touch": True, "device_scale_factor": 1.5, **dark}),
+    ]
+
+
+def take(browser: Any, address: str, path: str, options: dict[str, Any], file: Path) -> None:
+    """Write one picture, in 256 colours."""
+    context = browser.new_context(base_url=address, **{"viewport": DESK, **options})
+    page = context.new_page()
+    page.goto(path.removesuffix("*"))
+    page.wait_for_load_state("networkidle")
+    if path.endswith("*"):
+        page.locator(".grid .card").nth(1).click()
+        page.locator("dialog .bars .bar").first.wait_for()
+        page.wait_for_load_state("networkidle")
+    page.screenshot(path=file, full_page=path.startswith(("/label", "/data")))
+    context.close()
+    Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+    if file.stat().st_size > MOST_BYTES:
+        sys.exit(f"{file} has {file.stat().st_size:,} bytes: at most {MOST_BYTES:,} are kept in the repository")
+    print(f"{file} ({file.stat().st_size:,} bytes)")
+
+
+def main() -> None:
+    """Take every picture."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--run", type=Path, help="by default one is trained on drawn pictures")
+    ask.add_argument("--out", type=Path, default=OUT)
+    ask.add_argument("--query", default="w=house&w=tree&n=cloud", help="as in an address of the page")
+    ask.add_argument("--label", default="bird", help="whose page is shown")
+    asked = ask.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    program = os.environ.get("STEELYARD_CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        sys.exit("there is no browser: install chromium, or set STEELYARD_CHROMIUM")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        run = asked.run
+        if run is None:
+            table, run = make(Path(folder), 1200), Path(folder) / "scenes"
+            sy.fit(table, "bce", validation=0.4, out=run, settings=SETTINGS)
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        with served(run) as address:
+            for name, path, options in shots(asked.query, asked.label):
+                take(browser, address, path, options, asked.out / f"serve-{name}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Files that are whole or not there: written under a temporary name, flushed to the disk, renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a path in a temporary folder beside `path`; when the block is done it is flushed and renamed to `path`.
+
+    Whatever happens in between, `path` holds its old content or the whole new one. The folder also takes what a writer
+    makes beside its file.
+    """
+    final = Path(path)
+    folder = final.with_name(f".{final.name}.{os.getpid()}.partial")
+    partial = folder / final.name
+    try:
+        with naming(final):
+            folder.mkdir(exist_ok=True)
+            partial.touch()
+            mode = partial.stat().st_mode  # a writer that makes its own file may be more secretive than the umask
+            yield partial
+            partial.chmod(mode)
+            put(partial, final)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_atomic(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Write `content` to `path`, whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def put(partial: Path, final: Path) -> None:
+    """Hand a file to the disk, give it its final name on the same disk, and hand that to the disk too."""
+    _flush(partial)
+    partial.replace(final)
+    _flush(final.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name `path` in the OSError of a write that fails: that of a full disk names no file by itself."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what a killed process left half written in `folder`."""
+    for left in folder.glob(".*.partial"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Hand a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

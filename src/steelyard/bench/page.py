@@ -1,0 +1,75 @@
+"""The page of a folder of runs: README.md, written from their files and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steelyard._files import write_atomic
+from steelyard.bench.record import Record
+from steelyard.bench.tables import tables
+
+_HEAD = """# Benchmarks
+
+Written by `steelyard bench --from FILE.json --out FOLDER` from the files beside it. All figures of a machine are of one
+run: every candidate is timed in turns with the others, a figure is the median over rounds, a multiple the median of the
+rounds' ratios.
+
+- **µs**: forward and backward as they are called, launches included; **device µs**: on the GPU alone.
+- **× floor**: device time (time, on a CPU) over that of moving 9 bytes a label (logit and one-byte target read,
+  gradient written) at the bandwidth of a large copy in the same run.
+- **× BCE**: time over that of torch's `BCEWithLogitsLoss`. **MB**: memory at the peak of a call, beyond its inputs.
+  Ours and compiled ones are given targets as int8, peers as float32, which is what they take.
+- **plain**: without fused kernels. **compiled**: `torch.compile` of the plain code. **unknown**, **soft**: with 30 % of
+  the labels unknown, and with soft targets.
+"""
+
+
+def publish(record: Record, folder: Path) -> list[Path]:
+    """Write a run's file, its roofline and the page of all runs in `folder`; return what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / f"{record.name}.json"]
+    record.save(written[0])
+    picture = _picture(record) if any(row.part == "losses" for row in record.rows) else None
+    if picture is not None:
+        written.append(folder / f"{record.name}.png")
+        write_atomic(written[-1], picture)
+    written.append(folder / "README.md")
+    write_atomic(written[-1], page(folder))
+    return written
+
+
+def _picture(record: Record) -> bytes | None:
+    """The roofline; None where what draws it is not installed: `again` draws it elsewhere."""
+    try:
+        from steelyard.bench.roofline import roofline
+        from steelyard.report.canvas import has_matplotlib, to_png
+    except ImportError:
+        return None
+    return to_png(roofline(record)) if has_matplotlib() else None
+
+
+def page(folder: Path) -> str:
+    """Return the page of the runs in `folder`: GPUs first, the newest first."""
+    records = [Record.read(file) for file in sorted(folder.glob("*.json"))]
+    records.sort(key=lambda record: (record.is_gpu, record.date), reverse=True)
+    return "\n".join([_HEAD, *(_section(record, folder) for record in records)])
+
+
+def _section(record: Record, folder: Path) -> str:
+    machine = ", ".join(f"{name} {value}" for name, value in record.machine.items())
+    versions = ", ".join(f"{name} {value}" for name, value in record.versions.items())
+    lines = [
+        f"## {record.machine.get('gpu') or record.machine['cpu']}",
+        "",
+        f"{record.date}, {record.seconds:,.0f} s: `{record.command}`",
+        "",
+        f"- machine: {machine}; a copy moves {record.bandwidth / 1e9:,.1f} GB/s, read and written",
+        f"- versions: {versions}; sources {record.sources}, commit {record.commit or 'not known'}",
+    ]
+    if record.left_out:
+        lines.append(f"- left out: {'; '.join(record.left_out)}")
+    if (folder / f"{record.name}.png").is_file():
+        lines += ["", f"![Bytes a second over bytes that must move, beside the bandwidth of a copy]({record.name}.png)"]
+    for table in tables(record):
+        lines += ["", table.markdown()]
+    return "\n".join([*lines, ""])

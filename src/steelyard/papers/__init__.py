@@ -1,0 +1,1 @@
+"""The papers' tables and figures, each by `steelyard reproduce NAME` on a person's own copy of the data."""

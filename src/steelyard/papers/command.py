@@ -1,0 +1,103 @@
+"""What `steelyard reproduce` does, from what was typed to what is printed."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import dataclass, replace
+from json import dumps
+from pathlib import Path
+
+from rich.console import Console
+
+from steelyard.papers import dashboard as pages
+from steelyard.papers import listing
+from steelyard.papers.catalogue import CATALOGUE
+from steelyard.papers.job import Job
+from steelyard.papers.markdown import table
+from steelyard.papers.reproduce import ALL, named, prepared, reproduce_one
+from steelyard.papers.reproduction import Reproduction
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The options of the command."""
+
+    data: str
+    out: str | None
+    seeds: int
+    rows: tuple[str, ...]
+    sets: tuple[str, ...]
+    validation: float
+    note: str
+    smoke: bool
+
+
+def reproduce(name: str | None, asked: Typed, lists: bool, dashboard: str | None, as_json: bool) -> None:
+    """List, run, or write the pages of what was run."""
+    if dashboard is not None:
+        pages.write(Path(dashboard), CATALOGUE)
+        print(f"Written: {Path(dashboard) / 'README.md'}")
+        return
+    if lists or name is None:
+        chosen = list(CATALOGUE.values()) if name is None else named(name)
+        root = Path(asked.data)
+        if as_json:
+            print(dumps([listing.entry(reproduction, root) for reproduction in chosen], ensure_ascii=False))
+        else:
+            listing.show(chosen, root, Console())
+        return
+    chosen = named(name)
+    if asked.seeds < 1:
+        raise ValueError(f"--seeds is {asked.seeds}: give how many runs of every row, at least 1")
+    console = Console(stderr=as_json)
+
+    def say(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    with tempfile.TemporaryDirectory() as place:
+        out = Path(place) if asked.smoke and asked.out is None else Path(asked.out or "runs/papers")
+        job = Job(
+            Path(asked.data),
+            out,
+            tuple(range(asked.seeds)),
+            asked.sets,
+            asked.rows,
+            asked.smoke,
+            asked.validation,
+            asked.note,
+            progress=say,
+            console=console if console.is_terminal else None,
+        )
+        for reproduction in chosen:
+            job = replace(job, command=_command(reproduction, asked))
+            if name == ALL and not asked.smoke and (missing := reproduction.missing(job.data_root)):
+                say(f"{reproduction.name}: passed over, {', '.join(need.what for need in missing)} is not there")
+                continue
+            with prepared(reproduction, job) as ready:
+                result = reproduce_one(reproduction, ready)
+            if as_json:
+                print(result.to_json(), end="")
+                continue
+            say(f"{result.name}: {result.title}" + (", on generated data" if asked.smoke else ""))
+            if result.columns and not asked.smoke:
+                say(table(result, reproduction.published))
+            if not (asked.smoke and asked.out is None):
+                drawn = ", .png" if (out / f"{result.name}.png").is_file() else ""
+                say(f"Written: {out / result.name}.json, .md{drawn}")
+
+
+def _command(reproduction: Reproduction, asked: Typed) -> str:
+    """What to type for the same numbers, whatever the folders are."""
+    words = ["steelyard", "reproduce", reproduction.name]
+    if asked.smoke:
+        words.append("--smoke")
+    elif reproduction.needs:
+        words += ["--data", "DATA"]
+    if asked.seeds > 1:
+        words += ["--seeds", str(asked.seeds)]
+    for option, texts in (("--rows", asked.rows), ("--set", asked.sets)):
+        words += [word for text in texts for word in (option, text)]
+    if asked.validation:
+        words += ["--validation", f"{asked.validation:g}"]
+    return shlex.join(words)

@@ -1,0 +1,211 @@
+"""The Distribution-Balanced paper's figures: the numbers they show, and how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from steelyard.balance import Rebalanced
+from steelyard.labels import Labels
+from steelyard.losses import BCE, NegativeTolerant, PairLoss
+from steelyard.metrics import label_groups
+from steelyard.report.canvas import FRAME, GROUPS, MARKERS, MOST_NAMES, SERIES, drawing, legend, short
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = Mapping[str, Any]
+"""Plain lists and numbers, as a result keeps them in JSON."""
+
+
+def statistics(labels: Labels, alpha: float, beta: float, mu: float) -> dict[str, Any]:
+    """Return what the figures show of the labels of a data set, from the most frequent label on.
+
+    `before` and `after` are the shares of items that have a label, as they are and after class-aware sampling (eq. 1);
+    `spread` and `weighted` how unequally the items of a label are drawn, plainly and with the weights r̂: the
+    coefficient of variation over them of s_k = Σ_j y_j/n_j, and of r̂ s_k.
+
+    Args:
+        labels: of training.
+        alpha, beta, mu: of r̂.
+    """
+    items, columns = labels.positives()
+    inverse = 1.0 / np.maximum(labels.counts, 1)
+    drawn = np.bincount(items, inverse[columns], len(labels)).astype(np.float64)
+    weights = Rebalanced(labels.counts, alpha, beta, mu, floor=1)(torch.from_numpy(labels.values)).numpy()
+    order = np.argsort(-labels.counts, kind="stable")
+
+    def listed(values: NDArray[Any]) -> list[Any]:
+        return [None if not np.isfinite(x) else float(x) for x in values[order]]
+
+    return {
+        "items": len(labels),
+        "names": [labels.names[c] for c in order],
+        "counts": labels.counts[order].tolist(),
+        "before": listed(labels.counts / len(labels)),
+        "after": listed(labels.resampled_prior()),
+        "spread": listed(_spread(labels, drawn[items], columns)),
+        "weighted": listed(_spread(labels, drawn[items] * weights[items, columns], columns)),
+        "conditional": [[round(float(x), 4) for x in row] for row in labels.conditional()[np.ix_(order, order)]],
+    }
+
+
+def _spread(labels: Labels, values: Floats, columns: NDArray[Any]) -> Floats:
+    """The coefficient of variation of the cells' values, by label; NaN for a label without positives."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.bincount(columns, values, labels.n_labels) / labels.counts
+        apart = np.bincount(columns, (values - mean[columns]) ** 2, labels.n_labels) / labels.counts
+        return np.asarray(np.sqrt(apart) / mean)
+
+
+def sampling_figure(numbers: Numbers) -> Figure:
+    """Draw the frequency of labels before and after class-aware sampling, and how unequally their items are drawn."""
+    panels = (
+        ("share of items", {"as it is": "before", "after class-aware sampling": "after"}),
+        ("spread among a label's items", {"class-aware sampling": "spread", "with re-balanced weights": "weighted"}),
+    )
+    with drawing(10, 4.4, ncols=2) as (figure, row):
+        for axes, (quantity, lines) in zip(row, panels, strict=True):
+            for i, (name, kept) in enumerate(lines.items()):
+                y = _floats(numbers[kept])
+                axes.plot(_ranks(y), y, color=SERIES[i], lw=1.3, marker=MARKERS[i], ms=_size(len(y)), label=name)
+            axes.set_ylabel(quantity)
+            axes.set_ylim(bottom=0)
+            _name(axes, numbers["names"])
+            legend(axes, 2)
+    return figure
+
+
+def tolerance_figure(lams: Sequence[float], nu: float) -> Figure:
+    """Draw ℓ₋ and its gradient against the logit: BCE, and negative-tolerant BCE shifted by ν, for some λ."""
+    z = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    count, n_known = 1000 / (1 + np.exp(nu)), 1000
+    lines: dict[str, PairLoss] = {"BCE": BCE()}
+    lines |= {f"λ = {lam:g}, ν = {nu:g}": NegativeTolerant(torch.tensor([count]), n_known, lam, 1.0) for lam in lams}
+    with drawing(10, 3.8, ncols=2) as (figure, row):
+        for i, (name, loss) in enumerate(lines.items()):
+            at = z.clone().requires_grad_()
+            value = loss.negative(at.unsqueeze(1)).squeeze(1)
+            (slope,) = torch.autograd.grad(value.sum(), at)
+            for axes, y in zip(row, (value, slope), strict=True):
+                axes.plot(z.numpy(), y.detach().numpy(), color=SERIES[i], lw=1.6, label=name)
+        for axes, quantity in zip(row, ("loss of a negative label", "its gradient"), strict=True):
+            axes.set_xlabel("logit z")
+            axes.set_ylabel(quantity)
+            axes.grid(True)
+        legend(row[0], len(lines))
+    return figure
+
+
+def gain_figure(numbers: Numbers) -> Figure:
+    """Draw by how many points each step changes the average precision of each label.
+
+    numbers: `names` and training `counts` of the labels; `ap`, the AP in per cent of the labels by the name of the
+    step, from the first on: every other one is drawn as its difference to the one before.
+    """
+    counts = np.array(numbers["counts"])
+    order = np.argsort(-counts, kind="stable")
+    steps = list(numbers["ap"])
+    height, n = 1.9 * (len(steps) - 1) + 1.1, len(steps) - 1
+    with drawing(9.5, height, nrows=n, sharex=True, sharey=True, squeeze=False) as (figure, rows):
+        for i, axes in enumerate(rows[:, 0]):
+            _bands(axes, counts[order])
+            gain = (_floats(numbers["ap"][steps[i + 1]]) - _floats(numbers["ap"][steps[i]]))[order]
+            axes.bar(_ranks(gain), gain, width=0.7, color=SERIES[i % len(SERIES)], lw=0)
+            axes.axhline(0, color=FRAME, lw=0.8)
+            axes.set_title(f"{steps[i]} → {steps[i + 1]}: {np.nanmean(gain):+.2f}")
+            axes.set_ylabel("AP, points")
+        _name(rows[-1, 0], [numbers["names"][c] for c in order])
+    return figure
+
+
+def sweep_figure(panels: Mapping[str, Mapping[float, Mapping[str, float]]]) -> Figure:
+    """Draw the scores of runs against one constant after another, a panel each.
+
+    panels: by the symbol of the constant its values, and of each the scores in per cent by name.
+    """
+    with drawing(4.6 * len(panels), 3.8, ncols=len(panels), squeeze=False, sharey=True) as (figure, rows):
+        for axes, (symbol, points) in zip(rows[0], panels.items(), strict=True):
+            values = sorted(points)
+            for i, name in enumerate(points[values[0]]):
+                y = [points[value][name] for value in values]
+                axes.plot(range(len(values)), y, color=SERIES[i], marker=MARKERS[i], ms=5, lw=1.4, label=name)
+            axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+            axes.set_xlabel(symbol)
+            axes.grid(True)
+        rows[0][0].set_ylabel("mAP, %")
+        legend(rows[0][0])
+    return figure
+
+
+def counts_figure(sets: Mapping[str, Numbers]) -> Figure:
+    """Draw the positives of every label, most frequent first, over head, medium and tail, a panel a data set."""
+    with drawing(5 * len(sets), 4.2, ncols=len(sets), squeeze=False) as (figure, rows):
+        for axes, (name, numbers) in zip(rows[0], sets.items(), strict=True):
+            counts = np.array(numbers["counts"])
+            _bands(axes, counts)
+            axes.bar(_ranks(counts), counts, width=0.8, color=SERIES[0], lw=0)
+            axes.set_yscale("log")
+            axes.set_ylim(bottom=1)
+            axes.yaxis.set_minor_formatter("")
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+            axes.set_title(f"{name}: {numbers['items']:,} images, {counts.min()} to {counts.max():,}")
+            axes.set_ylabel("positives")
+            _name(axes, numbers["names"])
+    return figure
+
+
+def conditional_figure(sets: Mapping[str, Numbers]) -> Figure:
+    """Draw p(i|j), row i given column j, labels from the most frequent on, a panel a data set."""
+    with drawing(5.4 * len(sets) + 0.8, 5.2, ncols=len(sets), squeeze=False) as (figure, rows):
+        image: Any = None
+        for axes, (name, numbers) in zip(rows[0], sets.items(), strict=True):
+            shown = np.array([_floats(row) for row in numbers["conditional"]])
+            end = len(shown) + 0.5
+            image = axes.imshow(np.ma.masked_invalid(shown), cmap="Blues", vmin=0, vmax=1, extent=(0.5, end, end, 0.5))
+            axes.set_title(name)
+            if len(shown) <= MOST_NAMES:
+                written = [short(label) for label in numbers["names"]]
+                axes.set_xticks(_ranks(shown), written, rotation=90, fontsize=8)
+                axes.set_yticks(_ranks(shown), written, fontsize=8)
+            else:
+                axes.set_xlabel("given this label, by rank")
+                axes.set_ylabel("label, by rank")
+            axes.tick_params(length=0)
+        figure.colorbar(image, ax=list(rows[0]), shrink=0.7, label="p(row | column)")
+    return figure
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _ranks(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    return np.arange(1, len(values) + 1)
+
+
+def _size(n: int) -> float:
+    return 4.0 if n <= MOST_NAMES else 2.0
+
+
+def _bands(axes: Any, counts: NDArray[Any]) -> None:
+    """Put a colour behind the labels of each group; counts from the largest on."""
+    for group, members in label_groups(counts).items():
+        if len(members):
+            axes.axvspan(members[0] + 0.5, members[-1] + 1.5, color=GROUPS[group], lw=0, zorder=0)
+
+
+def _name(axes: Any, names: Sequence[str]) -> None:
+    axes.set_xlim(0.5, len(names) + 0.5)
+    if len(names) <= MOST_NAMES:
+        axes.set_xticks(_ranks(names), [short(name) for name in names], rotation=60, ha="right", fontsize=8)
+        axes.tick_params(axis="x", length=0)
+        for label in axes.get_xticklabels():
+            label.set_rotation_mode("anchor")
+    else:
+        axes.set_xlabel("labels by rank")

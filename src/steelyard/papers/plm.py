@@ -1,0 +1,186 @@
+"""Partial Label Masking: its seven tables and eight figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from steelyard.papers import plm_figures as figures
+from steelyard.papers import plm_rows as rows_of
+from steelyard.papers.job import Job
+from steelyard.papers.plm_data import CIFAR10, CIFAR100, COCO, MNIST, examples, open_multi_mnist
+from steelyard.papers.plm_measures import RATIOS
+from steelyard.papers.plm_rows import HEAD_AND_TAIL, INITIAL, MULTI_MNIST, ON_COCO, RATES, Settings, chosen, plm
+from steelyard.papers.published import PUBLISHED
+from steelyard.papers.reproduction import Need, Reproduction
+from steelyard.papers.result import Result, RowResult, RunResult
+from steelyard.papers.study import Row, joined
+
+PAPER = "PLM: Partial Label Masking (Duarte, Rawat, Shah 2021)"
+
+
+def _table1(job: Job) -> Result:
+    return rows_of.multi_mnist(job, MULTI_MNIST)
+
+
+def _table2(job: Job) -> Result:
+    return rows_of.coco(job, ON_COCO)
+
+
+def _table3(job: Job) -> Result:
+    return rows_of.cifar(job, 10, rows_of.cifar_rows(1.0, rows_of.rhos_of(job)))
+
+
+def _table4(job: Job) -> Result:
+    return rows_of.cifar(job, 100, rows_of.cifar_rows(0.01, rows_of.rhos_of(job)))
+
+
+def _ablation(job: Job, name: str, settings: dict[str, Settings]) -> Result:
+    """PLM on BCE with each of the settings, on CIFAR-10 of ρ 100 and on MultiMNIST."""
+    cifar = [Row(f"CIFAR-10, {name} {key}", plm(**{"rate": 1.0, **each}), "100") for key, each in settings.items()]
+    pairs = [Row(f"MultiMNIST, {name} {key}", plm(**{"rate": 0.01, **each})) for key, each in settings.items()]
+    parts = [
+        run(replace(job, rows=tuple(pattern for pattern in job.rows if pattern.startswith(data))), rows)
+        for data, run, rows in (
+            ("CIFAR-10", lambda job, rows: rows_of.cifar(job, 10, rows), cifar),
+            ("MultiMNIST", rows_of.multi_mnist, pairs),
+        )
+        if not job.rows or any(pattern.startswith(data) for pattern in job.rows)
+    ]
+    if not parts:
+        raise ValueError(f"rows is {', '.join(job.rows)}: begin each with CIFAR-10 or MultiMNIST")
+    whole = joined(*parts)
+    shown = ("error", "error of the K rarest", "F1", "F1 of the 3 rarest", "0-1")
+    return replace(whole, columns=tuple(column for column in shown if column in whole.columns))
+
+
+def _table5(job: Job) -> Result:
+    return _ablation(job, "λ", {f"{rate:g}": {"rate": rate} for rate in RATES})
+
+
+def _table6(job: Job) -> Result:
+    return _ablation(job, "first ratio", {initial: {"initial": initial} for initial in INITIAL})
+
+
+def _table7(job: Job) -> Result:
+    """By class: how many there are, and the decisions of BCE and of PLM on it."""
+    whole = rows_of.multi_mnist(job, chosen(MULTI_MNIST, HEAD_AND_TAIL))
+    datasets = open_multi_mnist(job)
+    shares = [100 * part.labels.counts / len(part) for part in (datasets.train, datasets.test)]
+    columns = ["training positives, %", "test positives, %"]
+    columns += [f"{name}, {method}" for method in ("BCE", "PLM") for name in RATIOS]
+    rows = []
+    for c, digit in enumerate(datasets.train.labels.names):
+        runs = []
+        for bce, masked in zip(*(whole.row(name).runs for name in HEAD_AND_TAIL), strict=True):
+            values = {column: float(share[c]) for column, share in zip(columns, shares, strict=False)}
+            for method, run in (("BCE", bce), ("PLM", masked)):
+                values |= {f"{name}, {method}": run.details[name][c] for name in RATIOS}
+            runs.append(RunResult(bce.seed, values, bce.seconds + masked.seconds))
+        rows.append(RowResult(digit, tuple(runs)))
+    return replace(whole, columns=tuple(columns), rows=tuple(rows))
+
+
+def _drawn(whole: Result, wanted: Sequence[str]) -> Result:
+    """The details of each row's run as the numbers of a figure; its table stays where it belongs."""
+    first = whole.rows[0].runs[0].details
+    figure: dict[str, Any] = {name: first[name] for name in ("names", "counts", "data_ratio")}
+    for row in whole.rows:
+        figure[row.name] = {name: row.runs[0].details[name] for name in wanted}
+    return replace(whole, columns=(), rows=(), figure=figure)
+
+
+def _once(job: Job) -> Job:
+    """A figure shows one run of a row."""
+    return replace(job, seeds=job.seeds[:1])
+
+
+def _of_multi_mnist(*wanted: str) -> Callable[[Job], Result]:
+    return lambda job: _drawn(rows_of.multi_mnist(_once(job), chosen(MULTI_MNIST, HEAD_AND_TAIL)), wanted)
+
+
+def _of_cifar(*wanted: str) -> Callable[[Job], Result]:
+    rows = chosen(rows_of.cifar_rows(1.0, (100,), named=False), HEAD_AND_TAIL)
+    return lambda job: _drawn(rows_of.cifar(_once(job), 10, rows), wanted)
+
+
+def _figure5(job: Job) -> Result:
+    datasets = open_multi_mnist(job)
+    pictures, labels = examples(datasets, 24)
+    figure = {
+        "pictures": pictures.tolist(),
+        "labels": labels,
+        "names": list(datasets.train.labels.names),
+        "training": datasets.train.labels.counts.tolist(),
+        "test": datasets.test.labels.counts.tolist(),
+    }
+    return Result(data="; ".join(datasets.notes), figure=figure)
+
+
+def _figure6(job: Job) -> Result:
+    return Result(figure=figures.toy_numbers())
+
+
+def _entry(
+    name: str,
+    title: str,
+    needs: tuple[Need, ...],
+    minutes: float,
+    run: Callable[[Job], Result],
+    note: str = "",
+    draw: Any = None,
+) -> Reproduction:
+    return Reproduction(name, PAPER, title, needs, minutes, run, PUBLISHED.get(name), note, draw)
+
+
+_SILENT = "weight decay and the layers of ResNet-12 are silent in the paper and chosen here"
+_K5 = "K is 5; long tails are read by the most probable class"
+_NO_CAPTION = "its caption was not at hand, so what is drawn is our reading of it"
+
+REPRODUCTIONS: tuple[Reproduction, ...] = (
+    _entry("plm-table1", "MultiMNIST: PLM on top of four methods", (MNIST,), 2.2, _table1, _SILENT),
+    _entry("plm-table2", "COCO 2014: PLM on top of four methods", (COCO,), 3000, _table2),
+    _entry("plm-table3", "Long-tailed CIFAR-10 by ρ", (CIFAR10,), 20, _table3, _K5),
+    _entry("plm-table4", "Long-tailed CIFAR-100 by ρ", (CIFAR100,), 20, _table4, "K is 50"),
+    _entry("plm-table5", "The rate λ", (CIFAR10, MNIST), 3, _table5, "the paper's values of λ were not at hand"),
+    _entry("plm-table6", "The ratio of the first epoch", (CIFAR10, MNIST), 3, _table6),
+    _entry("plm-table7", "MultiMNIST by class", (MNIST,), 0.6, _table7),
+    _entry(
+        "plm-fig1",
+        "Outputs for a head and a tail class of CIFAR-10",
+        (CIFAR10,),
+        1,
+        _of_cifar("positives", "negatives"),
+        "ρ is 100, outputs are those of test items",
+        figures.output_distributions,
+    ),
+    _entry(
+        "plm-fig2", "MultiMNIST: ratios by epoch", (MNIST,), 0.6, _of_multi_mnist("ratios"), "", figures.ratios_by_epoch
+    ),
+    _entry(
+        "plm-fig3", "CIFAR-10: accuracy by class", (CIFAR10,), 1, _of_cifar("accuracy"), "ρ is 100", figures.by_class
+    ),
+    _entry("plm-fig4", "MultiMNIST: decisions by class", (MNIST,), 0.6, _of_multi_mnist(*RATIOS), "", figures.by_class),
+    _entry("plm-fig5", "Imbalanced MultiMNIST", (MNIST,), 0, _figure5, _NO_CAPTION, figures.examples),
+    _entry("plm-fig6", "How a ratio moves: the example of four bins", (), 0, _figure6, _NO_CAPTION, figures.toy),
+    _entry(
+        "plm-fig7",
+        "MultiMNIST: outputs for head and tail classes",
+        (MNIST,),
+        0.6,
+        _of_multi_mnist("positives", "negatives"),
+        "outputs are those of test items",
+        figures.output_distributions,
+    ),
+    _entry(
+        "plm-fig8",
+        "COCO 2014: decisions by class",
+        (COCO,),
+        750,
+        lambda job: _drawn(rows_of.coco(_once(job), chosen(ON_COCO, HEAD_AND_TAIL)), RATIOS),
+        "",
+        figures.by_class,
+    ),
+)
+"""In the order of the paper."""

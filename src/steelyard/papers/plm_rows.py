@@ -1,0 +1,115 @@
+"""The rows that the PLM paper compares, and their set-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from steelyard.papers.job import Job
+from steelyard.papers.plm_data import open_cifar, open_coco, open_multi_mnist
+from steelyard.papers.plm_measures import decision_columns, decisions_of_3, decisions_of_10, errors
+from steelyard.papers.result import Result
+from steelyard.papers.study import Row, study
+from steelyard.run import recipes
+
+RHOS = (200, 100, 50, 20, 10)
+SEVERAL_SEEDS = (100, 10)
+"""The ρ of Tables 3 and 4 that are run with all seeds, the others with one."""
+RATES = (0.001, 0.01, 0.1, 1.0)
+INITIAL = ("dataset", "mean", "min", "max")
+HEAD_AND_TAIL = ("BCE", "BCE + PLM")
+"""The rows that figures compare."""
+
+Settings = dict[str, Any]
+
+
+def plm(**arguments: Any) -> Settings:
+    """Return the settings of PLM with these arguments."""
+    return {"objective": {"masking": {"kind": "plm", **arguments}}}
+
+
+def base_of(recipe: str) -> Settings:
+    """Return the set-up of a recipe without its method, which the rows give."""
+    settings = recipes.settings(recipe)
+    settings["objective"] = {"reduction": "item"}
+    settings["evaluate"] = {**settings["evaluate"], "batch_size": 1024}
+    return settings
+
+
+def merged(*parts: Settings) -> Settings:
+    """Return settings laid over each other, tables within sections joined."""
+    whole: Settings = {}
+    for part in parts:
+        for section, content in part.items():
+            whole[section] = {**whole.get(section, {}), **content}
+    return whole
+
+
+FOCAL: Settings = {"objective": {"loss": {"kind": "focal", "gamma": 2.0}}}
+CB: Settings = {"objective": {"weighting": "class_balanced"}}
+LDAM_DRW: Settings = {
+    "objective": {
+        "loss": {"kind": "ldam", "softmax": True},
+        "weighting": {"kind": "class_balanced", "start": 161},
+    },
+    "evaluate": {"calibration": "auto"},
+}
+
+
+def _with_and_without(masked: Settings, per_class: int) -> tuple[Row, ...]:
+    """The eight rows of Tables 1 and 2: four methods, and PLM on top of each."""
+    undersampled: Settings = {"train": {"sampler": {"kind": "undersample", "per_class": per_class}}}
+    methods: dict[str, Settings] = {"BCE": {}, "Focal": FOCAL, "CB": CB, "Undersampling": undersampled}
+    alone = (Row(name, settings) for name, settings in methods.items())
+    on_top = (Row(f"{name} + PLM", merged(settings, masked)) for name, settings in methods.items())
+    return (*alone, *on_top)
+
+
+MULTI_MNIST = _with_and_without(plm(rate=0.01), 500)
+ON_COCO = _with_and_without(plm(rate=0.01, clip=(0.0, 1.0)), 1000)
+
+
+def multi_mnist(job: Job, rows: Sequence[Row]) -> Result:
+    """Run rows on MultiMNIST."""
+    columns = (*decision_columns(3), "0-1")
+    return study(job, base_of("multimnist-plm"), rows, lambda *_: open_multi_mnist(job), decisions_of_3, columns)
+
+
+def coco(job: Job, rows: Sequence[Row]) -> Result:
+    """Run rows on COCO 2014."""
+    return study(job, base_of("coco-plm"), rows, lambda *_: open_coco(job), decisions_of_10, decision_columns(10))
+
+
+def cifar(job: Job, n_classes: int, rows: Sequence[Row]) -> Result:
+    """Run rows on the long tails of CIFAR-10 or CIFAR-100 whose ρ they name."""
+    columns = ("error", "error of the K rarest")
+    return study(
+        job, base_of("cifar10-lt-plm"), rows, lambda rho, _: open_cifar(job, n_classes, float(rho)), errors, columns
+    )
+
+
+def rhos_of(job: Job) -> tuple[int, ...]:
+    """Return the ρ of Tables 3 and 4."""
+    return RHOS[-1:] if job.smoke else RHOS
+
+
+def cifar_rows(rate: float, rhos: Sequence[int], named: bool = True) -> tuple[Row, ...]:
+    """Return the rows of Tables 3 and 4: six methods for each ρ, which the name of a row says where `named`."""
+    methods: dict[str, Settings] = {
+        "BCE": {},
+        "Focal": FOCAL,
+        "CB": CB,
+        "LDAM-DRW": LDAM_DRW,
+        "BCE + PLM": plm(rate=rate),
+        "Focal + PLM": merged(FOCAL, plm(rate=rate)),
+    }
+    return tuple(
+        Row(f"{name}, ρ {rho}" if named else name, settings, str(rho), 0 if rho in SEVERAL_SEEDS else 1)
+        for rho in rhos
+        for name, settings in methods.items()
+    )
+
+
+def chosen(rows: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
+    """Return the rows of these names."""
+    return tuple(row for row in rows if row.name in names)

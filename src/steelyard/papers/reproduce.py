@@ -1,0 +1,75 @@
+"""Run a table or figure: its JSON, its page with the numbers in print beside ours, and its picture."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from steelyard._files import write_atomic
+from steelyard.papers.catalogue import CATALOGUE
+from steelyard.papers.job import Job
+from steelyard.papers.markdown import page
+from steelyard.papers.reproduction import Reproduction
+from steelyard.papers.result import Result
+from steelyard.papers.trial import commit
+from steelyard.report.canvas import has_matplotlib, to_png
+from steelyard.run.finish import versions
+from steelyard.run.schema import closest
+
+ALL = "all"
+
+
+def named(name: str) -> list[Reproduction]:
+    """Return the reproduction of that name, or all of them for "all"."""
+    if name == ALL:
+        return list(CATALOGUE.values())
+    if name not in CATALOGUE:
+        meant = closest(name, CATALOGUE)
+        hint = f"did you mean {meant}?" if meant else "see steelyard reproduce --list"
+        raise ValueError(f"there is no table or figure {name!r}: {hint}")
+    return [CATALOGUE[name]]
+
+
+@contextmanager
+def prepared(reproduction: Reproduction, job: Job) -> Iterator[Job]:
+    """Give the job with its data: what the person has, or is told to get, or a few generated items for a smoke run."""
+    if not job.smoke:
+        missing = reproduction.missing(job.data_root)
+        if missing:
+            needs = "; ".join(f"{need.what} ({need.where})" for need in missing)
+            raise ValueError(f"{reproduction.name} needs {needs}, which is not in {job.data_root}: see --data")
+        yield job
+        return
+    with tempfile.TemporaryDirectory() as place:
+        for need in reproduction.needs:
+            need.fixture(Path(place))
+        yield replace(job, data_root=Path(place), seeds=job.seeds[:1])
+
+
+def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
+    """Run it and write NAME.json, NAME.md and, where there is a figure, NAME.png to `job.out`."""
+    job.out.mkdir(parents=True, exist_ok=True)
+    came = reproduction.run(job)
+    result = replace(
+        came,
+        data=f"generated, and of no meaning; {came.data}" if job.smoke else came.data,
+        name=reproduction.name,
+        paper=reproduction.paper,
+        title=reproduction.title,
+        command=job.command,
+        commits=came.commits or (commit(),),
+        versions=came.versions or versions(torch.device("cpu")),
+    )
+    result.save(job.out / f"{result.name}.json")
+    write_atomic(job.out / f"{result.name}.md", page(result, reproduction))
+    if reproduction.draw is not None:
+        if has_matplotlib():
+            write_atomic(job.out / f"{result.name}.png", to_png(reproduction.draw(result)))
+        else:
+            job.progress(f"No {result.name}.png: it needs matplotlib, pip install 'steelyard[report]'.")
+    return result

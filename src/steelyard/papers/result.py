@@ -1,0 +1,178 @@
+"""What came of a reproduction: numbers by row, seed and column, and everything it takes to get them again."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from steelyard._files import write_atomic
+
+_FORMAT = "steelyard result 1"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of a row.
+
+    Args:
+        seed: of the run.
+        values: by column, in the units of the table; None where a number is not defined.
+        seconds: of training.
+        details: what figures are drawn from; not kept in the JSON of a result.
+    """
+
+    seed: int
+    values: Mapping[str, float | None]
+    seconds: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """All runs of a row."""
+
+    name: str
+    runs: tuple[RunResult, ...]
+
+    def values(self, column: str) -> list[float]:
+        """Return the numbers of a column that are defined, by seed."""
+        found = (run.values.get(column) for run in self.runs)
+        return [value for value in found if value is not None]
+
+    def mean(self, column: str) -> float | None:
+        """Return the mean over the seeds, None where there is no number."""
+        values = self.values(column)
+        return statistics.fmean(values) if values else None
+
+    def std(self, column: str) -> float | None:
+        """Return the standard deviation over the seeds (of a sample, n − 1), None of fewer than two."""
+        values = self.values(column)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a reproduction.
+
+    Args:
+        columns: what each column measures, as in `Published.columns` where the paper has the column too.
+        rows: the runs.
+        data: a sentence about the data it was measured on, and how it differs from the paper's.
+        figure: plain numbers that a figure is drawn from.
+        notes: sentences about what to know.
+        name, paper, title: of the reproduction.
+        command: what was typed.
+        commits: of the source that each run was made with, all of them.
+        seeds: of the runs.
+        hardware: where they ran.
+        versions: of Python and the libraries.
+        changed: the settings that were changed, as "section.key=value".
+        seconds: of training, all runs together.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[RowResult, ...] = ()
+    data: str = ""
+    figure: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    name: str = ""
+    paper: str = ""
+    title: str = ""
+    command: str = ""
+    commits: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    hardware: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def row(self, name: str) -> RowResult:
+        """Return a row by its name."""
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise ValueError(f"there is no row {name!r}: choose one of {', '.join(row.name for row in self.rows)}")
+
+    def to_json(self) -> str:
+        """Return the result as JSON, a line a run; the details of runs are left out."""
+        said = {
+            "format": _FORMAT,
+            "name": self.name,
+            "paper": self.paper,
+            "title": self.title,
+            "command": self.command,
+            "commits": list(self.commits),
+            "seeds": list(self.seeds),
+            "hardware": list(self.hardware),
+            "versions": dict(self.versions),
+            "changed": list(self.changed),
+            "data": self.data,
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 1),
+            "columns": list(self.columns),
+        }
+        lines = [f"{json.dumps(key)}: {_plain(value)}" for key, value in said.items()]
+        rows = (
+            f' {{"name": {_plain(row.name)}, "runs": [\n'
+            + ",\n".join(
+                "  " + _plain({"seed": run.seed, "values": dict(run.values), "seconds": round(run.seconds, 1)})
+                for run in row.runs
+            )
+            + "\n ]}"
+            for row in self.rows
+        )
+        lines.append('"rows": [\n' + ",\n".join(rows) + "\n]")
+        if self.figure is not None:
+            parts = (f" {json.dumps(key)}: {_plain(value)}" for key, value in self.figure.items())
+            lines.append('"figure": {\n' + ",\n".join(parts) + "\n}")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "the text") -> Result:
+        """Return what `to_json` gave."""
+        try:
+            said = json.loads(text)
+            if said.pop("format") != _FORMAT:
+                raise ValueError("it has another format")
+            rows = tuple(
+                RowResult(row["name"], tuple(RunResult(r["seed"], r["values"], r["seconds"]) for r in row["runs"]))
+                for row in said.pop("rows")
+            )
+            kept: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
+            }
+            return cls(rows=rows, **kept)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{source} is no result of steelyard reproduce: {error}") from None
+
+    def save(self, path: Path) -> None:
+        """Write the result as JSON."""
+        write_atomic(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Return the result in a file."""
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is no result of steelyard reproduce: it is not text") from None
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(_rounded(value), ensure_ascii=False, allow_nan=False)
+
+
+def _rounded(value: Any) -> Any:
+    """Six significant digits, which is more than a figure shows."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(entry) for entry in value]
+    return value

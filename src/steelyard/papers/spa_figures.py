@@ -1,0 +1,145 @@
+"""The SPA paper's figures and its table of losses: what is computed for them, and how they are drawn."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from steelyard.losses import BCE, SPA, Asymmetric, Focal, PairLoss
+from steelyard.metrics.calibration import Bins
+from steelyard.report.canvas import FRAME, SERIES, drawing, key
+from steelyard.report.reliability import reliability_diagram
+from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
+from steelyard.run.contact_sheet import thumbnail
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOSSES: dict[str, PairLoss] = {
+    "BCE": BCE(),
+    "focal": Focal(2.0),
+    "ASY": Asymmetric(0.0, 4.0, 0.05, detach_focus=False),
+    "SPA": SPA(),
+}
+"""The losses of the paper that give each label a probability, with its constants."""
+
+
+class LinkFacts(NamedTuple):
+    """What a loss's link does over logits from −30 to 30."""
+
+    rises: bool
+    """Whether η rises with z everywhere: then one belongs to the other."""
+    least: float
+    most: float
+    """Between which η lies."""
+    away: float
+    """The largest |η − σ(z)|: how far off a perfect model is that is read by σ."""
+
+
+def link_facts(loss: PairLoss) -> LinkFacts:
+    """Return what the derived link of a loss does."""
+    z = torch.linspace(-30, 30, 60_001, dtype=torch.float64)
+    odds, eta = (f(z.unsqueeze(1)).squeeze(1) for f in (loss.log_odds, loss.probability))
+    rises = bool((odds.diff() > 0).all())
+    return LinkFacts(rises, float(eta.min()), float(eta.max()), float((eta - torch.sigmoid(z)).abs().max()))
+
+
+def losses_figure(losses: Mapping[str, PairLoss]) -> Figure:
+    """Draw ℓ₊, ℓ₋ and the derived link η of each loss against the logit, the link beside σ."""
+    z = torch.linspace(-6, 6, 481, dtype=torch.float64).unsqueeze(1)
+    with drawing(11, 3.9, ncols=3) as (figure, row):
+        row[2].plot(z.squeeze(1), torch.sigmoid(z).squeeze(1), color=FRAME, lw=3, alpha=0.5, label="σ(z)")
+        for i, (name, loss) in enumerate(losses.items()):
+            for axes, values in zip(row, (loss.positive(z), loss.negative(z), loss.probability(z)), strict=True):
+                axes.plot(z.squeeze(1), values.squeeze(1), color=SERIES[i], lw=1.6, label=name)
+        for axes, quantity in zip(row, ("ℓ₊, present", "ℓ₋, absent", "η, the derived link"), strict=True):
+            axes.set_xlabel("logit z")
+            axes.set_ylabel(quantity)
+            axes.grid(True)
+        for axes in row[:2]:
+            axes.set_ylim(0, 6)
+        key(figure, row[2], columns=len(losses) + 1)
+    return figure
+
+
+def reliability_figure(numbers: Mapping[str, Any]) -> Figure:
+    """Draw the reliability of several runs: by name, edges, counts, confidence and frequency of bins."""
+    readings = []
+    for name, said in numbers.items():
+        edges, counts, confidence, frequency = (
+            np.array([np.nan if x is None else x for x in said[part]], np.float64)
+            for part in ("edges", "counts", "confidence", "frequency")
+        )
+        readings.append((f"{name}: ACE {said['ace']:.1f}", Bins(edges, counts, confidence, frequency)))
+    return reliability_diagram(readings)
+
+
+def retrieval_figure(numbers: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Draw mAP against the number of terms of a query: by name, mAP in per cent by terms."""
+    curves = {}
+    for name, by_terms in numbers.items():
+        shares = {int(k): value / 100 for k, value in by_terms.items()}
+        curves[name] = RetrievalCurve(shares, {k: (value, value) for k, value in shares.items()})
+    return retrieval_curves(curves)
+
+
+def best_items(
+    probabilities: NDArray[Any], wanted: Sequence[int], unwanted: Sequence[int], k: int
+) -> NDArray[np.int64]:
+    """Return the k items of the largest Π_P η Π_N (1−η) among probabilities (N, L), best first, ties by position."""
+    eta = probabilities.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        score = np.log(eta[:, list(wanted)]).sum(1) + np.log1p(-eta[:, list(unwanted)]).sum(1)
+    return np.argsort(-score, kind="stable")[:k].astype(np.int64)
+
+
+def small_picture(path: str, side: int = 88) -> str:
+    """Return an image as text: a JPEG of at most `side` pixels, base64."""
+    image = thumbnail(path, side)
+    if image is None:
+        return ""
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=70)
+    return base64.b64encode(content.getvalue()).decode()
+
+
+_RIGHT, _WRONG = "#2f8a57", "#b93a5b"
+
+
+def found_figure(numbers: Mapping[str, Any]) -> Figure:
+    """Draw the images that runs find for queries, a row a run, framed green where right and red where wrong.
+
+    numbers: `pictures` by id, base64; `queries`, each with its text and, by run, the found ids and which are right.
+    """
+    rows = [(query["text"], run, hits) for query in numbers["queries"] for run, hits in query["runs"].items()]
+    across = max(len(hits["ids"]) for _, _, hits in rows)
+    with drawing(
+        1.2 * across + 1.4, 1.25 * len(rows) + 0.3 * len(numbers["queries"]), nrows=len(rows), ncols=across
+    ) as (
+        figure,
+        grid,
+    ):
+        for i, (text, run, hits) in enumerate(rows):
+            first = i == 0 or rows[i - 1][0] != text
+            for j, axes in enumerate(grid[i]):
+                axes.set_xticks([])
+                axes.set_yticks([])
+                if j >= len(hits["ids"]):
+                    axes.set_visible(False)
+                    continue
+                picture = numbers["pictures"].get(hits["ids"][j], "")
+                if picture:
+                    axes.imshow(np.asarray(Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")))
+                for spine in axes.spines.values():
+                    spine.set(visible=True, color=_RIGHT if hits["right"][j] else _WRONG, linewidth=2.5)
+            if first:
+                grid[i][0].set_title(text)
+            grid[i][0].set_ylabel(f"{run}\n{sum(hits['right'])} right", rotation=0, ha="right", va="center")
+    return figure

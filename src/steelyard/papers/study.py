@@ -1,0 +1,193 @@
+"""Rows × seeds on the same data: every run once, whichever table or figure asks for it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from steelyard._files import write_atomic
+from steelyard.data.split import stratified_split
+from steelyard.data.subset import Subset
+from steelyard.models import input_of
+from steelyard.papers.claim import claimed
+from steelyard.papers.job import Job
+from steelyard.papers.result import Result, RowResult, RunResult
+from steelyard.papers.trial import FINISHED, Trial, key_of, trial
+from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Args:
+        name: as the paper has it, and `Published.rows`.
+        settings: what it changes of the study's settings, nested as in a TOML file.
+        data: which data it is trained on, where the rows of a study differ in that.
+        most_seeds: how many of the job's seeds it is run with at most; 0 for all.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    most_seeds: int = 0
+
+    def seeds(self, job: Job) -> tuple[int, ...]:
+        """Return the seeds it is run with."""
+        return job.seeds[: self.most_seeds or None]
+
+
+class Measured(NamedTuple):
+    """What was measured on one run."""
+
+    values: dict[str, float | None]
+    """By column, in the units of the table."""
+    details: Mapping[str, Any] = MappingProxyType({})
+    """Plain lists and numbers that figures are drawn from."""
+
+
+Measure = Callable[[Trial], Measured]
+OpenData = Callable[[str, int], Datasets]
+"""(`Row.data`, seed) → the items to train, to validate and to test on; its notes say what is not as in the paper."""
+
+
+def study(
+    job: Job,
+    base: Mapping[str, Any],
+    rows: Sequence[Row],
+    open_data: OpenData,
+    measure: Measure,
+    columns: Sequence[str],
+    seeded_data: bool = False,
+) -> Result:
+    """Train every row with every seed, or read what was trained before, and return what was measured on the test items.
+
+    A run lies in `job.out`/runs under a hash of its settings and data: several tables share it, one that was killed
+    goes on from its checkpoint, and what was measured on it is kept beside it as long as the measure stays as it is.
+    Several processes with the same `job.out` share the runs among them.
+
+    Args:
+        job: what was asked for.
+        base: the settings that all rows share, nested as in a TOML file.
+        rows: what is compared.
+        open_data: gives the data; it is called once for all rows and seeds that share it.
+        measure: gives the numbers of a run; a function with a name of its own.
+        columns: the numbers that the table shows.
+        seeded_data: whether every seed has data of its own.
+    """
+    chosen = chosen_rows(job, rows)
+    found: dict[tuple[str, int], RunResult] = {}
+    facts: list[dict[str, Any]] = []
+    notes: list[str] = []
+    tasks = [(row, seed) for row in chosen for seed in row.seeds(job)]
+    keys = list(dict.fromkeys((row.data, seed if seeded_data else 0) for row, seed in tasks))
+    for data, of_seed in keys:
+        datasets = _measured_on(job, open_data(data, of_seed))
+        notes += [note for note in datasets.notes if note not in notes]
+        left = [(row, seed) for row, seed in tasks if (row.data, seed if seeded_data else 0) == (data, of_seed)]
+        for waits in (False, True):  # what another process is at comes last
+            for row, seed in left:
+                config = settings_of(job, base, row, seed, datasets)
+                with claimed(job.out / "locks" / key_of(config, datasets), waits) as is_ours:
+                    if is_ours:
+                        found[row.name, seed], said = _run(job, row, seed, config, datasets, measure)
+                        facts.append(said)
+            left = [(row, seed) for row, seed in left if (row.name, seed) not in found]
+    return Result(
+        tuple(columns),
+        tuple(RowResult(row.name, tuple(found[row.name, seed] for seed in row.seeds(job))) for row in chosen),
+        data="; ".join([*notes, *([job.note] if job.note else [])]),
+        commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
+        seeds=job.seeds,
+        hardware=tuple(dict.fromkeys(said["device"] for said in facts)),
+        versions=facts[-1]["versions"],
+        changed=job.sets,
+        seconds=sum(said["seconds"] for said in facts),
+    )
+
+
+def chosen_rows(job: Job, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that the job wants, by name or by a pattern such as "PLM*"."""
+    for pattern in job.rows:
+        if not any(fnmatchcase(row.name, pattern) for row in rows):
+            raise ValueError(f"there is no row {pattern!r}: choose from {', '.join(row.name for row in rows)}")
+    return [row for row in rows if not job.rows or any(fnmatchcase(row.name, pattern) for pattern in job.rows)]
+
+
+def joined(*results: Result) -> Result:
+    """Return the rows of several studies as one result."""
+    first = results[0]
+    return replace(
+        first,
+        columns=tuple(dict.fromkeys(column for result in results for column in result.columns)),
+        rows=tuple(row for result in results for row in result.rows),
+        data="; ".join(dict.fromkeys(result.data for result in results if result.data)),
+        commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
+        hardware=tuple(dict.fromkeys(name for result in results for name in result.hardware)),
+        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+        seconds=sum(result.seconds for result in results),
+    )
+
+
+def settings_of(job: Job, base: Mapping[str, Any], row: Row, seed: int, datasets: Datasets) -> Config:
+    """Return the settings of a run: the study's, the row's, then what the job changes."""
+    config = load_config(overrides=base).with_overrides(row.settings)
+    if job.smoke:
+        config = config.with_overrides(_smoke(datasets))
+    config = config.with_overrides(job.overrides)
+    return config.with_overrides({"train": {"seed": seed}, "data": {"cache": str(job.out / "cache")}})
+
+
+def _smoke(datasets: Datasets) -> dict[str, Any]:
+    """One epoch on the CPU, of a tiny network where the inputs are images."""
+    small: dict[str, Any] = {"train": {"epochs": 1, "device": "cpu", "workers": 0}}
+    if input_of(datasets.train).kind == "image":
+        small["model"] = {"backbone": "small", "pretrained": False, "frozen": False}
+        small["data"] = {"size": 32}
+    return small
+
+
+def _measured_on(job: Job, datasets: Datasets) -> Datasets:
+    """The data, with a part of the training items in the place of the test items where the job wants that."""
+    if not job.validation:
+        return datasets
+    rest, held = stratified_split(datasets.train.labels, job.validation, 0)
+    note = f"measured on {len(held):,} of the training items, held out, and not on the test items"
+    train, test = Subset(datasets.train, rest), Subset(datasets.train, held)
+    return datasets._replace(train=train, test=test, notes=(*datasets.notes, note))
+
+
+def _run(
+    job: Job, row: Row, seed: int, config: Config, datasets: Datasets, measure: Measure
+) -> tuple[RunResult, dict[str, Any]]:
+    """One run, measured, and the facts about it."""
+    folder = job.out / "runs" / key_of(config, datasets)
+    file = folder / f"measured-{_name_of(measure)}.json"
+    if not (file.is_file() and (folder / FINISHED).is_file()):
+        was_there = (folder / FINISHED).is_file()
+        done = trial(config, datasets, folder, job.console)
+        measured = measure(done)
+        write_atomic(file, json.dumps({"values": measured.values, "details": dict(measured.details)}) + "\n")
+        how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
+        job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
+    said = json.loads(file.read_text(encoding="utf-8"))
+    facts = json.loads((folder / FINISHED).read_text(encoding="utf-8"))["facts"]
+    return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
+
+
+def _name_of(measure: Measure) -> str:
+    """What a measure is known by: its name, and a checksum of the file it is written in, which may be mended."""
+    code = Path(inspect.getfile(measure)).read_bytes()
+    return f"{measure.__name__.strip('_')}-{zlib.crc32(code):08x}"
+
+
+def _line(values: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in values.items() if value is not None)

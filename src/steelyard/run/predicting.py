@@ -1,0 +1,145 @@
+"""What `steelyard predict` does, from what was typed to what is said."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from steelyard.data.streams import OnBad
+from steelyard.report.headline import plural
+from steelyard.run import prediction
+from steelyard.run.api import inputs_at
+from steelyard.run.command import say
+from steelyard.run.folder import RunFolder
+from steelyard.run.indexing import into_index
+from steelyard.run.onnx_model import load_onnx
+from steelyard.run.prediction import Predicted, Scored
+from steelyard.run.prediction_files import Form
+from steelyard.training.batches import n_workers
+from steelyard.training.step import pick_device
+
+RUNTIMES = ("torch", "onnx")
+ENGINES = ("local", "spark")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed after `steelyard predict`."""
+
+    run: str
+    data: str
+    out: str | None = None
+    index: str | None = None
+    overwrite: bool = False
+    images: str | None = None
+    form: Form = "wide"
+    top: int = 0
+    batch_size: int = 256
+    skip_bad: bool = False
+    device: str = "auto"
+    runtime: str = "torch"
+    engine: str = "local"
+
+    @property
+    def on_bad_image(self) -> OnBad:
+        """What is done about an item that cannot be read."""
+        return "skip" if self.skip_bad else "error"
+
+
+def predict(asked: Asked) -> None:
+    """Write probabilities and decisions of new items to a file and into an index, or as CSV to the standard output."""
+    for name, value, known in (("runtime", asked.runtime, RUNTIMES), ("engine", asked.engine, ENGINES)):
+        if value not in known:
+            raise ValueError(f"--{name} is {value!r}: choose one of {', '.join(known)}")
+    if asked.overwrite and asked.index is None:
+        raise ValueError("--overwrite drops what is in an index: give the index with --index, or leave it out")
+    if asked.engine == "spark":
+        _by_spark(asked)
+        return
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory() as folder:
+        to_stdout = asked.out is None and asked.index is None
+        out = str(Path(folder) / "predictions.csv") if to_stdout else asked.out
+        done = _here(asked, out, console)
+        if to_stdout:
+            with Path(str(out)).open(encoding="utf-8") as lines:
+                shutil.copyfileobj(lines, sys.stdout)
+    for name, reason in done.bad[:10]:
+        say(console, f"Left out {name}: {reason}", "yellow")
+    if not to_stdout:
+        places = " and ".join(place for place in (asked.out, asked.index) if place is not None)
+        left = f", {len(done.bad):,} of them unreadable" if done.bad else ""
+        say(console, f"{plural(done.n_items, 'item')}{left} in {places}.")
+
+
+def _here(asked: Asked, out: str | None, console: Console) -> Predicted:
+    """Predict in this process, to a file, an index, or both."""
+    if asked.runtime == "onnx":
+        if asked.device not in ("auto", "cpu"):
+            raise ValueError(f"--device is {asked.device!r}, but onnxruntime is used on the CPU: leave it out")
+        model = load_onnx(asked.run)
+        inputs = model.open(asked.data, asked.images, asked.on_bad_image)
+        names = model.names
+    else:
+        trained = RunFolder(asked.run).load()
+        inputs = inputs_at(trained, asked.data, asked.images, asked.on_bad_image)
+        names = trained.names
+    several = inputs.kind == "image" and (inputs.n_items or asked.batch_size + 1) > asked.batch_size
+    workers = n_workers(-1, None) if several else 0
+    scored = (
+        model.scores(inputs, asked.batch_size, workers)
+        if asked.runtime == "onnx"
+        else prediction.scores(trained, inputs, asked.batch_size, workers, pick_device(asked.device, "--device"))
+    )
+    shows = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with ExitStack() as opened:
+        sinks: list[prediction.Sink] = []
+        if out is not None:
+            sinks.append(opened.enter_context(prediction.file_sink(out, names, "", asked.form, asked.top)))
+        if asked.index is not None:
+            put = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
+
+            def keep(some: Scored) -> None:
+                put(some.rows.ids, some.rows.probabilities, some.paths)
+
+            sinks.append(keep)
+        bars = opened.enter_context(shows)
+        bar = bars.add_task("predicting", total=inputs.n_items)
+        return prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))
+
+
+def _by_spark(asked: Asked) -> None:
+    """Predict in the tasks of a Spark cluster, Parquet in and Parquet out."""
+    from steelyard.run import spark_prediction
+
+    plain = Asked(asked.run, asked.data)
+    for name, what in (
+        ("index", "writes no index"),
+        ("form", "writes the wide form only"),
+        ("top", "writes the wide form only"),
+        ("device", "scores on the CPUs of its machines"),
+        ("runtime", "scores with torch"),
+    ):
+        if getattr(asked, name) != getattr(plain, name):
+            raise ValueError(f"--{name} is {getattr(asked, name)!r}, but Spark {what}: leave it out")
+    if asked.data == "-":
+        raise ValueError("Spark reads Parquet files, not the standard input: give a file or a folder of them")
+    if asked.out is None:
+        raise ValueError("Spark writes a folder of Parquet files: name it with --out")
+    done = spark_prediction.predict(
+        asked.run,
+        asked.data,
+        asked.out,
+        images=asked.images,
+        on_bad_image=asked.on_bad_image,
+        batch_size=asked.batch_size,
+    )
+    left = f", {done.n_bad:,} of them unreadable" if done.n_bad else ""
+    say(Console(stderr=True), f"{plural(done.n_items, 'item')}{left} in {done.path}.")

@@ -1,0 +1,211 @@
+"""Results, their pages and the dashboard: numbers go through unchanged, and words follow from numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from steelyard.papers import dashboard
+from steelyard.papers.job import Job
+from steelyard.papers.markdown import compare, page, table
+from steelyard.papers.published import Published
+from steelyard.papers.reproduction import BEYOND, Need, Reproduction
+from steelyard.papers.result import Result, RowResult, RunResult
+from steelyard.papers.study import Row, chosen_rows, joined
+
+COLUMNS = ("F1", "0-1")
+
+
+def row(name: str, *runs: tuple[float | None, ...]) -> RowResult:
+    return RowResult(
+        name, tuple(RunResult(seed, dict(zip(COLUMNS, run, strict=True)), 2.5) for seed, run in enumerate(runs))
+    )
+
+
+def result(*rows: RowResult, **more: object) -> Result:
+    said = Result(
+        COLUMNS, rows, "made up", name="x-table1", paper="X", title="t", command="steelyard reproduce x-table1"
+    )
+    return replace(said, seeds=tuple(run.seed for run in rows[0].runs), **more)  # type: ignore[arg-type]
+
+
+def published(**rows: tuple[float | None, ...]) -> Published:
+    return Published(COLUMNS, rows, "a page")
+
+
+def entry(name: str = "x-table1", paper: str = "X", of: Published | None = None, *needs: str) -> Reproduction:
+    wanted = tuple(Need(what, f"get {what}", lambda root: False, lambda root: None) for what in needs)
+    return Reproduction(name, paper, "t", wanted, 1, lambda job: Result(), of)
+
+
+def test_mean_and_deviation_are_those_of_a_sample() -> None:
+    found = row("a", (80.0, 1.0), (82.0, None), (87.0, 4.0))
+    assert found.mean("F1") == pytest.approx(np.mean([80, 82, 87]))
+    assert found.std("F1") == pytest.approx(np.std([80, 82, 87], ddof=1))
+    assert found.mean("0-1") == pytest.approx(2.5)
+    assert found.mean("nothing") is None
+    assert row("a", (1.0, 2.0)).std("F1") is None
+
+
+def test_a_result_comes_back_from_its_json(tmp_path: Path) -> None:
+    one = result(
+        row("BCE ± „x“", (80.123456, None), (81.0, 50.0)),
+        commits=("abc", "def+"),
+        hardware=("CPU, 1 thread",),
+        versions={"torch": "2"},
+        changed=("train.epochs=3",),
+        notes=("a note",),
+        seconds=12.5,
+        figure={"ratios": [[0.5, 1.0]], "names": ["a"]},
+    )
+    one.save(tmp_path / "x.json")
+    back = Result.load(tmp_path / "x.json")
+    assert back.rows[0].runs[0].values == {"F1": 80.1235, "0-1": None}
+    assert replace(back, rows=()) == replace(one, rows=())
+    assert back.to_json() == one.to_json().replace("80.123456", "80.1235")
+    assert json.loads(one.to_json())["rows"][0]["runs"][1]["seed"] == 1
+
+
+def test_details_and_nan_stay_out_of_the_json() -> None:
+    run = RunResult(0, {"F1": math.nan}, details={"big": [1] * 1000})
+    text = Result(("F1",), (RowResult("a", (run,)),)).to_json()
+    assert "big" not in text
+    assert json.loads(text)["rows"][0]["runs"][0]["values"] == {"F1": None}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', '{"format": "steelyard result 1", "rows": 3}'])
+def test_what_is_no_result_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ValueError, match=r"x\.json is no result of steelyard reproduce"):
+        Result.load(tmp_path / "x.json")
+
+
+def test_the_table_sets_ours_beside_the_papers() -> None:
+    text = table(
+        result(row("BCE", (80.0, 50.0), (81.0, 52.0)), row("PLM", (83.0, 55.0), (84.0, 54.0))),
+        published(BCE=(80.35, None), Other=(70.0, None)),
+    )
+    lines = text.splitlines()
+    assert lines[0] == "| row | F1, paper | ours | difference | 0-1 |"
+    assert lines[2] == "| BCE | 80.35 | 80.50 ± 0.71 | +0.15 | 51.00 ± 1.41 |"
+    assert lines[3] == "| PLM | – | 83.50 ± 0.71 | – | 54.50 ± 0.71 |"
+    assert lines[4] == "| Other | 70.00 | – | – | – |"
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_best_in_print_is_compared_with_the_best_here_and_less_error_is_better() -> None:
+    rows = (row("a", (80.0, 50.0)), row("b", (83.0, 40.0)))
+    best = Published(COLUMNS, {}, "a page", best={"F1": 83.73})
+    (pair,) = compare(result(*rows), best)
+    assert (pair.ours, pair.difference) == (83.0, pytest.approx(-0.73))
+    errors = Result(("error",), tuple(RowResult(n, (RunResult(0, {"error": e}),)) for n, e in (("a", 9.0), ("b", 4.0))))
+    (pair,) = compare(errors, Published(("error",), {}, "a page", best={"error": 5.0}))
+    assert pair.ours == 4.0
+
+
+def test_the_page_says_where_the_numbers_come_from() -> None:
+    said = result(row("BCE", (80.0, 50.0)), commits=("abc123",), hardware=("H200",), changed=("train.epochs=3",))
+    text = page(said, entry(of=published(BCE=(80.35, 53.42))))
+    for word in ("steelyard reproduce x-table1", "abc123", "H200", "`train.epochs=3`", "made up", "a page", "seeds: 0"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("ours", "state"),
+    [
+        ({"a": (80.9, 50.0), "b": (84.0, 55.0)}, "reproduced"),
+        ({"a": (75.0, 45.0), "b": (76.0, 48.0)}, "ordering holds; differs most: F1 of b by -8.0"),
+        (
+            {"a": (86.0, 50.0), "b": (84.0, 55.0)},
+            "differs: 1 of 2 pairs of rows are in another order, and most F1 of a",
+        ),
+    ],
+)
+def test_the_status_follows_from_the_numbers(ours: dict[str, tuple[float, ...]], state: str) -> None:
+    found = result(*(row(name, values) for name, values in ours.items()))
+    said = dashboard.status(found, published(a=(80.0, 50.0), b=(84.0, 55.0)))
+    assert said.startswith(state)
+    assert dashboard.status(replace(found, changed=("train.epochs=2",)), None).endswith("(`train.epochs=2`)")
+
+
+def test_two_deviations_are_near_enough() -> None:
+    wide = result(row("a", (76.0, 50.0), (84.0, 50.0)))
+    assert dashboard.status(wide, published(a=(83.0, 50.0))) == "reproduced"
+    narrow = result(row("a", (79.9, 50.0), (80.1, 50.0)))
+    assert dashboard.status(narrow, published(a=(83.0, 50.0))).startswith("differs: F1 of a by -3.0")
+
+
+def test_the_dashboard_lists_everything_and_types_no_number_in(tmp_path: Path) -> None:
+    catalogue = {
+        e.name: e
+        for e in (
+            entry("x-table1", "X", published(BCE=(80.35, 53.42)), "MNIST"),
+            entry("x-table2", "X", None, "COCO"),
+            entry("x-table3", "X", None, "MNIST"),
+            entry("x-fig1", "X"),
+            entry("gain", BEYOND, None, "MNIST"),
+        )
+    }
+    result(row("BCE", (80.0, 53.0))).save(tmp_path / "x-table1.json")
+    replace(result(row("ours", (91.25, 70.0))), name="gain", title="beyond").save(tmp_path / "gain.json")
+    dashboard.write(tmp_path, catalogue)
+    text = (tmp_path / "README.md").read_text()
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    assert "reproduced" in lines["[x-table1](x-table1.md)"]
+    assert "BCE F1 80.35 → 80.00" in lines["[x-table1](x-table1.md)"]
+    assert "data absent: COCO" in lines["x-table2"]
+    assert "not run" in lines["x-table3"]  # its data is at hand: another result has used it
+    assert "not run" in lines["x-fig1"]
+    assert text.index(BEYOND) > text.index("## X")
+    assert "91.25" in text
+    assert (tmp_path / "x-table1.md").is_file()
+
+
+@pytest.mark.parametrize(("words", "said"), [("--smoke", "generated data"), ("--validation 0.1", "held-out training")])
+def test_the_dashboard_takes_no_trial_run_and_no_misnamed_file(tmp_path: Path, words: str, said: str) -> None:
+    one = result(row("BCE", (80.0, 53.0)))
+    replace(one, command=f"steelyard reproduce x-table1 {words}").save(tmp_path / "x-table1.json")
+    with pytest.raises(ValueError, match=said):
+        dashboard.write(tmp_path, {})
+    (tmp_path / "x-table1.json").unlink()
+    one.save(tmp_path / "other.json")
+    with pytest.raises(ValueError, match=r"name it x-table1\.json"):
+        dashboard.write(tmp_path, {})
+
+
+def test_joined_results_keep_all_rows_and_columns() -> None:
+    one = result(row("a", (1.0, 2.0)), seconds=1.0, commits=("x",))
+    other = Result(("error",), (RowResult("b", (RunResult(0, {"error": 3.0}),)),), seconds=2.0, commits=("x", "y"))
+    both = joined(one, other)
+    assert both.columns == ("F1", "0-1", "error")
+    assert [r.name for r in both.rows] == ["a", "b"]
+    assert (both.seconds, both.commits) == (3.0, ("x", "y"))
+    assert both.row("b").mean("F1") is None
+
+
+def test_rows_are_chosen_by_pattern() -> None:
+    rows = [Row(name) for name in ("BCE, ρ 10", "BCE, ρ 100", "PLM, ρ 10")]
+    job = Job(Path(), Path(), rows=("*ρ 10",))
+    assert [r.name for r in chosen_rows(job, rows)] == ["BCE, ρ 10", "PLM, ρ 10"]
+    assert chosen_rows(replace(job, rows=()), rows) == rows
+    with pytest.raises(ValueError, match="no row 'CB': choose from BCE, ρ 10"):
+        chosen_rows(replace(job, rows=("CB",)), rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seeds": ()}, "seeds is"),
+        ({"seeds": (1, 1)}, "only once"),
+        ({"validation": 1.0}, "validation is 1.0"),
+        ({"sets": ("epochs",)}, "section.key=value"),
+    ],
+)
+def test_a_job_is_checked_at_once(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Job(Path(), Path(), **wrong)  # type: ignore[arg-type]

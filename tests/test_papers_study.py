@@ -1,0 +1,308 @@
+"""Rows × seeds: every run once, taken up where it was broken off, measured on the right items."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from steelyard.data.dataset import ArrayDataset
+from steelyard.labels import Labels
+from steelyard.papers import trial as trials
+from steelyard.papers.claim import claimed
+from steelyard.papers.job import Job
+from steelyard.papers.study import Measured, Row, settings_of, study
+from steelyard.papers.trial import Trial, key_of, read
+from steelyard.run.datasets import Datasets
+from steelyard.training.history import History
+
+BASE: dict[str, Any] = {
+    "data": {"validation": 0.0},
+    "model": {"backbone": "mlp", "width": 8},
+    "optimizer": {"kind": "sgd", "lr": 0.1},
+    "train": {"epochs": 4, "batch_size": 16, "device": "cpu", "checkpoint_seconds": 0.0},
+    "evaluate": {"calibration": "none", "thresholds": "half"},
+}
+ROWS = (Row("BCE"), Row("PLM", {"objective": {"masking": {"kind": "plm", "rate": 1.0}}}))
+
+
+def items(n: int, seed: int) -> ArrayDataset:
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(n, 5)).astype(np.float32)
+    values = (inputs[:, :3] + rng.normal(size=(n, 3)) > np.array([-0.5, 0.5, 1.5])).astype(np.int8)
+    return ArrayDataset(inputs, Labels(values, names=["a", "b", "c"]))
+
+
+def datasets(data: str = "", seed: int = 0) -> Datasets:
+    return Datasets(items(60 + 4 * len(data) + seed, 1), None, items(30, 2), ("made up",))
+
+
+def losses(trial: Trial) -> Measured:
+    z, y = trial.logits.double(), trial.targets.double()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(z, y)
+    ratios = [record.get("plm_ratio") for record in trial.history]
+    return Measured({"loss": float(loss), "items": float(len(z))}, {"ratios": ratios})
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The seeds of the trainings that were begun, in order."""
+    seeds: list[int] = []
+    original = trials.learn
+
+    def learn(asked: Any, *args: Any) -> Any:
+        seeds.append(asked.config.train.seed)
+        return original(asked, *args)
+
+    monkeypatch.setattr(trials, "learn", learn)
+    return seeds
+
+
+def job(out: Path, **more: Any) -> Job:
+    return Job(Path(), out, **{"seeds": (0, 1), **more})
+
+
+def run(asked: Job, rows: Any = ROWS, open_data: Callable[[str, int], Datasets] = datasets, **more: Any) -> Any:
+    return study(asked, BASE, rows, open_data, losses, ("loss",), **more)
+
+
+def test_every_run_is_trained_once_whoever_asks_for_it(tmp_path: Path, trained: list[int]) -> None:
+    first = run(job(tmp_path))
+    assert trained == [0, 1, 0, 1]
+    again = run(job(tmp_path))
+    assert trained == [0, 1, 0, 1]
+    assert again == first
+    renamed = [Row("another name", ROWS[1].settings)]
+    part = run(job(tmp_path), renamed)
+    assert trained == [0, 1, 0, 1]
+    assert [r.values for r in part.rows[0].runs] == [r.values for r in first.row("PLM").runs]
+    assert first.row("PLM").mean("loss") != first.row("BCE").mean("loss")
+    assert first.row("PLM").runs[0].values != first.row("PLM").runs[1].values
+    run(job(tmp_path, sets=("train.epochs=2",)))
+    assert trained == [0, 1, 0, 1] * 2
+
+
+def test_measures_of_the_same_run_do_not_mix(tmp_path: Path, trained: list[int]) -> None:
+    def other(trial: Trial) -> Measured:
+        return Measured({"positives": float(trial.targets.sum())})
+
+    run(job(tmp_path, seeds=(0,)), ROWS[:1])
+    found = study(job(tmp_path, seeds=(0,)), BASE, ROWS[:1], datasets, other, ("positives",))
+    assert trained == [0]
+    assert found.rows[0].mean("positives") == datasets().test.labels.counts.sum()
+
+
+def test_the_data_is_opened_once_for_all_rows_and_seeds(tmp_path: Path) -> None:
+    opened: list[tuple[str, int]] = []
+
+    def open_data(data: str, seed: int) -> Datasets:
+        opened.append((data, seed))
+        return datasets(data, seed)
+
+    rows = (ROWS[0], replace(ROWS[1], data="x"), replace(ROWS[0], name="third"))
+    found = run(job(tmp_path / "one"), rows, open_data)
+    assert opened == [("", 0), ("x", 0)]
+    assert [r.name for r in found.rows] == ["BCE", "PLM", "third"]
+    assert found.row("third").runs[0].values == found.row("BCE").runs[0].values
+    opened.clear()
+    run(job(tmp_path / "two"), rows[:1], open_data, seeded_data=True)
+    assert opened == [("", 0), ("", 1)]
+
+
+def test_a_run_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
+    tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = job(tmp_path / "killed", seeds=(3,))
+    original = History.append
+
+    def append(self: History, record: dict[str, Any]) -> None:
+        original(self, record)
+        if record["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(History, "append", append)
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, ROWS[1:])
+    monkeypatch.setattr(History, "append", original)
+    (folder,) = (tmp_path / "killed" / "runs").iterdir()
+    before = sorted(path.name for path in (folder / "checkpoint").glob("0*"))
+    assert before
+    assert not before[-1].startswith("000001-00000000")
+    steps: list[int] = []
+    monkeypatch.setattr(History, "append", lambda self, record: (steps.append(record["epoch"]), original(self, record)))
+    found = run(asked, ROWS[1:])
+    assert steps[0] > 1  # it did not begin anew
+    whole = run(job(tmp_path / "whole", seeds=(3,)), ROWS[1:])
+    assert found.rows[0].runs[0].values == whole.rows[0].runs[0].values
+    assert found.rows[0].runs[0].details == whole.rows[0].runs[0].details
+    one, other = (read(next((tmp_path / name / "runs").iterdir())) for name in ("killed", "whole"))
+    assert torch.equal(one.logits, other.logits)
+    assert not (one.folder / "checkpoint").exists()
+
+
+def test_a_kill_between_training_and_measuring_costs_no_training(
+    tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = job(tmp_path, seeds=(0,))
+
+    def broken(trial: Trial) -> Measured:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(asked, BASE, ROWS[:1], datasets, broken, ("loss",))
+    found = run(asked, ROWS[:1])
+    assert trained == [0]
+    assert found.rows[0].mean("items") == 30
+
+
+def test_a_row_may_have_fewer_seeds(tmp_path: Path, trained: list[int]) -> None:
+    found = run(job(tmp_path), (ROWS[0], replace(ROWS[1], most_seeds=1)))
+    assert trained == [0, 1, 0]
+    assert [len(r.runs) for r in found.rows] == [2, 1]
+
+
+def test_with_validation_the_test_items_stay_unseen(tmp_path: Path, trained: list[int]) -> None:
+    class Untouched(ArrayDataset):
+        def __getitems__(self, indices: Any) -> Any:
+            raise AssertionError("a test item was looked at")
+
+    sets = datasets()
+    hidden = sets._replace(test=Untouched(sets.test.inputs, sets.test.labels))
+    found = run(job(tmp_path, seeds=(0,), validation=0.2), ROWS[:1], lambda *_: hidden)
+    assert found.rows[0].mean("items") == pytest.approx(0.2 * len(sets.train), abs=2)
+    assert "held out" in found.data
+    tested = run(job(tmp_path, seeds=(0,)), ROWS[:1])
+    assert trained == [0, 0]  # on fewer items it is another run
+    assert tested.rows[0].mean("items") == 30
+
+
+def test_settings_are_the_studys_then_the_rows_then_the_jobs(tmp_path: Path) -> None:
+    row = Row("x", {"train": {"epochs": 7, "batch_size": 8}})
+    config = settings_of(job(tmp_path, sets=("train.epochs=9", "model.width=4")), BASE, row, 5, datasets())
+    assert (config.train.epochs, config.train.batch_size, config.train.seed) == (9, 8, 5)
+    assert (config.model.width, config.model.backbone) == (4, "mlp")
+    smoke = settings_of(job(tmp_path, smoke=True), BASE, row, 0, datasets())
+    assert (smoke.train.epochs, smoke.model.backbone) == (1, "mlp")
+    images = Datasets(ArrayDataset(np.zeros((4, 1, 8, 8), np.uint8), Labels(np.eye(4, dtype=np.int8))), None, None)
+    assert settings_of(job(tmp_path, smoke=True), {}, Row("x"), 0, images).model.backbone == "small"
+
+
+def test_a_run_is_known_by_what_changes_its_numbers(tmp_path: Path) -> None:
+    def key(sets: Datasets, *texts: str, seed: int = 0, out: Path = tmp_path) -> str:
+        return key_of(settings_of(job(out, sets=texts), BASE, Row("x"), seed, sets), sets)
+
+    here = key(datasets())
+    assert key(datasets(), "train.workers=3", out=tmp_path / "elsewhere") == here
+    others = [
+        key(datasets(), "train.epochs=5"),
+        key(datasets(), seed=1),
+        key(datasets("x")),
+        key(datasets()._replace(test=items(31, 2))),
+        key(datasets()._replace(train=ArrayDataset(datasets().train.inputs + 1, datasets().train.labels))),
+    ]
+    assert len({here, *others}) == 6
+
+
+def test_a_result_says_what_its_runs_were_made_with(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = run(job(tmp_path, sets=("train.epochs=2",), note="re-encoded", progress=said.append), ROWS[:1])
+    assert found.changed == ("train.epochs=2",)
+    assert found.data == "made up; re-encoded"
+    assert found.versions["torch"] == torch.__version__
+    assert found.hardware == ("CPU, 1 thread",)
+    assert found.seconds == pytest.approx(sum(r.seconds for r in found.rows[0].runs))
+    assert len(said) == 2
+    assert said[0].startswith("BCE, seed 0: trained in")
+    folder = next((tmp_path / "runs").iterdir())
+    assert json.loads((folder / "trial.json").read_text())["facts"]["commit"] == found.commits[0]
+
+
+def test_outside_a_checkout_the_commit_is_what_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials.commit.cache_clear()
+    monkeypatch.setenv("STEELYARD_COMMIT", "abc123")
+    assert trials.commit() == "abc123"
+    trials.commit.cache_clear()
+    monkeypatch.delenv("STEELYARD_COMMIT")
+    monkeypatch.setenv("PATH", "")
+    assert trials.commit() == "unknown"
+    trials.commit.cache_clear()
+
+
+def test_the_reading_undoes_the_masking(tmp_path: Path) -> None:
+    """PLM's runs keep the ratios of their last epoch: read by the link, logits move by log(r̄/r)."""
+    run(job(tmp_path, seeds=(0,), sets=("evaluate.calibration=link",)), ROWS[1:])
+    one = read(next((tmp_path / "runs").iterdir()))
+    shift = np.log(np.array(one.history[-1]["plm_ratio"]) / (one.counts / (one.n_known - one.counts)))
+    assert np.abs(shift).max() > 0.1
+    np.testing.assert_allclose(one.reading.log_odds(one.logits), one.logits - torch.from_numpy(shift), atol=1e-4)
+
+
+def test_a_rate_with_which_ratios_run_away_still_gives_numbers(tmp_path: Path) -> None:
+    rows = [Row("PLM", {"objective": {"masking": {"kind": "plm", "rate": 500.0}}})]
+    found = run(job(tmp_path, seeds=(0,)), rows)
+    ratios = np.array(found.rows[0].runs[0].details["ratios"][-1])
+    assert ratios.max() / ratios.min() > 1e300
+    assert np.isfinite(found.rows[0].mean("loss"))
+
+
+def test_a_measure_that_was_mended_is_measured_anew(
+    tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from steelyard.papers.study import Measured\ndef scores(trial):\n    return Measured({'x': %s})\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    for number in (1.0, 2.0):
+        (tmp_path / "mended_measure.py").write_text(code % number)
+        monkeypatch.delitem(sys.modules, "mended_measure", raising=False)
+        measure = importlib.import_module("mended_measure").scores
+        found = study(job(tmp_path / "out", seeds=(0,)), BASE, ROWS[:1], datasets, measure, ("x",))
+        assert found.rows[0].mean("x") == number
+    assert trained == [0]
+
+
+def test_a_kill_before_the_outputs_were_kept_costs_no_training(
+    tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, original = job(tmp_path, seeds=(0,)), trials.outputs_of
+
+    def broken(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trials, "outputs_of", broken)
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, ROWS[1:])
+    monkeypatch.setattr(trials, "outputs_of", original)
+    epochs: list[int] = []
+    monkeypatch.setattr(History, "append", lambda self, record: epochs.append(record["epoch"]))
+    found = run(asked, ROWS[1:])
+    assert epochs == []
+    assert len(found.rows[0].runs[0].details["ratios"]) == 4
+
+
+def test_a_run_that_another_process_is_at_comes_last(tmp_path: Path, trained: list[int]) -> None:
+    asked = job(tmp_path, seeds=(0, 1))
+    config = settings_of(asked, BASE, ROWS[0], 0, datasets())
+    lock = tmp_path / "locks" / key_of(config, datasets())
+    with claimed(lock, waits=False) as ours:
+        assert ours
+        with claimed(lock, waits=False) as theirs:
+            assert not theirs
+        helper = threading.Thread(target=run, args=(asked, ROWS[:1]))
+        helper.start()
+        deadline = time.monotonic() + 60
+        while trained != [1] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert trained == [1]
+        assert helper.is_alive()
+    helper.join(60)
+    assert trained == [1, 0]
