@@ -1,8 +1,9 @@
 """Pictures with known labels, drawn: what the screenshots show, and something to try a run on without any download.
 
-    python docs/scenes.py FOLDER --items 900
+    python docs/scenes.py FOLDER --items 900 --unknown 0.3
 
-writes FOLDER/images/*.jpg and FOLDER/labels.csv, a column a label; a few labels are frequent, the others rare.
+writes FOLDER/images/*.jpg and FOLDER/labels.csv, a column a label; a few labels are frequent, the others rare. A share
+of the labels may be left empty, which is to say unknown.
 """
 
 from __future__ import annotations
@@ -201,9 +202,9 @@ def picture(there: set[str], g: Rng) -> Image.Image:
     return image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
 
 
-def make(folder: Path, n: int, seed: int = 0) -> Path:
-    """Write so many pictures and the table of their labels, and return the table."""
-    g = np.random.default_rng(seed)
+def make(folder: Path, n: int, seed: int = 0, unknown: float = 0.0) -> Path:
+    """Write so many pictures and the table of their labels, a share of these left empty, and return the table."""
+    g, holes = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     (folder / "images").mkdir(parents=True)
     table = folder / "labels.csv"
     with table.open("w", encoding="utf-8", newline="") as file:
@@ -212,7 +213,7 @@ def make(folder: Path, n: int, seed: int = 0) -> Path:
         for i in range(n):
             there, name = labels_of(g), f"scene-{i:04d}.jpg"
             picture(there, g).save(folder / "images" / name, quality=90)
-            rows.writerow([name, *(int(label in there) for label in FREQUENCY)])
+            rows.writerow([name, *("" if holes.random() < unknown else int(label in there) for label in FREQUENCY)])
     return table
 
 
@@ -222,8 +223,9 @@ def main() -> None:
     ask.add_argument("folder", type=Path)
     ask.add_argument("--items", type=int, default=900)
     ask.add_argument("--seed", type=int, default=0)
+    ask.add_argument("--unknown", type=float, default=0.0, help="the share of labels left empty")
     asked = ask.parse_args()
-    print(make(asked.folder, asked.items, asked.seed))
+    print(make(asked.folder, asked.items, asked.seed, asked.unknown))
 
 
 if __name__ == "__main__":

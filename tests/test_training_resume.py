@@ -153,7 +153,7 @@ def test_killed_in_the_worst_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where, what, kill, counts = PLACES[place]
-    monkeypatch.setattr(files, "_flush", lambda path: None)  # a kill takes nothing from the system's own memory
+    monkeypatch.setattr("steelyard._files._flush", lambda path: None)  # a kill takes nothing from the system
     monkeypatch.setattr(PseudoLabels, "flush", lambda store: None)
     call = getattr(where, what)
 

@@ -204,7 +204,7 @@ def _answers(job: Job) -> Result:
 
 
 _CHOSEN = (
-    "rate, schedule, epochs and augmentation are chosen here, and the weight of LPR, 1; read by σ where nothing is said, "
+    "rate, schedule, epochs and mirroring are chosen here, and the weight of LPR, 1; read by σ where nothing is said, "
     "SPA by its link; TWL + TS is trained on nine tenths, its temperature fitted to the rest"
 )
 _ON_A_CPU = (

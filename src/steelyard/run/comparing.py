@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from rich.console import Console
 
 from steelyard.run import evaluation, retrieval_study, webpage
 from steelyard.run.command import Other, config_of, judged_on, say
 from steelyard.run.retrieval_study import Candidate
-from steelyard.run.terminal import plain
+from steelyard.run.terminal import console_of, plain
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
@@ -41,7 +40,7 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
     if as_json:
         print(dumps({**study.as_dict(), "on": sorted(on)}, ensure_ascii=False, allow_nan=False))
         return
-    console = Console()
+    console = console_of()
     retrieval_study.show(study, console)
     if html is not None:
         say(console, f"\nA page with the plot is in {plain(html)}.")

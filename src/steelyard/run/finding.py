@@ -15,7 +15,7 @@ from steelyard.run import contact_sheet
 from steelyard.run.contact_sheet import Shown
 from steelyard.run.folder import RunFolder
 from steelyard.run.indexing import INDEX, is_stale
-from steelyard.run.terminal import plain
+from steelyard.run.terminal import console_of, plain
 from steelyard.search import Hit, Index, Query
 from steelyard.search import manifest as manifests
 from steelyard.search.explanation import Explanation
@@ -61,7 +61,7 @@ def find(
         if as_json:
             print(json.dumps(_document(asked, index, found, reasons), ensure_ascii=False, allow_nan=False))
         else:
-            _show(Console(), asked, index, hits, reasons)
+            _show(console_of(), asked, index, hits, reasons)
             if sheet is not None:
                 Console(stderr=True).print(Text(f"The images are in {plain(sheet)}."))
 
