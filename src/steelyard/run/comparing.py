@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-
 from steelyard.run import evaluation, retrieval_study, webpage
 from steelyard.run.command import Other, config_of, judged_on, say
 from steelyard.run.retrieval_study import Candidate
