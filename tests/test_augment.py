@@ -12,7 +12,7 @@ from scipy.ndimage import map_coordinates
 from torch import Tensor
 
 from steelyard.balance import PartialLabelMasking
-from steelyard.losses import BCE
+from steelyard.losses import BCE, LDAM
 from steelyard.objective import Objective
 from steelyard.objective.role import Role
 from steelyard.training.augment import OVERLAY, augment, n_draws, uniforms, varied
@@ -172,12 +172,14 @@ def test_the_largest_random_number_names_an_image() -> None:
 
 
 def test_what_keeps_something_for_every_item_is_refused() -> None:
-    masked = Objective(BCE(), masking=PartialLabelMasking([3, 4], 10))
+    masked = Objective(BCE(), masking=PartialLabelMasking(torch.tensor([3, 4]), 10))
     with pytest.raises(ValueError, match=r"train\.augment\.overlay makes items of two, but objective\.masking"):
         check_overlay(0.5, masked)
     estimated = Objective(BCE(), Role(torch.tensor([[1, -1], [-1, 1]]), 1.0))
     with pytest.raises(ValueError, match=r"objective\.unknown keeps something for every single one: drop either"):
         check_overlay(0.5, estimated)
+    with pytest.raises(ValueError, match=r"objective\.loss\.softmax takes one: drop either"):
+        check_overlay(0.5, Objective(LDAM(torch.tensor([3, 4]), softmax=True)))
     check_overlay(0.0, masked)
     check_overlay(0.5, Objective(BCE(), "negative"))
 

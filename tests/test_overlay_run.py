@@ -48,6 +48,7 @@ def test_the_prior_is_that_of_items_in_twos() -> None:
     some = changed(augment={"overlay": 0.5})
     alone = fit((images, values), "bce", validation=0.0, settings=some, verbose=False)
     np.testing.assert_allclose(alone.trained.reading.prior, prior)  # most items are still single ones
+    assert [run.trained.single_label for run in (plain, even, alone)] == [False, False, True]
 
 
 def test_the_prior_that_items_in_twos_show_is_the_stated_one() -> None:

@@ -48,12 +48,12 @@ def test_ratios_follow_the_outputs_on_validation_items() -> None:
 
 
 def test_training_outputs_are_then_not_counted() -> None:
-    objective = Objective(BCE(), masking=PartialLabelMasking([5, 5], 10, observes="validation"))
+    objective = Objective(BCE(), masking=PartialLabelMasking(torch.tensor([5, 5]), 10, observes="validation"))
     objective.start_epoch(1, 2)
     objective(torch.randn(4, 2), torch.tensor([[1, 0], [0, 1], [1, 1], [0, 0]]), index=torch.arange(4))
     assert objective.masking is not None
     assert not objective.masking.histogram.any()
-    plain = Objective(BCE(), masking=PartialLabelMasking([5, 5], 10))
+    plain = Objective(BCE(), masking=PartialLabelMasking(torch.tensor([5, 5]), 10))
     plain.start_epoch(1, 2)
     plain(torch.randn(4, 2), torch.tensor([[1, 0], [0, 1], [1, 1], [0, 0]]), index=torch.arange(4))
     assert plain.masking is not None
@@ -64,4 +64,4 @@ def test_mistakes() -> None:
     with pytest.raises(ValueError, match=r'observes is "validation", but there are no such items'):
         fit(data(60), None, validation=0.0, settings=settings(1), verbose=False)
     with pytest.raises(ValueError, match="observes is 'test': choose one of training, validation"):
-        PartialLabelMasking([5, 5], 10, observes="test")  # type: ignore[arg-type]
+        PartialLabelMasking(torch.tensor([5, 5]), 10, observes="test")  # type: ignore[arg-type]

@@ -132,11 +132,10 @@ def _studied(job: Job, source: Source, setting: str, make: Callable[[float, str]
     """All rows on one data set in one setting; every seed hides other labels."""
     whole = source.open(job.data_root)
     labels = whole.train.labels
-    base = {name: {**_BASE.get(name, {}), **source.settings.get(name, {})} for name in (*_BASE, *source.settings)}
     positives = round(float(labels.prior[labels.n_known > 0].sum()), 3)
     return study(
         job,
-        base,
+        source.over(_BASE),
         make(positives, setting),
         lambda data, seed: thinned(whole, data, seed),
         pal_scores,

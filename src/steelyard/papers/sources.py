@@ -56,6 +56,10 @@ class Source:
         """Return whether all of its files are there."""
         return all(any((root / name).exists() for name in names.split("|")) for names in self.files)
 
+    def over(self, base: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a study with those that the data set needs."""
+        return {name: {**base.get(name, {}), **self.settings.get(name, {})} for name in (*base, *self.settings)}
+
 
 def present(root: Path, sources: Sequence[Source]) -> list[Source]:
     """Return those of the sources that are there."""

@@ -45,7 +45,7 @@ def _studied(
     chosen = [RUNS[run] for run in dict.fromkeys(run for run, _ in _chosen(job, table).values())]
     return study(
         replace(job, rows=()),
-        _over(base, source.settings),
+        source.over(base),
         chosen,
         lambda _data, _seed: source.open(job.data_root),
         measure,
@@ -56,10 +56,6 @@ def _studied(
 def _chosen(job: Job, table: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """The rows of a table that the job wants."""
     return {row.name: table[row.name] for row in chosen_rows(job, [Row(name) for name in table])}
-
-
-def _over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: {**base.get(name, {}), **changes.get(name, {})} for name in (*base, *changes)}
 
 
 def _read(job: Job, result: Result, table: Mapping[str, tuple[str, str]]) -> Result:
@@ -194,8 +190,8 @@ _PAIRS: dict[str, Any] = {
 
 
 def _answers(job: Job) -> Result:
-    base = _over(_PAIRS, {"model": {"width": 16, "layers": 1}}) if job.smoke else _PAIRS
-    result = _studied(job, VQA, base, ANSWERS, spa_answers)
+    small = _PAIRS | {"model": {"backbone": "cross_attention", "width": 16, "layers": 1}}
+    result = _studied(job, VQA, small if job.smoke else _PAIRS, ANSWERS, spa_answers)
     rows = [
         (name, run, {"accuracy": "accuracy", "ACE": f"ACE by {how}", "MCE": f"MCE by {how}"})
         for name, (run, how) in _chosen(job, ANSWERS).items()

@@ -132,7 +132,7 @@ def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) ->
         together(begin)
     trained_on, learner = together(lambda: _ready(model, config, datasets, folder, device, console))
     objective = together(lambda: make_objective(config.objective, labels, folder.path, config.train.seed))
-    single = is_single_label(config.evaluate, labels)
+    single = config.train.augment.overlay < 1 and is_single_label(config.evaluate, labels)
     check = None
     if trained_on.validation is not None:
         workers = n_workers(config.train.workers, trained_on.validation)

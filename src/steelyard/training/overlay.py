@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from steelyard.labels.targets import UNKNOWN
+from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
 from steelyard.training.batches import Batch
 
@@ -43,7 +44,13 @@ def union(one: Tensor, other: Tensor) -> Tensor:
 
 
 def check_overlay(chance: float, objective: Objective) -> None:
-    """Refuse an objective that keeps something for every item by its number: two items in one have none."""
+    """Refuse an objective that keeps something for every item by its number, which two in one do not have, or that
+    takes one label an item.
+    """
+    if chance > 0 and isinstance(objective.loss, SoftmaxLDAM):
+        raise ValueError(
+            "train.augment.overlay gives items the labels of two, but objective.loss.softmax takes one: drop either"
+        )
     resolver = objective.resolver
     keeps = resolver.stored() is not None or next(resolver.parameters(), None) is not None
     if chance > 0 and (objective.masking is not None or keeps):

@@ -1,0 +1,152 @@
+"""An objective under Lightning's Trainer: its epochs, what it observes, and calibration on the validation items.
+
+`examples/with_lightning.py` shows it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from steelyard._compat import import_torchvision
+from steelyard.calibrate import Calibrator
+from steelyard.losses.pair import PairLoss
+from steelyard.objective import Objective
+from steelyard.training.group import gathered
+
+try:
+    import_torchvision()  # Lightning imports torchmetrics, which imports it where it is installed
+except ModuleNotFoundError as error:
+    if error.name != "torchvision":
+        raise
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError as error:
+    if error.name != "lightning":
+        raise
+    raise ImportError(
+        "steelyard.integrations.lightning needs lightning, which is not installed: pip install lightning"
+    ) from None
+
+__all__ = ["ObjectiveCallback"]
+
+
+@final
+class ObjectiveCallback(Callback):
+    """Carries the `Objective` of a LightningModule through a fit, and calibrates the fitted module.
+
+    The objective is a sub-module of the LightningModule, so that Lightning moves it to the device and keeps its state
+    in checkpoints; the callback begins its epochs, 1 to `max_epochs`. Under DDP its buffers stay apart, as each process
+    counts for itself.
+
+    `validation_step` returns {"logits": (B, L), "targets": (B, L)} where there is a calibrator, or PLM that observes
+    validation items. The calibrator is fitted after `fit` to the logits of the last validation, and after `validate` to
+    those it gave, so `trainer.validate(ckpt_path="best")` calibrates the best epoch. It takes the log-odds of the
+    objective's link, or logits where the loss has none. Lightning's sampler for several processes may repeat an item
+    or two.
+
+    Args:
+        calibrator: `Temperature`, `Platt` or `Isotonic`; None leaves probabilities to the objective's link.
+    """
+
+    def __init__(self, calibrator: Calibrator | None = None) -> None:
+        if calibrator is not None and not isinstance(calibrator, Calibrator):
+            raise ValueError(f"calibrator is {type(calibrator).__name__}: give one of steelyard.calibrate, or None")
+        self.calibrator = calibrator
+        self._objective: Objective | None = None
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def probability(self, logits: Tensor) -> Tensor:
+        """Return η of logits (B, L), by the calibrator, or by the objective's link where there is none."""
+        if self._objective is None:
+            raise ValueError("no module was fitted or validated yet: give this callback to a Trainer first")
+        if self.calibrator is None:
+            return self._objective.probability(logits)
+        eta: Tensor = self.calibrator(self._read(logits))
+        return eta
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Find the objective, and refuse what could not be carried, before anything is trained."""
+        found = [part for part in pl_module.modules() if isinstance(part, Objective)]
+        if len(found) != 1:
+            raise ValueError(
+                f"{type(pl_module).__name__} holds {len(found)} objectives: assign one steelyard.Objective in __init__"
+            )
+        self._objective = found[0]
+        if stage == "fit" and (trainer.max_epochs is None or trainer.max_epochs < 1):
+            raise ValueError(
+                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so say them"
+            )
+        self._keep_buffers_apart(pl_module)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin an epoch of the objective: PLM's ratios move, schedules advance."""
+        self._carried.start_epoch(trainer.current_epoch + 1, trainer.max_epochs or 1)
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Forget the logits of the validation before."""
+        self._seen.clear()
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep a batch's logits for the calibrator, and show them to PLM where it observes validation items."""
+        objective = self._carried
+        masking = objective.masking
+        observes = trainer.state.fn == "fit" and masking is not None and masking.observes == "validation"
+        if trainer.sanity_checking or (self.calibrator is None and not observes):
+            return
+        if not isinstance(outputs, Mapping) or not {"logits", "targets"} <= outputs.keys():
+            raise ValueError('validation_step gave no logits: return {"logits": (B, L), "targets": (B, L)}')
+        logits, targets = outputs["logits"].detach(), outputs["targets"]
+        if masking is not None and observes:
+            masking.observe_logits(logits, targets.clamp_min(0) if objective.resolver.assumes_negative else targets)
+        if self.calibrator is not None:
+            self._seen.append((logits.cpu(), targets.cpu()))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Calibrate by what `Trainer.validate` gave."""
+        if trainer.state.fn == "validate":
+            self._calibrate()
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Calibrate by the last validation of the fit."""
+        self._calibrate()
+
+    @property
+    def _carried(self) -> Objective:
+        assert self._objective is not None  # `setup` comes before every other hook
+        return self._objective
+
+    def _keep_buffers_apart(self, module: LightningModule) -> None:
+        """Keep DistributedDataParallel from replacing what a process counted by what the first one did."""
+        name = next(name for name, part in module.named_modules() if part is self._objective)
+        own = {f"{name}.{buffer}" for buffer, _ in self._carried.named_buffers()}
+        ignored = own.union(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, sorted(ignored))
+
+    def _read(self, logits: Tensor) -> Tensor:
+        """Return what the calibrator takes: log-odds where the loss has a link."""
+        return self._carried.log_odds(logits) if isinstance(self._carried.loss, PairLoss) else logits
+
+    def _calibrate(self) -> None:
+        if self.calibrator is None:
+            return
+        if not self._seen:
+            raise ValueError("there was no validation to fit the calibrator by: give the Trainer a loader for it")
+        parts = [gathered(torch.cat(column)) for column in zip(*self._seen, strict=True)]
+        device = next((buffer.device for buffer in self._carried.buffers()), torch.device("cpu"))
+        logits, targets = (torch.cat(part).to(device) for part in parts)
+        with torch.no_grad():
+            self.calibrator.fit(self._read(logits), targets)
+        self._seen.clear()
