@@ -69,6 +69,10 @@ def worst(found: Tensor, truth: Tensor) -> float:
     return float((found - truth).abs().max())
 
 
+def within(error: float) -> str:
+    return "exact" if error < 1e-9 else f"off by up to {error:.2g}"
+
+
 def spa_link() -> Claim:
     """Eq. 17 of the SPA paper has both signs inverted."""
     z = minimiser(lambda z: softplus(-z), lambda z: softplus(3 * (z - 1)) / 5, ETA)
@@ -80,7 +84,7 @@ def spa_link() -> Claim:
     printed, used = link(-1), SPA().probability(z)
     holds = bool((printed.diff() < 0).all()) and worst(printed, ETA) > 0.5 and worst(used, ETA) < 1e-9
     says = f"falls as η grows; off by up to {worst(printed, ETA):.2f}"
-    return Claim("SPA", "link (17): both signs are inverted", says, f"off by {worst(used, ETA):.0e}", holds)
+    return Claim("SPA", "link (17): both signs are inverted", says, within(worst(used, ETA)), holds)
 
 
 def asymmetric(detach: bool) -> tuple[Formula, Formula]:
@@ -104,7 +108,7 @@ def asl_link() -> Claim:
         "SPA",
         "φ (14, 15) for ASL, focus detached as in its code",
         f"off by up to {worst(phi, ETA):.2f}",
-        f"off by {worst(used, ETA):.0e}",
+        within(worst(used, ETA)),
         holds,
     )
 
@@ -121,7 +125,7 @@ def asl_through() -> Claim:
     return Claim(
         "SPA",
         "φ for focal and ASL, gradients through the focus: right",
-        f"off by {both:.0e}",
+        within(both),
         f"the same; σ of focal is off by up to {sigma:.2f}",
         both < 1e-9 and sigma > 0.05,
     )
@@ -186,7 +190,7 @@ def plm_standardised() -> Claim:
         "PLM",
         "Σ log r̄ after a step, D raw or standardised",
         f"moves by {0.5 * abs(raw):.1f}",
-        f"moves by {moved:.0e}",
+        "stays" if moved < 1e-9 else f"moves by {moved:.2g}",
         moved < 1e-9 and abs(raw) > 1,
     )
 

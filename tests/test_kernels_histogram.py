@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,23 +9,14 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from steelyard.balance import PartialLabelMasking
 from steelyard.kernels import choice
+from triton_interpreter import assert_passes_inside, inside, outside
 
 pytestmark = pytest.mark.interpreter
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-@pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
+@outside
 def test_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "pytest", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout
+    assert_passes_inside(__file__)
 
 
 def safe_logits(rows: int, labels: int, bins: int) -> torch.Tensor:
@@ -41,7 +27,7 @@ def safe_logits(rows: int, labels: int, bins: int) -> torch.Tensor:
     return z
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's own process")
+@inside
 @pytest.mark.parametrize("kind", ["int8", "bool", "soft", "transposed"])
 @pytest.mark.parametrize("shape", [(13, 37), (8, 32), (1, 1), (33, 5), (0, 7)])
 @pytest.mark.parametrize("bins", [2, 4, 10, 17])
@@ -65,7 +51,7 @@ def test_counts(shape: tuple[int, int], kind: str, bins: int) -> None:
     assert other.histogram.sum() == 2 * (t != -1).sum()
 
 
-@pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
+@outside
 def test_compiles_for_hopper() -> None:
     import triton
     from triton.backends.compiler import GPUTarget

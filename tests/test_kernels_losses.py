@@ -1,16 +1,9 @@
-"""The fused kernels of the losses, in Triton's interpreter, against the plain code in float64; compiled for Hopper.
-
-The interpreter is chosen when Triton is first imported, so these tests run in a process of their own: this file calls
-itself there.
-"""
+"""The fused kernels of the losses, in Triton's interpreter, against the plain code in float64; compiled for Hopper."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +19,9 @@ from steelyard.losses import BCE, Asymmetric, DistributionBalanced, Focal, Negat
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.losses.table import TABLE, Row
 from steelyard.objective import Objective
+from triton_interpreter import assert_passes_inside, generator, inside, outside
 
 pytestmark = pytest.mark.interpreter
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's own process")
-outside = pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
 
 ROWS = [row for row in TABLE if row.name != "Two-way"]
 CLASS_WISE = ("LDAM", "NT-BCE", "R-BCE", "DB", "DB-Focal")
@@ -40,24 +31,12 @@ EXTREMES = torch.tensor([1e4, -1e4, 100.0, -100.0, 20.0, -20.0, 0.0, -0.0])
 
 @outside
 def test_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "pytest", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout
+    assert_passes_inside(__file__)
 
 
 @pytest.fixture
 def g() -> torch.Generator:
-    """Fresh inputs in every run; the seed is shown where a test fails."""
-    seed = torch.seed()
-    print(f"seed {seed}")
-    return torch.Generator().manual_seed(seed % (1 << 63))
+    return generator()
 
 
 @pytest.fixture

@@ -1,15 +1,6 @@
-"""The kernels of ResNet-12's normalisations, in Triton's interpreter, against torch's own layers in float64.
-
-The interpreter is chosen when Triton is first imported, so these tests run in a process of their own: this file calls
-itself there.
-"""
+"""The kernels of ResNet-12's normalisations, in Triton's interpreter, against torch's own layers in float64."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,11 +12,9 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from steelyard.kernels import norms
 from steelyard.models import fused_resnet
 from steelyard.models.resnet import ResNet12
+from triton_interpreter import assert_passes_inside, generator, inside, outside
 
 pytestmark = pytest.mark.interpreter
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's own process")
-outside = pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
 
 C, BM, BC = 64, 16, 32  # channels, and a tile
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2.0**-6}
@@ -34,24 +23,12 @@ DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2.0**-6}
 
 @outside
 def test_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "pytest", "-x", "-p", "no:cacheprovider", str(Path(__file__))],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout
+    assert_passes_inside(__file__)
 
 
 @pytest.fixture
 def g() -> torch.Generator:
-    """Fresh inputs in every run; the seed is shown where a test fails."""
-    seed = torch.seed()
-    print(f"seed {seed}")
-    return torch.Generator().manual_seed(seed % (1 << 63))
+    return generator()
 
 
 class Norm:

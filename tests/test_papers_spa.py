@@ -151,10 +151,10 @@ def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) ->
     for query in queries:
         assert list(query["runs"]) == ["BCE", "ASY", "SPA", "SPA + LPR"]
         for hits in query["runs"].values():
-            assert len(hits["ids"]) == len(hits["right"]) == 8
+            assert len(hits["ids"]) == len(hits["right"]) == 6
             assert set(hits["ids"]) <= set(found.figure["pictures"])
     figure = BY_NAME["spa-fig4"].draw(type(found).load(out / "spa-fig4.json"))  # type: ignore[misc]
-    assert sum(bool(axes.images) for axes in figure.axes) == 3 * 4 * 8
+    assert sum(bool(axes.images) for axes in figure.axes) == 3 * 4 * 6
 
 
 def test_the_best_items_are_those_of_the_product() -> None:

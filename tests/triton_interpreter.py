@@ -1,15 +1,51 @@
-"""Triton's interpreter beside a numpy that no longer turns an array of one element into a number.
+"""Tests in Triton's interpreter.
 
-triton 3.6 reads the bounds of a loop by int(array of shape (1,)), which numpy 2.4 refuses; `mend` reads the element.
+It is chosen when Triton is first imported, so such tests run in a process of their own: a file calls itself there by
+`assert_passes_inside`, and marks its tests `inside` and `outside`.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
+
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the interpreter's own process")
+outside = pytest.mark.skipif(INTERPRETED, reason="starts or needs no interpreter")
+
+
+def assert_passes_inside(file: str) -> None:
+    """Run a test file in the interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "pytest", "-x", "-p", "no:cacheprovider", file],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(file).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
+def generator() -> torch.Generator:
+    """Of inputs: the same in every run, or with STEELYARD_EXAMPLES=fresh new ones, whose seed is shown on failure."""
+    seed = torch.seed() % (1 << 63) if os.environ.get("STEELYARD_EXAMPLES") == "fresh" else 0
+    print(f"seed {seed}")
+    return torch.Generator().manual_seed(seed)
 
 
 def mend() -> None:
-    """Let loops with computed bounds run in the interpreter; does nothing where Triton is missing."""
+    """Let loops with computed bounds run in the interpreter; does nothing where Triton is missing.
+
+    triton 3.6 reads the bounds by int(array of shape (1,)), which numpy 2.4 refuses; this reads the element.
+    """
     try:
         from triton.runtime import interpreter  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:

@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
     if error.name != "torchvision":
         raise
 try:
-    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning import Callback, LightningModule, Trainer
 except ModuleNotFoundError as error:
     if error.name != "lightning":
         raise
@@ -33,6 +33,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 __all__ = ["ObjectiveCallback"]
+
+_NO_VALIDATION = "there is no validation to fit the calibrator by: give the Trainer a loader and write validation_step"
 
 
 @final
@@ -82,6 +84,11 @@ class ObjectiveCallback(Callback):
                 f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so say them"
             )
         self._keep_buffers_apart(pl_module)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse a fit that could not be calibrated in the end."""
+        if self.calibrator is not None and not trainer.enable_validation:
+            raise ValueError(_NO_VALIDATION)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch of the objective: PLM's ratios move, schedules advance."""
@@ -143,7 +150,7 @@ class ObjectiveCallback(Callback):
         if self.calibrator is None:
             return
         if not self._seen:
-            raise ValueError("there was no validation to fit the calibrator by: give the Trainer a loader for it")
+            raise ValueError(_NO_VALIDATION)
         parts = [gathered(torch.cat(column)) for column in zip(*self._seen, strict=True)]
         device = next((buffer.device for buffer in self._carried.buffers()), torch.device("cpu"))
         logits, targets = (torch.cat(part).to(device) for part in parts)

@@ -22,7 +22,7 @@ from steelyard.papers.job import Job
 from steelyard.papers.published import PUBLISHED, RANKED
 from steelyard.papers.reproduction import Need, Reproduction
 from steelyard.papers.result import Result
-from steelyard.papers.sources import COCO_MLT, RELEASE, VOC_MLT, Source, one_of, present
+from steelyard.papers.sources import COCO_MLT, RELEASE, VOC_MLT, Source, left_out, one_of, present
 from steelyard.papers.study import Measured, Row, study
 from steelyard.papers.trial import Trial
 from steelyard.run.recipes import settings
@@ -56,8 +56,7 @@ def _table(make: Callable[[Source], Sequence[Row]], job: Job) -> Result:
     """All rows on the data that is there."""
     there = present(job.data_root, _SOURCES)
     result = beside({source.name: _studied(job, source, make(source)) for source in there})
-    left_out = tuple(f"{source.name} is not there and left out" for source in _SOURCES if source not in there)
-    return replace(result, notes=(*result.notes, *left_out))
+    return replace(result, notes=(*result.notes, *left_out(job.data_root, _SOURCES)))
 
 
 def _steps(job: Job) -> Result:

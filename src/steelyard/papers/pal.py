@@ -25,6 +25,7 @@ from steelyard.papers.sources import (
     TABLES,
     VOC2012,
     Source,
+    left_out,
     one_of,
     present,
 )
@@ -152,9 +153,8 @@ def _table(chosen: Sequence[str], make: Callable[[float, str], Sequence[Row]], j
         for setting in taken:
             job.progress(f"{source.name}, {setting}:")
             found[f"{source.name}, {setting}"] = _studied(job, source, setting, make)
-    left_out = tuple(f"{source.name} is not there and left out" for source in _SOURCES if source not in there)
     result = beside(found)
-    return replace(result, notes=(*result.notes, *left_out))
+    return replace(result, notes=(*result.notes, *left_out(job.data_root, _SOURCES)))
 
 
 def _settings(job: Job) -> Result:

@@ -66,6 +66,11 @@ def present(root: Path, sources: Sequence[Source]) -> list[Source]:
     return [source for source in sources if source.is_there(root)]
 
 
+def left_out(root: Path, sources: Sequence[Source]) -> tuple[str, ...]:
+    """Return a sentence for each of the sources that is not there."""
+    return tuple(f"{source.name} is not there and left out" for source in sources if not source.is_there(root))
+
+
 def one_of(sources: Sequence[Source], shown: Source) -> Need:
     """Return the need of at least one of the sources; --smoke runs on `shown`."""
     names = " or ".join(source.name for source in sources)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from steelyard.metrics import calibration_error, retrieval_map
 from steelyard.papers import spa_figures as figures
@@ -17,8 +18,8 @@ from steelyard.papers.job import Job
 from steelyard.papers.published import CALIBRATED, PUBLISHED
 from steelyard.papers.reproduction import Reproduction
 from steelyard.papers.result import Result, RowResult, RunResult
-from steelyard.papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, one_of, present
-from steelyard.papers.spa_rows import RUNS, TABLE3, TABLE4, readings, spa_scores
+from steelyard.papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, left_out, one_of, present
+from steelyard.papers.spa_rows import BY_LINK, BY_SIGMA, RUNS, TABLE3, TABLE4, readings, spa_scores
 from steelyard.papers.study import Measured, Row, chosen_rows, study
 from steelyard.papers.trial import Trial
 from steelyard.run.recipes import settings
@@ -70,9 +71,8 @@ def _read(job: Job, result: Result, table: Mapping[str, tuple[str, str]]) -> Res
 def _table(base: Mapping[str, Any], table: Mapping[str, tuple[str, str]], job: Job) -> Result:
     there = present(job.data_root, _SOURCES)
     found = {s.name: _read(job, _studied(job, s, base, table, spa_scores), table) for s in there}
-    left_out = tuple(f"{source.name} is not there and left out" for source in _SOURCES if source not in there)
     result = beside(found)
-    return replace(result, notes=(*result.notes, *left_out))
+    return replace(result, notes=(*result.notes, *left_out(job.data_root, _SOURCES)))
 
 
 def _losses(job: Job) -> Result:
@@ -106,8 +106,11 @@ def spa_retrieval(trial: Trial) -> Measured:
     """Return the mAP of searching by one to five labels, in per cent, by every reading; details: by their number."""
     values: dict[str, float | None] = {}
     details: dict[str, Any] = {}
-    for how, eta in readings(trial).items():
-        found = retrieval_map(eta, trial.targets, progress=lambda _done, _total: None)
+    eta = readings(trial)
+    if BY_LINK in eta and torch.allclose(eta[BY_LINK], eta[BY_SIGMA], rtol=0, atol=1e-6):
+        del eta[BY_LINK]  # the same queries in the same order, and many of them
+    for how, probabilities in eta.items():
+        found = retrieval_map(probabilities, trial.targets, progress=lambda _done, _total: None)
         values[how] = 100 * found.overall
         details[how] = {str(k): 100 * value for k, value in found.by_terms.items()}
         details["queries"], details["exact"] = found.n_queries, found.exact
@@ -135,7 +138,7 @@ QUERIES = (
     (("chair", "diningtable"), ("person",)),
 )
 """Desired and undesired labels of VOC, as Figure 4 shows some."""
-_SHOWN = 8
+_SHOWN = 6
 
 
 def spa_found(trial: Trial) -> Measured:

@@ -120,12 +120,8 @@ def found_figure(numbers: Mapping[str, Any]) -> Figure:
     """
     rows = [(query["text"], run, hits) for query in numbers["queries"] for run, hits in query["runs"].items()]
     across = max(len(hits["ids"]) for _, _, hits in rows)
-    with drawing(
-        1.2 * across + 1.4, 1.25 * len(rows) + 0.3 * len(numbers["queries"]), nrows=len(rows), ncols=across
-    ) as (
-        figure,
-        grid,
-    ):
+    width, height = 1.05 * across + 1.2, 0.95 * len(rows) + 0.25 * len(numbers["queries"])
+    with drawing(width, height, nrows=len(rows), ncols=across) as (figure, grid):
         for i, (text, run, hits) in enumerate(rows):
             first = i == 0 or rows[i - 1][0] != text
             for j, axes in enumerate(grid[i]):

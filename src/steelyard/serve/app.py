@@ -18,7 +18,7 @@ from steelyard.labels import Labels
 from steelyard.search import Index, QueryError
 from steelyard.serve import shapes
 from steelyard.serve.archive import Unsearchable
-from steelyard.serve.asking import MOST_CHIPS, asked
+from steelyard.serve.asking import MOST_CHIPS, Unclear, asked
 from steelyard.serve.fresh import Fresh
 from steelyard.serve.guards import Guard
 from steelyard.serve.pictures import NoPicture, Picture
@@ -187,8 +187,8 @@ def _add_problems(app: FastAPI) -> None:
     async def not_understood(request: Request, error: QueryError) -> Response:
         return problem(request, 400, {"error": error.what, "at": error.at, "query": error.text[:_LONGEST_NAME]})
 
-    @app.exception_handler(ValueError)
-    async def wrong(request: Request, error: ValueError) -> Response:
+    @app.exception_handler(Unclear)
+    async def unclear(request: Request, error: Unclear) -> Response:
         return problem(request, 400, {"error": str(error)[:500]})
 
     @app.exception_handler(RequestValidationError)

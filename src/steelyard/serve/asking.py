@@ -12,6 +12,10 @@ MOST_CHIPS = 24
 """Labels that may be wanted or unwanted besides the text."""
 
 
+class Unclear(ValueError):
+    """What was asked for cannot be understood; the message is for who asked."""
+
+
 class Asked(NamedTuple):
     """A query, and whether its text says no more than chips do."""
 
@@ -31,17 +35,17 @@ def asked(
         limits: "LABEL:VALUE": a wanted label's probability is at least VALUE, an unwanted one's at most.
     """
     if len(wanted) + len(unwanted) > MOST_CHIPS:
-        raise ValueError(f"{len(wanted) + len(unwanted)} labels are given: give at most {MOST_CHIPS}")
+        raise Unclear(f"{len(wanted) + len(unwanted)} labels are given: give at most {MOST_CHIPS}")
     written = Query.parse(text, names) if text.strip() else None
     bounds = dict(map(_limit, limits))
     for label in bounds:
         if label not in wanted and label not in unwanted:
-            raise ValueError(f"limit names {label!r}, which is neither wanted nor unwanted: leave it out")
+            raise Unclear(f"limit names {label!r}, which is neither wanted nor unwanted: leave it out")
     parts = [f"({written})"] if written else []
     parts += [f"{quoted(x)} >= {bounds[x]!r}" if x in bounds else quoted(x) for x in wanted]
     parts += [f"~{quoted(x)}" + (f" & {quoted(x)} <= {bounds[x]!r}" if x in bounds else "") for x in unwanted]
     if not parts:
-        raise ValueError("nothing is asked for: give q, wanted or unwanted")
+        raise Unclear("nothing is asked for: give q, wanted or unwanted")
     return Asked(Query.parse(" & ".join(parts), names), written is not None and _is_plain(written))
 
 
@@ -58,5 +62,5 @@ def _limit(text: str) -> tuple[str, float]:
     except ValueError:
         value = -1.0
     if not (label and 0 <= value <= 1):
-        raise ValueError(f"limit is {text!r:.80}: give LABEL:VALUE, such as dog:0.8")
+        raise Unclear(f"limit is {text!r:.80}: give LABEL:VALUE, such as dog:0.8")
     return label, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ HEADERS = {
 
 @final
 class Guard:
-    """Refuses what no page of ours asks for, and puts `HEADERS` on every reply.
+    """Refuses what no page of ours asks for, and puts `HEADERS` on every reply, that to a failure of ours too.
 
     app: the application within.
     hosts: names under which it may be asked for, None for any.
@@ -41,8 +42,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 own = {name for name, _ in message["headers"]}
                 extra = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own]
                 message = {**message, "headers": [*message["headers"], *extra]}
@@ -53,8 +58,14 @@ class Guard:
             return
         refused = self._refusal(scope)
         if refused is None:
-            await self._app(scope, receive, with_headers)
-            return
+            try:
+                await self._app(scope, receive, with_headers)
+                return
+            except Exception:
+                if begun:
+                    raise
+                logging.getLogger("steelyard.serve").exception("a request could not be answered")
+                refused = 500, "this could not be answered: the server's log says why"
         status, sentence = refused
         body = f'{{"error":"{sentence}"}}'.encode()
         kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -65,7 +65,8 @@ def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
         there = {"test": found.test, "validation": found.validation, "training": found.train}
         parts = {k: aligned(data.labels, names, unseen="drop") for k, data in there.items() if data is not None}
     except (ValueError, OSError) as error:
-        return Truth({}, f"The data of the run cannot be opened: {error}")
+        logging.getLogger("steelyard.serve").error("the data of the run cannot be opened: %s", error)
+        return Truth({}, "The data of the run cannot be opened: the server's log says why.")
     return Truth(parts)
 
 
