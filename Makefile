@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint smoke shots bench bench-gpu bench-data clean
+.PHONY: help install demo test test-all lint docs smoke shots bench bench-gpu bench-data clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -36,6 +36,9 @@ bench: $(STAMP)  ## losses, metrics and label pairs beside torch, timm and torch
 
 bench-gpu: $(STAMP)  ## the same on a GPU, kept in docs/benchmarks; MNIST=folder adds training
 	$(BIN)/steelyard bench --device cuda --out docs/benchmarks $(if $(MNIST),--mnist $(MNIST))
+
+docs: $(STAMP)  ## the documentation site, links checked, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 smoke: $(STAMP)  ## every table and figure of the papers on generated data
 	$(BIN)/steelyard reproduce all --smoke

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import socket
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -214,12 +214,11 @@ def test_mistakes_before_any_trainer() -> None:
         ObjectiveCallback().probability(torch.zeros(1, L))
 
 
-def test_without_lightning_it_says_so() -> None:
-    code = "import sys; sys.modules['lightning'] = None\nimport steelyard.integrations.lightning"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.strip().splitlines()[-1] == (
-        "ImportError: steelyard.integrations.lightning needs lightning, which is not installed: pip install lightning"
-    )
+def test_without_lightning_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    monkeypatch.delitem(sys.modules, "steelyard.integrations.lightning")
+    with pytest.raises(ImportError, match=r"needs lightning, which is not installed: pip install lightning$"):
+        importlib.import_module("steelyard.integrations.lightning")
 
 
 def _process(rank: int, port: int, folder: Path) -> None:
@@ -248,7 +247,7 @@ def test_two_processes_are_worth_one(tmp_path: Path) -> None:
     """Each batch is halved: what PLM observes, the weights and the calibrator are those of a single process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_process, (port, tmp_path), nprocs=2)
+    torch.multiprocessing.start_processes(_process, (port, tmp_path), nprocs=2, start_method="fork")
     net, carried = Net(make_objective()), ObjectiveCallback(sy.calibrate.Platt(per="pooled"))
     trainer(tmp_path, carried).fit(net, loader(), loader(1))
     eta = carried.probability(torch.linspace(-3, 3, 3 * L).reshape(3, L))

@@ -81,7 +81,7 @@ class RegionDataset(Dataset[PairSample]):
         self.questions, self.words, self.length = questions, words, length
         self.path = require(features)
         try:
-            self._features: NDArray[Any] = np.load(self.path, mmap_mode="r")
+            self._features: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except ValueError:
             raise DataError(f"{features} is no .npy file of numbers: save it by numpy.save") from None
         ids = np.asarray(image_ids, np.int64)
@@ -147,7 +147,7 @@ def vqa_regions(root: PathLike, split: str, answers: int | Sequence[str] = 3129)
     folder = Path(root) / "regions"
     file = require(folder / f"{split}_ids.npy")
     try:
-        ids = np.load(file)
+        ids = np.load(file, allow_pickle=False)
     except ValueError:
         ids = np.zeros(())
     if ids.ndim != 1 or ids.dtype.kind not in "iu":

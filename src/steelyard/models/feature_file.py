@@ -50,7 +50,7 @@ class FeatureFile:
         """Return the matrix, or None where there is none, or one that is damaged."""
         try:
             notes = json.loads(self._notes.read_text())
-            rows = np.load(self.path, mmap_mode="c")
+            rows = np.load(self.path, mmap_mode="c", allow_pickle=False)
             sound = rows.shape == self.shape and rows.dtype == np.float32 and _checksum(rows) == notes["crc"]
             return Kept(rows, notes["skipped"]) if sound else None
         except (OSError, ValueError, EOFError, KeyError, TypeError):

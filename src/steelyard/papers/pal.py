@@ -39,7 +39,7 @@ from steelyard.run.recipes import settings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PAPER = "partially annotated labels (Zhang et al. 2023)"
+_PAPER = "Partially annotated labels (Zhang et al. 2023)"
 _SHARES = (0.3, 0.6, 0.9)
 
 _ON_FEATURES: dict[str, Any] = {
@@ -207,7 +207,8 @@ def shares_figure(numbers: Mapping[str, Any]) -> Figure:
 
 _NOTE = (
     "optimizer, rate, epochs, batch and q are chosen here; EPR and ROLE are told the mean positives of an item; focal "
-    "and ASL take unknown labels as negatives, BCE and BCE-LS leave them out"
+    "and ASL take unknown labels as negatives, BCE and BCE-LS leave them out; the proposed method feeds σ(z) back as the "
+    "paper does, and in the row with link the probability that it stands for"
 )
 
 

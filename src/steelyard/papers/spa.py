@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from steelyard.metrics import calibration_error, retrieval_map
 from steelyard.papers import spa_figures as figures
@@ -20,7 +19,7 @@ from steelyard.papers.reproduction import Reproduction
 from steelyard.papers.result import Result, RowResult, RunResult
 from steelyard.papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, left_out, one_of, present
 from steelyard.papers.spa_rows import BY_LINK, BY_SIGMA, RUNS, TABLE3, TABLE4, readings, spa_scores
-from steelyard.papers.study import Measured, Row, chosen_rows, study
+from steelyard.papers.study import Measured, Row, chosen_rows, joined, study
 from steelyard.papers.trial import Trial
 from steelyard.run.recipes import settings
 
@@ -102,29 +101,39 @@ def _reliability(base: Mapping[str, Any], job: Job) -> Result:
     return replace(result, figure=bins)
 
 
-def spa_retrieval(trial: Trial) -> Measured:
-    """Return the mAP of searching by one to five labels, in per cent, by every reading; details: by their number."""
-    values: dict[str, float | None] = {}
-    details: dict[str, Any] = {}
-    eta = readings(trial)
-    if BY_LINK in eta and torch.allclose(eta[BY_LINK], eta[BY_SIGMA], rtol=0, atol=1e-6):
-        del eta[BY_LINK]  # the same queries in the same order, and many of them
-    for how, probabilities in eta.items():
-        found = retrieval_map(probabilities, trial.targets, progress=lambda _done, _total: None)
-        values[how] = 100 * found.overall
-        details[how] = {str(k): 100 * value for k, value in found.by_terms.items()}
-        details["queries"], details["exact"] = found.n_queries, found.exact
-    return Measured(values, details)
+def _searched(trial: Trial, how: str) -> Measured:
+    """The mAP of searching by one to five labels, in per cent; details: by their number."""
+    found = retrieval_map(readings(trial)[how], trial.targets, progress=lambda _done, _total: None)
+    by_terms = {str(k): 100 * value for k, value in found.by_terms.items()}
+    return Measured(
+        {"retrieval mAP": 100 * found.overall},
+        {"by_terms": by_terms, "queries": found.n_queries, "exact": found.exact},
+    )
+
+
+def spa_retrieval_by_sigma(trial: Trial) -> Measured:
+    """Return the mAP of searching by several labels with σ(z)."""
+    return _searched(trial, BY_SIGMA)
+
+
+def spa_retrieval_by_link(trial: Trial) -> Measured:
+    """Return the mAP of searching by several labels with the probability of the loss's link."""
+    return _searched(trial, BY_LINK)
 
 
 def _retrieval(base: Mapping[str, Any], job: Job) -> Result:
-    source = present(job.data_root, _SOURCES)[0]
-    runs = _studied(job, source, base, FIGURE3, spa_retrieval)
-    chosen = _chosen(job, FIGURE3).items()
-    result = read_as(runs, [(name, run, {"retrieval mAP": how}) for name, (run, how) in chosen], ["retrieval mAP"])
+    source, chosen, parts = present(job.data_root, _SOURCES)[0], _chosen(job, FIGURE3), []
+    for how, measure in ((BY_SIGMA, spa_retrieval_by_sigma), (BY_LINK, spa_retrieval_by_link)):
+        table = {name: said for name, said in chosen.items() if said[1] == how}
+        if table:
+            runs = _studied(replace(job, rows=()), source, base, table, measure)
+            column = {"retrieval mAP": "retrieval mAP"}
+            parts.append(read_as(runs, [(name, run, column) for name, (run, _) in table.items()], [*column]))
+    result = joined(*parts)
+    result = replace(result, rows=tuple(result.row(name) for name in chosen))
     curves = {}
     for row in result.rows:
-        by_terms = [run.details[FIGURE3[row.name][1]] for run in row.runs]
+        by_terms = [run.details["by_terms"] for run in row.runs]
         curves[row.name] = {k: float(np.mean([said[k] for said in by_terms])) for k in by_terms[0]}
     first = result.rows[0].runs[0].details
     scored = "all were scored" if first["exact"] else "those of the longer ones that were scored are a sample"
@@ -270,12 +279,14 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
     )
 
 
+_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = _trained(_FINE, "", "", 60)
+
 REPRODUCTIONS: tuple[Reproduction, ...] = (
     Reproduction(
         "spa-table1", _PAPER, "what the minimiser of each loss says of the probability, in per cent", (), 0, _losses
     ),
     Reproduction("spa-table2", _PAPER, "the data sets", (one_of(_SOURCES, VISPR),), 0, partial(data_table, _SOURCES)),
-    *_trained(_FINE, "", "", 60),
+    *(_TABLE3, _TABLE4, _FIGURE1),
     Reproduction(
         "spa-fig2",
         _PAPER,
@@ -285,6 +296,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         lambda job: Result(figure={"losses": list(figures.LOSSES)}),
         draw=lambda result: figures.losses_figure(figures.LOSSES),
     ),
+    *(_FIGURE3, _FIGURE4),
     Reproduction(
         "spa-vqa",
         _PAPER,

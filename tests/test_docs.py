@@ -1,0 +1,122 @@
+"""The pages of docs/: examples run, advice is the one that is given, pictures, links and public names are there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steelyard.run.advice import RULES
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("results", "benchmarks"))
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+ROOMS = ("losses", "balance", "objective", "metrics", "calibrate", "data", "models", "training", "search")
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_examples_of_a_page_run_one_after_the_other(page):
+    scope: dict[str, object] = {"__name__": "page"}
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S):
+        exec(compile(code, page.name, "exec"), scope)
+
+
+def test_own_loss_is_under_40_lines_and_its_link_is_where_training_rests():
+    import torch
+
+    page = (DOCS / "how-to" / "own-loss.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    assert len(code.splitlines()) < 40
+    scope: dict[str, object] = {"__name__": "page"}
+    exec(compile(code, "own-loss.md", "exec"), scope)
+    loss = scope["SquaredLog"]()  # type: ignore[operator]
+    z = torch.linspace(-5, 5, 21, dtype=torch.float64)
+    eta = loss.probability(z)
+    step = 1e-4
+
+    def risk(at):
+        return eta * loss.positive(at) + (1 - eta) * loss.negative(at)
+
+    assert (risk(z + step) > risk(z)).all()
+    assert (risk(z - step) > risk(z)).all()
+
+
+def test_which_loss_says_what_the_rules_say():
+    sign = {"at least": "≥", "fewer than": "<"}
+    rows = [line.split(" | ") for line in (DOCS / "which-loss.md").read_text().splitlines() if line.startswith("| ")]
+    shown = []
+    for seen, recipe, _ in rows[1:]:
+        said = re.findall(r"(at least|fewer than) (\d+)\b( %)?(?! positives)", seen)
+        numbers = sorted((sign[word], float(n) / (100 if per_cent else 1)) for word, n, per_cent in said)
+        shown.append((None if recipe == "none" else recipe.strip("`"), numbers))
+    wanted = [(r.recipe, sorted((c.compare, c.value) for c in r.conditions if c.value)) for r in RULES]
+    assert shown == wanted
+
+
+def test_every_concept_has_one_picture_and_every_picture_a_concept():
+    drawn = {
+        f"concept-{n}.png" for n in re.findall(r"^def (\w+)\(\) -> Any:", (DOCS / "pictures.py").read_text(), re.M)
+    }
+    shown = [re.findall(r"img/(concept-\w+\.png)", page.read_text()) for page in (DOCS / "concepts").glob("*.md")]
+    assert all(len(pictures) == 1 for pictures in shown)
+    assert {picture for pictures in shown for picture in pictures} == drawn
+    assert all((DOCS / "img" / name).exists() for name in drawn)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_pictures_can_be_drawn_again(tmp_path):
+    command = [sys.executable, DOCS / "pictures.py", "thresholds", "partial", "--out", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.png", "concept-thresholds.png"]
+
+
+def test_a_share_of_the_drawn_labels_is_left_empty(tmp_path):
+    def drawn(name, *options):
+        subprocess.run(
+            [sys.executable, DOCS / "scenes.py", tmp_path / name, "--items", "30", *options],
+            check=True,
+            capture_output=True,
+        )
+        return [line.split(",")[1:] for line in (tmp_path / name / "labels.csv").read_text().splitlines()[1:]]
+
+    full, holes = drawn("full"), drawn("holes", "--unknown", "0.3")
+    pairs = [(a, b) for rows in zip(full, holes, strict=True) for a, b in zip(*rows, strict=True)]
+    empty = [b == "" for _, b in pairs]
+    assert 0.2 < sum(empty) / len(empty) < 0.4
+    assert all(a in "01" and b in ("", a) for a, b in pairs)
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_asks_nothing_of_other_places(tmp_path):
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'steelyard[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 30
+    commands = (tmp_path / "site" / "reference" / "commands.html").read_text()
+    assert commands.count("Usage: steelyard ") >= 12
+    for room in ROOMS:
+        module = importlib.import_module(f"steelyard.{room}")
+        public = [getattr(module, name) for name in module.__all__]
+        page = (tmp_path / "site" / "reference" / f"{room}.html").read_text()
+        documented = [o for o in public if inspect.isclass(o) or inspect.isfunction(o)]
+        assert len(documented) > 0
+        for o in documented:
+            assert f'id="{o.__module__}.{o.__qualname__}"' in page
+    fetched = re.compile(r"""<(?:link|script|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(https?:|//)[^>]*>""")
+    for page in pages:
+        assert not fetched.search(page.read_text()), page
+    for style in (tmp_path / "site").rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", style.read_text()), style

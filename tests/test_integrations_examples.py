@@ -1,0 +1,71 @@
+"""The examples that show Steelyard inside other tools run, and show what they say they show."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def example(tool: str) -> Callable[..., Any]:
+    """The `main` of `examples/with_TOOL.py`."""
+    if importlib.util.find_spec(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    found = importlib.util.spec_from_file_location(f"with_{tool}", EXAMPLES / f"with_{tool}.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    main: Callable[..., Any] = module.main
+    return main
+
+
+def test_every_example_of_a_tool_is_run_here() -> None:
+    tools = {path.stem.removeprefix("with_") for path in EXAMPLES.glob("with_*.py")}
+    assert tools == {"lightning", "sklearn", "tensorboard", "timm", "torchmetrics"}
+
+
+def test_lightning() -> None:
+    found = example("lightning")(n_train=1500, epochs=4)
+    assert found["ACE by calibrated"] < found["ACE by σ"]
+    assert found["ACE by link"] < found["ACE by σ"]
+    assert found["mAP"] > 0.2  # chance is the mean prior, .17
+
+
+def test_timm(capsys: pytest.CaptureFixture[str]) -> None:
+    found = example("timm")(n_train=256, epochs=2)
+    losses = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 2
+    assert 0 < found["mAP"] < 1
+    assert 0 < found["ACE"] < 0.5
+
+
+def test_sklearn() -> None:
+    found = example("sklearn")(n_train=400, epochs=6)
+    assert list(found) == ["SteelyardClassifier", "CalibratedClassifierCV"]
+    for scores in found.values():
+        assert scores["mAP"] > 0.17  # the mean prior
+        assert scores["log-loss"] < 0.6931  # that of knowing nothing
+
+
+def test_torchmetrics() -> None:
+    found = example("torchmetrics")(n=400)
+    assert found["mAP"] == pytest.approx(found["mAP of torchmetrics"], abs=1e-6)
+    assert found["ACE"] < 0.1  # the probabilities are true ones
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    folder = example("tensorboard")(str(tmp_path / "run"), n_train=200, epochs=2)
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    read = events.EventAccumulator(str(folder / "tensorboard"))
+    read.Reload()
+    assert [point.step for point in read.Scalars("training/loss")] == [1, 2]
+    assert torch.isfinite(torch.tensor([point.value for point in read.Scalars("validation/map")])).all()
