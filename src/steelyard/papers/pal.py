@@ -207,8 +207,8 @@ def shares_figure(numbers: Mapping[str, Any]) -> Figure:
 
 _NOTE = (
     "optimizer, rate, epochs, batch and q are chosen here; EPR and ROLE are told the mean positives of an item; focal "
-    "and ASL take unknown labels as negatives, BCE and BCE-LS leave them out; the proposed method feeds σ(z) back as the "
-    "paper does, and in the row with link the probability that it stands for"
+    "and ASL take unknown labels as negatives, BCE and BCE-LS leave them out; the proposed method feeds σ(z) back as "
+    "the paper does, and in the row with link the probability that it stands for"
 )
 
 
