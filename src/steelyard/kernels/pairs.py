@@ -413,7 +413,9 @@ def loss(
                     keep_neg = tl.load(keep + L + columns, mask=within, other=0.0)[None, :]
                     kept = u < tl.where(t.to(tl.float32) >= 0.5, keep_pos, keep_neg)
                     gain = tl.where(kept, gain, 0.0)
-                cost, slope = tl.where(gain != 0, gain * cost, 0.0), tl.where(gain != 0, gain * slope, 0.0)
+                cost, slope = gain * cost, gain * slope
+                if WEIGHT or MASK != 0:
+                    cost, slope = tl.where(gain != 0, cost, 0.0), tl.where(gain != 0, slope, 0.0)
             out_at = begin + rows[:, None] * L + wide[None, :]
             if COST:
                 if EACH:

@@ -25,6 +25,7 @@ from steelyard.training.files import load_tensors, save_tensors
 Floats: TypeAlias = NDArray[np.float64]
 
 _FORMAT = "steelyard model"
+_VERSION = 1
 _BEGUN = "steelyard run"
 _FILES = (  # but for those by which a run is known: they are written over
     *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
@@ -189,7 +190,7 @@ class RunFolder:
             raise ValueError(f"the model has {model.n_labels} labels: give as many names, counts and n_known")
         content = {
             "format": _FORMAT,
-            "version": 1,
+            "version": _VERSION,
             "model": model.describe(),
             "names": list(names),
             "counts": n.tolist(),
@@ -222,6 +223,9 @@ class RunFolder:
         document = self._json("model.json")
         if document.pop("sha256", None) != checksum(document) or document.get("format") != _FORMAT:
             raise ValueError(f"{self / 'model.json'} is damaged or was edited: restore it, or train again")
+        if document["version"] != _VERSION:
+            newer = document["version"]
+            raise ValueError(f"{self / 'model.json'} is of version {newer}, this one reads {_VERSION}: upgrade steelyard")
         tensors, notes = load_tensors(self / "model.safetensors")
         names = tuple(document["names"])
         reading = Reading.load(self / "calibration.json")
