@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint docs smoke shots bench bench-gpu bench-data clean
+.PHONY: help install demo test test-all lint docs smoke shots wheel mutants bench bench-gpu bench-data clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -50,6 +50,13 @@ bench-data: $(STAMP)  ## ten million rows and items; with FOLDER=folder-of-jpegs
 	$(BIN)/python bench/data_tables.py
 	$(BIN)/python bench/data_labels.py
 	$(if $(FOLDER),$(BIN)/python bench/data_images.py $(FOLDER))
+
+wheel: $(STAMP)  ## wheel and source archive, in dist/
+	$(BIN)/python -m hatchling build
+
+mutants: $(STAMP)  ## planted faults in losses and metrics, and which the tests find (hours)
+	$(BIN)/python -m pip install --quiet -c constraints.txt 'mutmut>=3.8'
+	$(BIN)/mutmut run; $(BIN)/mutmut results
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

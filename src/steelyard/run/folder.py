@@ -225,7 +225,9 @@ class RunFolder:
             raise ValueError(f"{self / 'model.json'} is damaged or was edited: restore it, or train again")
         if document["version"] != _VERSION:
             newer = document["version"]
-            raise ValueError(f"{self / 'model.json'} is of version {newer}, this one reads {_VERSION}: upgrade steelyard")
+            raise ValueError(
+                f"{self / 'model.json'} is of version {newer}, this one reads {_VERSION}: upgrade steelyard"
+            )
         tensors, notes = load_tensors(self / "model.safetensors")
         names = tuple(document["names"])
         reading = Reading.load(self / "calibration.json")
