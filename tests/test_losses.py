@@ -369,3 +369,9 @@ def test_set_losses_say_that_they_have_no_second_derivatives() -> None:
     for loss in (losses.TwoWay(), LabelPair()):
         with pytest.raises(RuntimeError, match="no second derivatives"):
             torch.autograd.grad(loss(z, targets), z, create_graph=True)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 1.5, float("nan")])
+def test_bce_refuses_a_smoothing_that_leaves_nothing_to_learn(smoothing: float) -> None:
+    with pytest.raises(ValueError, match=rf"smoothing is {smoothing}: it must be in \[0, 1\)"):
+        losses.BCE(smoothing)
