@@ -20,7 +20,7 @@ demo: $(STAMP)  ## the main job on built-in data: long-tailed digit pairs with m
 	$(BIN)/steelyard demo
 
 test: $(STAMP)  ## all tests of the core
-	$(BIN)/python -m pytest -m "not onnx and not spark and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not onnx and not spark and not slow"
 
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
