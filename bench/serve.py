@@ -29,7 +29,6 @@ from PIL import Image
 
 import steelyard as sy
 from steelyard.search import Index
-from steelyard.serve.app import LAG
 
 N_FILES = 2000
 WARM = 10.0
@@ -163,7 +162,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--append-every", type=float, default=5.0)
     parser.add_argument("--folder", help="keep what is made here, and use it again")
-    parser.add_argument("--lag", type=float, default=LAG, help="seconds a search may be behind the index; -1: never")
     typed = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(typed.folder or temporary)
@@ -173,7 +171,7 @@ def main() -> None:
             began = time.perf_counter()
             make(folder, typed.items, typed.labels)
             print(f"made {typed.items:,} items × {typed.labels} labels in {time.perf_counter() - began:.0f} s")
-        code = f"from steelyard.serve import app, serve; app.LAG = {typed.lag}; serve({str(run)!r}, port=0)"
+        code = f"from steelyard.serve import serve; serve({str(run)!r}, port=0)"
         server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         stop, took = threading.Event(), list[float]()
         try:

@@ -28,7 +28,6 @@ from serve_data import NAMES, NASTY, Place, app_of, make_place
 from steelyard.search import Index, Query
 from steelyard.serve import make_app, serve, shapes
 from steelyard.serve.completion import Completion
-from steelyard.serve.fresh import Fresh
 from steelyard.serve.label_page import performance
 from steelyard.serve.recent import Recent
 from steelyard.serve.truth import Judged
@@ -256,7 +255,6 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard.serve.archive._LOOK_AGAIN", -1.0)
-    monkeypatch.setattr("steelyard.serve.app.LAG", -1.0)
     place = make_place(tmp_path, 8)
     app = app_of(place)
     before = asker(app)("/api/search", q="cat", k=1).json()
@@ -292,40 +290,6 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
         for key in ("b", "a", "cc", "a", "b"):  # cc drives out b, the one used longest ago
             await recent.get(key, lambda key=key: make(key))  # type: ignore[misc]
         assert made == ["a", "bad", "bad", "b", "cc", "b"]
-
-    asyncio.run(go())
-
-
-def test_an_old_answer_is_given_once_more_while_the_new_one_is_made() -> None:
-    async def go() -> None:
-        made: list[str] = []
-
-        def maker(how: str, answer: str) -> Callable[[], Any]:
-            async def make() -> bytes:
-                made.append(how)
-                await asyncio.sleep(0)
-                if answer == "bad":
-                    raise KeyError
-                return answer.encode()
-
-            return make
-
-        def get(fresh: Fresh, generation: int, answer: str) -> Any:
-            return fresh.get("key", generation, maker("now", answer), maker("later", answer))
-
-        fresh = Fresh(Recent(100, len), lag=60)
-        assert [await get(fresh, 1, "one"), await get(fresh, 1, "no")] == [b"one", b"one"]
-        assert [await get(fresh, 2, "two"), await get(fresh, 2, "no")] == [b"one", b"one"]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert await get(fresh, 2, "no") == b"two"
-        assert made == ["now", "later"]
-        assert await get(fresh, 3, "bad") == b"two"  # a renewal that fails is made again, and the old one stays
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert await get(fresh, 3, "three") == b"two"
-        strict = Fresh(Recent(100, len), lag=-1)
-        assert [await get(strict, 1, "one"), await get(strict, 2, "two")] == [b"one", b"two"]
 
     asyncio.run(go())
 

@@ -19,7 +19,6 @@ from steelyard.search import Index, QueryError
 from steelyard.serve import shapes
 from steelyard.serve.archive import Unsearchable
 from steelyard.serve.asking import MOST_CHIPS, Unclear, asked
-from steelyard.serve.fresh import Fresh
 from steelyard.serve.guards import Guard
 from steelyard.serve.pictures import NoPicture, Picture
 from steelyard.serve.recent import Recent
@@ -32,8 +31,6 @@ MOST_HITS = 100
 """Items of one answer."""
 DEEPEST = 10_000
 """How far into the ranking one may ask."""
-LAG = 10.0
-"""Seconds by which the answer to a search may lag behind the index while a new one is made."""
 _LONGEST_NAME = 2000
 _PAGES = ("/", "/label", "/data")
 _MEMORY = {"pictures": 96 << 20, "answers": 48 << 20}
@@ -56,12 +53,12 @@ def build(
     """Return the application; for the arguments see `make_app`."""
     shown = Shown(run_folder, index, labels, images)
     threads = max(2, os.cpu_count() or 2)
-    searching, renewing, drawing = Workers(threads), Workers(1, waiting=512), Workers(threads, waiting=512)
+    searching, drawing = Workers(threads), Workers(threads, waiting=512)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for workers in (searching, renewing, drawing):
+        for workers in (searching, drawing):
             workers.close()
 
     app = FastAPI(
@@ -75,15 +72,14 @@ def build(
         lifespan=lifespan,
     )
     _add_problems(app)
-    _add_answers(app, shown, searching, renewing, drawing)
+    _add_answers(app, shown, searching, drawing)
     _add_pages(app)
     app.add_middleware(Guard, hosts=hosts)
     return app
 
 
-def _add_answers(app: FastAPI, shown: Shown, searching: Workers, renewing: Workers, drawing: Workers) -> None:
+def _add_answers(app: FastAPI, shown: Shown, searching: Workers, drawing: Workers) -> None:
     answers: Recent[bytes] = Recent(_MEMORY["answers"], len)
-    fresh = Fresh(answers, LAG)
     pictures: Recent[Picture] = Recent(_MEMORY["pictures"], lambda picture: len(picture.data))
 
     async def answer(request: Request, key: tuple[object, ...], make: Callable[[], dict[str, Any]]) -> Response:
@@ -121,13 +117,8 @@ def _add_answers(app: FastAPI, shown: Shown, searching: Workers, renewing: Worke
         """
         question = asked(shown.names, q, wanted, unwanted, limit)
         view = shown.archive.now
-        key = ("search", str(question.query), question.plain, k, offset)
-
-        def make() -> bytes:
-            return as_json(shown.search(view, question, k, offset))
-
-        found = await fresh.get(key, view.generation, lambda: searching.run(make), lambda: renewing.run(make))
-        return reply(request, found)
+        key = ("search", view.generation, str(question.query), question.plain, k, offset)
+        return await answer(request, key, partial(shown.search, view, question, k, offset))
 
     @app.get("/api/item", response_model=shapes.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:

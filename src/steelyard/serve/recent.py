@@ -35,14 +35,6 @@ class Recent(Generic[Value]):
             task.add_done_callback(lambda done: self._done(key, done))
         return await asyncio.shield(self._underway[key])  # one client that goes away does not take it from the others
 
-    def peek(self, key: Hashable) -> Value | None:
-        """Return the value of `key` if it is there."""
-        return self._values.get(key)
-
-    def knows(self, key: Hashable) -> bool:
-        """Return whether the value of `key` is there or being made."""
-        return key in self._values or key in self._underway
-
     def _done(self, key: Hashable, done: asyncio.Future[Value]) -> None:
         del self._underway[key]
         if done.cancelled() or done.exception() is not None:
