@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from steelyard.kernels.pairs import _is_last
+
 PARTS = tl.constexpr(128)  # programs that may share a sum
 
 
@@ -22,17 +24,6 @@ def _total(part, columns, n_sums, which, C, BC: tl.constexpr):
     spots = (rows[:, None] * n_sums + which) * C + columns[None, :]
     there = rows[:, None] < tl.num_programs(0)
     return tl.sum(tl.load(part + spots, mask=there, other=0.0, cache_modifier=".cg"), 0)
-
-
-@triton.jit
-def _is_last(counter):
-    """Whether this is the last program to come; the counter is then 0 again."""
-    tl.debug_barrier()
-    last = tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
-    if last:
-        tl.store(counter, 0)
-    tl.debug_barrier()
-    return last
 
 
 @triton.jit
