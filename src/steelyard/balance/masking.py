@@ -148,24 +148,11 @@ class PartialLabelMasking(nn.Module):
             if bad.any():
                 i, c = bad.nonzero()[0].tolist()
                 raise ValueError(f"probabilities[{i}, {c}] is {p[i, c].item()}: give σ(z), between 0 and 1")
-        column = torch.arange(self.n_labels, device=p.device) * self.bins
-        nowhere = self.histogram.numel()
-        for rows in self._blocks(p):
-            spot = (torch.where(is_known[rows], p[rows].to(torch.float64), 0) * self.bins).to(torch.int64)
-            spot.clamp_(0, self.bins - 1).add_(column)
-            spot += torch.where(t[rows] >= 0.5, 0, self.n_labels * self.bins)
-            spot = torch.where(is_known[rows], spot, nowhere).flatten()
-            if p.device.type == "cpu":
-                counts = torch.bincount(spot, minlength=nowhere + 1)[:nowhere]
-                self.histogram += counts.view_as(self.histogram)
-            else:
-                room = torch.zeros(nowhere + 1, dtype=torch.int64, device=p.device)
-                self.histogram += room.scatter_add_(0, spot, torch.ones_like(spot))[:nowhere].view_as(self.histogram)
-
-    def _blocks(self, p: Tensor) -> list[slice]:
-        """The rows to go through at once: a CPU keeps them in its cache."""
-        step = max(1, (1 << 15) // self.n_labels) if p.device.type == "cpu" else max(len(p), 1)
-        return [slice(start, start + step) for start in range(0, len(p), step)]
+        p = torch.where(is_known, p.to(torch.float64), 0)
+        spot = (p * self.bins).to(torch.int64).clamp(0, self.bins - 1)
+        row = torch.where(t >= 0.5, 0, self.n_labels) + torch.arange(self.n_labels, device=p.device)
+        flat = (row * self.bins + spot).flatten()
+        self.histogram.view(-1).scatter_add_(0, flat, is_known.flatten().to(torch.int64))
 
     def observe_logits(self, logits: Tensor, targets: ArrayLike) -> None:
         """Count σ(z) of logits z (B, L), as `observe` does; on a GPU in one pass."""

@@ -28,22 +28,8 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int], rounds: int
     return c0, c1, c2, c3
 
 
-_AT_ONCE = 1 << 14  # counters that a CPU goes through in its cache
-
-
 def uniform(seed: int, epoch: int, index: Tensor, n_labels: int) -> Tensor:
     """Return u(seed, epoch, index, label) as float32 (B, n_labels) for items `index` (B,)."""
-    groups = (n_labels + 3) // 4
-    step = max(1, _AT_ONCE // max(groups, 1))
-    if index.device.type != "cpu" or len(index) <= step:
-        return _uniform(seed, epoch, index, n_labels)
-    out = torch.empty(len(index), n_labels)
-    for start in range(0, len(index), step):
-        out[start : start + step] = _uniform(seed, epoch, index[start : start + step], n_labels)
-    return out
-
-
-def _uniform(seed: int, epoch: int, index: Tensor, n_labels: int) -> Tensor:
     index = index.to(torch.int64).unsqueeze(1)
     group = torch.arange((n_labels + 3) // 4, device=index.device).unsqueeze(0)
     zero = torch.zeros_like(index + group)
