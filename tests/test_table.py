@@ -434,6 +434,10 @@ def test_parquet_mistakes(tmp_path: Path) -> None:
         table(write(tmp_path, {"id": pa.array([], pa.string()), "cat": pa.array([], pa.int8())}))
     path = write(tmp_path, {"id": ["a", "b"], "cat": [1, 0]})
     path.write_bytes(path.read_bytes()[:-9])
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(b"\xf3 no longer what it was")
+    with pytest.raises(DataError, match=r"torn.parquet is no readable Parquet file \(it does not begin as one\)"):
+        table(torn)
     with pytest.raises(DataError, match="is no readable Parquet file"):
         table(path)
 

@@ -69,6 +69,8 @@ class Manifest:
             if start.startswith(magic):
                 raise DataError(f"{path} is {what}: save the table as CSV or Parquet")
         self.is_parquet = start.startswith(b"PAR1")
+        if not self.is_parquet and self.path.suffix in (".parquet", ".pq"):
+            raise DataError(f"{path} is no readable Parquet file (it does not begin as one): write it again")
         self.delimiter: str | None = None
         self._small_block = _SMALL_BLOCK  # grows until the longest row fits
         if self.is_parquet:
