@@ -104,13 +104,7 @@ class Clock:
                 call()
             return time.perf_counter() - start
         torch.cuda.synchronize(self.device)
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for call in calls:
-            call()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
+        return self._between_events(calls)
 
     def _held_up(self, calls: Sequence[Call], flush: bool) -> float:
         """Return the seconds that calls take on the device, which begins when all of them are launched."""
@@ -123,6 +117,11 @@ class Clock:
         if flush:
             self._flush()
         torch.cuda._sleep(int(_CYCLES * (2 * launching + 1e-4)))
+        return self._between_events(calls)
+
+    @staticmethod
+    def _between_events(calls: Sequence[Call]) -> float:
+        """Return the seconds that pass on the device while calls run there."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         for call in calls:
