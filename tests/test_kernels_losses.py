@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -56,6 +57,14 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "_SMALL", 0)
 
 
+@pytest.fixture
+def long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 16 labels are long, and have several tiles."""
+    monkeypatch.setattr(fused, "_plans", {})
+    monkeypatch.setattr(fused, "_LONG", 16)
+    monkeypatch.setattr(fused, "_ROW_TILE", 16)
+
+
 def logits_of(g: torch.Generator, rows: int = B, labels: int = L, dtype: torch.dtype = torch.float32) -> Tensor:
     z = 6 * torch.randn(rows, labels, generator=g)
     z.view(-1)[: len(EXTREMES)] = EXTREMES[: z.numel()]
@@ -108,10 +117,14 @@ def check(loss: Any, z: Tensor, *rest: Any, cancels: bool = False, upstream: Ten
 
 
 @inside
-@pytest.mark.usefixtures("fuse", "small_tiles")
+@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("labels", [64, 150])
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in CLASS_WISE], ids=lambda row: row.name)
-def test_class_wise_over_several_tiles(row: Row, labels: int, g: torch.Generator) -> None:
+@pytest.mark.parametrize("tiles", ["small_tiles", "long_rows"])
+def test_class_wise_over_several_tiles(
+    row: Row, labels: int, tiles: str, g: torch.Generator, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(tiles)
     loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, "mean")
     for kind in ("hard", "unknown", "soft"):
         z, t = logits_of(g, B, labels), targets_of(g, kind, B, labels)
@@ -334,8 +347,11 @@ def objectives(loss: AnalyticLoss, counts: Tensor, rule: Any, weighted: bool, se
 @pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
 @pytest.mark.parametrize("how", ["index", "counter", "ahead"])
-def test_objective(rule: str, how: str, g: torch.Generator) -> None:
+@pytest.mark.parametrize("long", [False, True])
+def test_objective(rule: str, how: str, long: bool, g: torch.Generator, request: pytest.FixtureRequest) -> None:
     """Rule, mask, weights and loss in one launch are what they are one after the other."""
+    if long:
+        request.getfixturevalue("long_rows")
     counts = torch.randint(20, 380, (L,), generator=g)
     for loss, weighted in (
         (BCE(), False),
@@ -462,6 +478,7 @@ def test_the_choice(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFi
     choice._supported.cache_clear()
 
 
+BLOCK, FLAT, ROW = range(3)
 ASL = dict(KIND=1, G_POS=1.0, G_NEG=4.0, M=0.05, EDGE=-2.944439, EDGE_REST=-5e-8)
 VARIANTS: dict[str, dict[str, Any]] = {
     "bce": dict(),
@@ -471,13 +488,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "counted": dict(DIVISOR=2, G_POS=2.5, G_NEG=2.5),
     "backward": dict(UPSTREAM=1, SKIP=True),
     "each": dict(EACH=True, SLOPE=False),
-    "each_backward": dict(UPSTREAM=2, FLAT=False),
-    "db_focal": dict(SHIFTS=2, REBALANCED=2, WEIGHT=True, G_POS=2.0, G_NEG=2.0, FLAT=False),
-    "r_bce": dict(SHIFTS=1, REBALANCED=1, FLAT=False),
-    "drawn": dict(MASK=1, INDEXED=True, ASSUMED=True, FLAT=False),
-    "counter": dict(MASK=1, FLAT=False, GRAIN=4),
-    "stored": dict(MASK=2, INDEXED=True, FLAT=False, keep="*u8"),
-    "cells": dict(CELLS=True, targets="*fp32", SIDED=False, FLAT=False, **ASL),
+    "each_backward": dict(UPSTREAM=2, SHAPE=BLOCK),
+    "db_focal": dict(SHIFTS=2, REBALANCED=2, WEIGHT=True, G_POS=2.0, G_NEG=2.0, SHAPE=BLOCK),
+    "r_bce": dict(SHIFTS=1, REBALANCED=1, SHAPE=BLOCK),
+    "drawn": dict(MASK=1, INDEXED=True, ASSUMED=True, SHAPE=BLOCK),
+    "counter": dict(MASK=1, SHAPE=BLOCK, GRAIN=4),
+    "stored": dict(MASK=2, INDEXED=True, SHAPE=BLOCK, keep="*u8"),
+    "row": dict(SHIFTS=2, REBALANCED=2, WEIGHT=True, G_POS=2.0, G_NEG=2.0, SHAPE=ROW),
+    "row_bf16": dict(logits="*bf16", SHIFTS=1, REBALANCED=2, SHAPE=ROW),
+    "row_drawn": dict(MASK=1, SHAPE=ROW, GRAIN=1),
+    "row_stored": dict(MASK=2, INDEXED=True, SHAPE=ROW, keep="*u8"),
+    "cells": dict(CELLS=True, targets="*fp32", SIDED=False, SHAPE=BLOCK, **ASL),
 }
 
 
@@ -498,19 +519,19 @@ def test_compiles_for_hopper(name: str) -> None:
     floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu")
     others = {
         "count": (pairs.count, dict(C=2048)),
-        "rows": (pairs.rows, dict(HOLES=True, GRAIN=1, R=2, C=1024, t_col=1)),
+        "rows": (pairs.rows, dict(HOLES=True, GRAIN=16, C=1024, t_col=1)),
         "label_pairs": (label_pairs._pairs, dict(WIDTH=1024, SOME=4)),
     }
     kernel, constants = others.get(name, (pairs.loss, {}))
     if kernel is pairs.loss:
         flags = ("CELLS", "ASSUMED", "WEIGHT", "INDEXED", "EACH", "SKIP", "DETACH")
         variant = VARIANTS[name]
-        flat = variant.get("FLAT", True)
+        shape = variant.get("SHAPE", FLAT)
         constants = dict.fromkeys(flags, False) | dict.fromkeys(("KIND", "MASK", "UPSTREAM", "REBALANCED", "SHIFTS"), 0)
         constants |= dict.fromkeys(("K_POS", "K_NEG", "C_POS", "C_NEG"), 1.0)
         constants |= dict.fromkeys(("B_POS", "B_NEG", "G_POS", "G_NEG", "H", "M", "EDGE", "EDGE_REST"), 0.0)
-        constants |= dict(SIDED=True, HOLES=True, DIVISOR=1, SLOPE=True, FLAT=flat, GRAIN=16 if flat else 1)
-        constants |= dict(R=1 if flat else 2, C=2048 if flat else 1024, z_col=1, t_col=1)
+        constants |= dict(SIDED=True, HOLES=True, DIVISOR=1, SLOPE=True, SHAPE=shape, GRAIN=(1, 16, 4)[shape])
+        constants |= dict(R=2 if shape == BLOCK else 1, C=2048 if shape == FLAT else 1024, z_col=1, t_col=1)
         pointers |= {k: v for k, v in variant.items() if k in pointers}
         constants |= {k: v for k, v in variant.items() if k not in pointers}
         pointers["grad"] = pointers["logits"]
@@ -521,5 +542,5 @@ def test_compiles_for_hopper(name: str) -> None:
     source = triton.compiler.ASTSource(kernel, kinds, values, attributes)
     done = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
     assert done.asm["cubin"]
-    if kernel is pairs.loss and constants["FLAT"]:
-        assert "ld.global.v4" in done.asm["ptx"]  # sixteen bytes a thread
+    if kernel is pairs.loss and constants["GRAIN"] > 1 and name != "counter":
+        assert re.search(r"ld\.global\.v[42]", done.asm["ptx"])  # several cells at once

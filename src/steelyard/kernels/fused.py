@@ -20,12 +20,15 @@ SOFTPLUS, SHIFTED = 0, 1
 _HOST, _GIVEN, _COUNTED = 0, 1, 2
 _DRAWN, _STORED = 1, 2
 _INSIDE, _SUMMED = 1, 2
+_BLOCK, _FLAT, _ROW = 0, 1, 2
 
 _TILE = 2048  # cells
 _WIDEST, _NARROWEST = 1024, 128  # labels of a tile of several rows
 _WARPS, _PROGRAMS = 4, 8  # of a program, and of programs on a multiprocessor,
 _FLAT_WARPS = 8  # where nothing goes by label,
-_MANY_WARPS, _MANY_PROGRAMS = 8, 32  # and with re-balanced weights
+_LONG = 2048  # labels of a row that is a row of tiles,
+_ROW_TILE, _ROW_WARPS, _ROW_PROGRAMS = 1024, 4, 16  # of such tiles
+_ROW_REGISTERS: int | None = None
 _TASKS = 64  # tiles after which one more program is better than one more tile
 _MOST_PROGRAMS = 16384
 _FEW = 32768  # cells that every program may count by itself
@@ -218,11 +221,9 @@ def _summed(job: _Job, rebalanced: Rebalanced) -> _Job:
 
     def make() -> _Plan:
         n_rows, n_labels = given.shape
-        height, columns = _tile(n_labels)
-        grain = math.gcd(n_labels, given.stride(0), 16)
-        programs = _n_programs(-(-n_rows // height), given.device, _MANY_PROGRAMS)
-        fixed = (counts, grain, height, columns)
-        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), fixed, _MANY_WARPS)
+        grain = 16 // given.element_size() if given.stride(1) == 1 else 1
+        programs = _n_programs(n_rows, given.device, _ROW_PROGRAMS)
+        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _ROW_TILE), _ROW_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
@@ -317,30 +318,33 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     else:
         b, holes, sided = logits, targets.dtype != torch.uint8, not targets.is_floating_point()
     up = 0 if upstream is None else 1 if upstream.ndim == 0 else 2
-    flat = (
-        all(part is None for part in (weight, job.rebalanced, mask, pair.shifts))
-        and not isinstance(job.given, Cells)
-        and up != 2
-        and logits.is_contiguous()
-        and targets.is_contiguous()
-    )
+    lies = not isinstance(job.given, Cells) and up != 2 and logits.is_contiguous() and targets.is_contiguous()
+    shape = _BLOCK
+    if lies and all(part is None for part in (weight, job.rebalanced, mask, pair.shifts)):
+        shape = _FLAT
+    elif lies and n_labels >= _LONG:
+        shape = _ROW
     z_row, z_col, t_row, t_col = *logits.stride(), *targets.stride()
     w_row, w_col = (0, 0) if weight is None else weight.stride()
     u_row, u_col = upstream.stride() if upstream is not None and up == 2 else (0, 0)
-    warps, programs = (_MANY_WARPS, _MANY_PROGRAMS) if job.rebalanced else (_FLAT_WARPS if flat else _WARPS, _PROGRAMS)
+    warps = (_WARPS, _FLAT_WARPS, _ROW_WARPS)[shape]
+    programs = _ROW_PROGRAMS if shape == _ROW else _PROGRAMS
     chunks, tiles = 1, 1
-    if flat:
+    if shape == _FLAT:
         rows, columns = 1, _TILE
         n_rows, n_labels, z_row, z_col, t_row, t_col = 1, n_rows * n_labels, 0, 1, 0, 1
         tasks = -(-n_labels // columns)
     else:
-        rows, columns = _tile(n_labels)
+        rows, columns = (1, _ROW_TILE) if shape == _ROW else _tile(n_labels)
         blocks = -(-n_rows // rows)
         chunks = min(max(1, _room(device, programs) // blocks), -(-n_labels // columns))
         tiles = -(-n_labels // (chunks * columns))
         chunks = -(-n_labels // (tiles * columns))
         tasks = blocks * chunks
-    grain = math.gcd(n_labels, z_row, t_row, w_row, 16)
+    if shape == _ROW:  # a mask is drawn four labels at a time, which must be those that are read together
+        grain = 4 if mask is None or mask.stored else math.gcd(n_labels, 4)
+    else:
+        grain = math.gcd(n_labels, z_row, t_row, w_row, 16)
     whole = (
         n_rows, n_labels, tasks, chunks, tiles, z_row, z_col, t_row, t_col, *b.stride(), w_row, w_col, u_row,
         u_col,
@@ -353,7 +357,7 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
         0 if mask is None else _STORED if mask.stored else _DRAWN,
         mask is not None and mask.items is not None,
         _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
-        job.each, slope, up, skip, flat, grain, rows, columns,
+        job.each, slope, up, skip, shape, grain, rows, columns,
     )  # fmt: skip
     return _Plan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
@@ -372,7 +376,7 @@ def _run(
         kernel[grid](*tensors, *rest)
         return
     with torch.cuda.device(device):
-        made = kernel[grid](*tensors, *rest, num_warps=plan.warps)
+        made = kernel[grid](*tensors, *rest, num_warps=plan.warps, maxnreg=_ROW_REGISTERS)
     if aligned:
         plan.compiled = made[grid]
 

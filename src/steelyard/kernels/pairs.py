@@ -1,9 +1,10 @@
 """A loss made of a pair ℓ₊, ℓ₋ in one pass over logits and targets (Triton): cost, sum and gradient together.
 
-One kernel serves every pair: KIND and a few numbers say which ℓ₊ and ℓ₋. A tile is (R, C): with FLAT it is a run of C
-cells of a contiguous matrix taken as one long row, else R rows by C labels. A program goes through its tiles and keeps
-one sum a lane; the last program to come adds the programs' sums in their order, so that the total is the same bits
-every time. Arithmetic is float32, the total float64.
+One kernel serves every pair: KIND and a few numbers say which ℓ₊ and ℓ₋. A tile is (R, C): R rows by C labels (BLOCK), a
+run of C cells of a contiguous matrix taken as one long row (FLAT), or a run of C cells of one row (ROW). A ROW begins at
+its first address that can be read four cells at a time and goes round, so that all but its last tile are read so,
+without a mask. A program goes through its tiles and keeps one sum a lane; the last program to come adds the programs'
+sums in their order, so that the total is the same bits every time. Arithmetic is float32, the total float64.
 """
 
 # mypy: ignore-errors
@@ -17,6 +18,8 @@ import triton.language as tl
 
 SOFTPLUS = tl.constexpr(0)  # c f(k(z − b)), f(x) = σ(x)^γ softplus(x) − h x: BCE, focal, NTR, SPA, LDAM, ASL without m
 SHIFTED = tl.constexpr(1)  # ASL with a margin
+
+BLOCK, FLAT, ROW = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # what a tile is
 
 HOST = tl.constexpr(0)  # the divisor is a number the host knows,
 GIVEN = tl.constexpr(1)  # lies in memory,
@@ -227,30 +230,61 @@ def count(targets, out, parts, counter, n, C: tl.constexpr):
 
 
 @triton.jit
+def _head(base, GRAIN: tl.constexpr):
+    """How many cells lie between `base` and the next multiple of GRAIN."""
+    return ((GRAIN - base % GRAIN) % GRAIN).to(tl.int32)
+
+
+@triton.jit
+def _get(at, inside, other, MASKED: tl.constexpr):
+    """What lies at `at`; with MASKED only where `inside`."""
+    if MASKED:
+        return tl.load(at, mask=inside, other=other)
+    else:
+        return tl.load(at)
+
+
+@triton.jit
+def _put(at, x, inside, MASKED: tl.constexpr):
+    """Store x at `at`; with MASKED only where `inside`."""
+    if MASKED:
+        tl.store(at, x, mask=inside)
+    else:
+        tl.store(at, x)
+
+
+@triton.jit
 def rows(
     targets, inverse, drawn, out, parts, counter, n, L, t_row, t_col, HOLES: tl.constexpr, GRAIN: tl.constexpr,
-    R: tl.constexpr, C: tl.constexpr,
+    C: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j present_j inverse_j of each of n rows in `drawn`, and, with HOLES, what `count` gives in `out`."""
-    L, t_row = L // GRAIN * GRAIN, t_row // GRAIN * GRAIN
+    """Σ_j present_j inverse_j of each of n rows in `drawn`, and, with HOLES, what `count` gives in `out`.
+
+    A row goes round from its first address that is a multiple of GRAIN.
+    """
     lane = tl.arange(0, C)
-    seen = tl.zeros([R, C], tl.int32)
-    for task in range(tl.program_id(0), tl.cdiv(n, R), tl.num_programs(0)):
-        row = tl.cast(task, tl.int64) * R + tl.arange(0, R)
-        there = (row < n)[:, None]
-        acc = tl.zeros([R, C], tl.float32)
+    seen = tl.zeros([C], tl.int32)
+    for row in range(tl.program_id(0), n, tl.num_programs(0)):
+        base = tl.cast(row, tl.int64) * t_row
+        head = _head(base, GRAIN)
+        origin = tl.multiple_of(base + head, GRAIN)
+        acc = tl.zeros([C], tl.float32)
         for first in range(0, L, C):
-            columns = first + lane
-            within = columns // GRAIN < L // GRAIN
-            at = targets + row[:, None] * t_row + (columns.to(tl.int64) * t_col)[None, :]
-            inside = there & within[None, :]
-            t = tl.load(at, mask=inside, other=0).to(tl.float32)
-            acc += tl.maximum(t, 0.0) * tl.load(inverse + columns, mask=within, other=0.0)[None, :]
+            if first + head + C <= L:
+                t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
+                share = tl.load(inverse + head + first + lane)
+            else:
+                columns = first + head + lane
+                columns = tl.where(columns < L, columns, columns - L)
+                inside = first + lane < L
+                t = tl.load(targets + base + columns.to(tl.int64) * t_col, mask=inside, other=-1 if HOLES else 0)
+                share = tl.load(inverse + columns, mask=inside, other=0.0)
+            acc += tl.where(t > 0, t.to(tl.float32) * share, 0.0)
             if HOLES:
-                seen += (inside & (t != -1)).to(tl.int32)
-        tl.store(drawn + row, tl.sum(acc, 1), mask=row < n)
+                seen += (t != -1).to(tl.int32)
+        tl.store(drawn + row, tl.sum(acc, 0))
     if HOLES:
-        tl.store(parts + tl.program_id(0), tl.sum(tl.sum(seen, 1).to(tl.float64), 0))
+        tl.store(parts + tl.program_id(0), tl.sum(seen.to(tl.float64), 0))
         if _is_last(counter):
             tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
 
@@ -284,6 +318,102 @@ def _steep(drawn, beta):
     return tl.where(drawn > 0, beta / tl.where(drawn > 0, drawn, 1.0), float("inf"))
 
 
+@triton.jit
+def _tile(
+    acc, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
+    z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep, scale, L, n,
+    b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
+    KIND: tl.constexpr, K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr,
+    B_POS: tl.constexpr, B_NEG: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr, DETACH: tl.constexpr,
+    H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr,
+    SIDED: tl.constexpr, CELLS: tl.constexpr, HOLES: tl.constexpr, ASSUMED: tl.constexpr, SHIFTS: tl.constexpr,
+    WEIGHT: tl.constexpr, REBALANCED: tl.constexpr, MASK: tl.constexpr, INDEXED: tl.constexpr,
+    EACH: tl.constexpr, SLOPE: tl.constexpr, UPSTREAM: tl.constexpr, MASKED: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Add the costs of one tile to acc, or with EACH store them, and its gradient; without MASKED all of it is inside.
+
+    `columns` are the tile's labels, z_at, t_at, w_at and out_at say where its cells lie.
+    """
+    COST: tl.constexpr = UPSTREAM == 0
+    SOME: tl.constexpr = MASKED or MASK != 0 or (HOLES and not ASSUMED)  # not all cells count
+    wide = columns.to(tl.int64)
+    t = _get(targets + t_at, inside, 0, MASKED)
+    z = _get(logits + z_at, inside, 0.0, MASKED).to(tl.float32)
+    present = t > 0
+    counts = inside
+    if REBALANCED != 0:
+        share = _get(inverse + columns, within, 1.0, MASKED)
+        if REBALANCED == INSIDE:
+            steep = _steep(tl.sum(tl.maximum(t.to(tl.float32), 0.0) * share, 1), beta)[:, None]
+    if CELLS:
+        a = t.to(tl.float32)
+        b = _get(b_given + rows[:, None] * b_row + wide * b_col, inside, 0.0, MASKED).to(tl.float32)
+        if HOLES:
+            counts = _get(counted + rows[:, None] * L + wide, inside, 0, MASKED) != 0
+    else:
+        is_known = t != -1
+        if HOLES and not ASSUMED:
+            counts = inside & is_known if MASKED else is_known
+        if not SIDED:
+            a = tl.maximum(t.to(tl.float32), 0.0)
+            b = 1 - a
+            if ASSUMED:
+                b = tl.where(is_known, b * negative, unknown)
+        elif ASSUMED:
+            a, b = 1.0, tl.where(is_known, negative, unknown)
+    if MASK == STORED:
+        counts = counts & (_get(keep + item + wide, inside, 0, MASKED) != 0)
+    elif MASK == DRAWN:
+        u = _draws(rows, first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C)
+        keep_pos = _get(keep + columns, within, 0.0, MASKED)
+        keep_neg = _get(keep + L + columns, within, 0.0, MASKED)
+        counts = counts & (u < tl.where(t.to(tl.float32) >= 0.5, keep_pos, keep_neg))
+    if HOLES or MASK != 0:
+        z = tl.where(counts, z, 0.0)
+    if SHIFTS != 0:
+        shift_pos = _get(shifts + columns, within, 0.0, MASKED)
+        shift_neg = shift_pos
+        if SHIFTS == 2:
+            shift_neg = _get(shifts + L + columns, within, 0.0, MASKED)
+    else:
+        shift_pos, shift_neg = B_POS, B_NEG
+    up, rise, down, fall = _terms(
+        z, present, shift_pos, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE, EDGE_REST,
+        DETACH, SIDED,
+    )  # fmt: skip
+    if SIDED:
+        cost, slope = tl.where(present, up, down), tl.where(present, rise, fall)
+        if CELLS or ASSUMED:
+            w = tl.where(present, a, b)
+            cost, slope = tl.where(w != 0, w * cost, 0.0), w * slope
+    else:
+        cost = tl.where(a != 0, a * up, 0.0) + tl.where(b != 0, b * down, 0.0)
+        slope = a * rise + b * fall
+    if WEIGHT or REBALANCED != 0:
+        gain = 1.0
+        if WEIGHT:
+            gain = _get(weight + w_at, inside, 0.0, MASKED).to(tl.float32)
+        if REBALANCED != 0:
+            gain *= alpha + _inverse(1 + _exp(beta * mu - steep * share))
+        if SOME:
+            gain = tl.where(counts, gain, 0.0)
+        cost, slope = gain * cost, gain * slope
+        if WEIGHT:
+            cost, slope = tl.where(gain != 0, cost, 0.0), tl.where(gain != 0, slope, 0.0)
+    elif SOME:
+        cost, slope = tl.where(counts, cost, 0.0), tl.where(counts, slope, 0.0)
+    if COST and not EACH:
+        acc += cost
+    if COST and EACH:
+        _put(out + out_at, cost, inside, MASKED)
+    if SLOPE:
+        slope = slope * scale
+        if UPSTREAM == 2:
+            slope *= _get(upstream + rows[:, None] * u_row + wide * u_col, inside, 0.0, MASKED).to(tl.float32)
+        _put(grad + out_at, slope.to(grad.dtype.element_ty), inside, MASKED)
+    return acc
+
+
 @triton.jit(do_not_specialize=["seed_low", "seed_high", "epoch", "item_low", "item_high"])
 def loss(
     logits, targets, b_given, counted, weight, shifts, inverse, drawn, keep, items, upstream, divisor, grad, out,
@@ -296,7 +426,7 @@ def loss(
     SIDED: tl.constexpr, CELLS: tl.constexpr, HOLES: tl.constexpr, ASSUMED: tl.constexpr, SHIFTS: tl.constexpr,
     WEIGHT: tl.constexpr, REBALANCED: tl.constexpr, MASK: tl.constexpr, INDEXED: tl.constexpr, DIVISOR: tl.constexpr,
     EACH: tl.constexpr, SLOPE: tl.constexpr, UPSTREAM: tl.constexpr, SKIP: tl.constexpr,
-    FLAT: tl.constexpr, GRAIN: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+    SHAPE: tl.constexpr, GRAIN: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """The loss of n rows of L labels (FLAT: of one row of L = all cells).
 
@@ -309,8 +439,9 @@ def loss(
     row, n_tiles tiles each.
     """
     COST: tl.constexpr = UPSTREAM == 0
-    PLAIN: tl.constexpr = not (WEIGHT or REBALANCED != 0 or MASK != 0)
-    L, z_row, t_row, w_row = L // GRAIN * GRAIN, z_row // GRAIN * GRAIN, t_row // GRAIN * GRAIN, w_row // GRAIN * GRAIN
+    if SHAPE != ROW:
+        L, z_row, t_row = L // GRAIN * GRAIN, z_row // GRAIN * GRAIN, t_row // GRAIN * GRAIN
+        w_row = w_row // GRAIN * GRAIN
     if DIVISOR == GIVEN:
         scale = 1 / tl.load(divisor).to(tl.float32)
     elif DIVISOR == COUNTED:
@@ -326,109 +457,69 @@ def loss(
         if SKIP:
             tasks = tl.where(factor == 1, 0, n_tasks)
         scale = scale * factor
-    acc = tl.zeros([R, C], tl.float32)
-    lane = tl.arange(0, C)
+    acc, rim = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    lane = tl.arange(0, C)[None, :]
     for task in range(tl.program_id(0), tasks, tl.num_programs(0)):
-        if FLAT:
+        rows, item, steep = tl.zeros([R], tl.int64), 0, 0.0
+        if SHAPE == FLAT:
             begin = tl.cast(task, tl.int64) * C
-            rows = tl.zeros([R], tl.int64)
             start, stop = 0, tl.minimum(L - begin, C).to(tl.int32)
         else:
             begin = tl.zeros([], tl.int64)
-            rows = tl.cast(task // n_chunks, tl.int64) * R + tl.arange(0, R)
+            rows += tl.cast(task // n_chunks, tl.int64) * R + tl.arange(0, R)
             start = (task % n_chunks) * n_tiles * C
             stop = tl.minimum(start + n_tiles * C, L)
-        there = (rows < n)[:, None]
-        if REBALANCED == SUMMED:
-            steep = _steep(tl.load(drawn + rows, mask=rows < n, other=0.0), beta)[:, None]
-        for first in range(start, stop, C):
-            columns = first + lane
-            wide = columns.to(tl.int64)
-            within = columns // GRAIN < stop // GRAIN
-            inside = within[None, :] if FLAT else there & within[None, :]
-            t_at = targets + begin + rows[:, None] * t_row + (wide * t_col)[None, :]
-            t = tl.load(t_at, mask=inside, other=0)
-            z_at = logits + begin + rows[:, None] * z_row + (wide * z_col)[None, :]
-            z = tl.load(z_at, mask=inside, other=0.0).to(tl.float32)
-            present = t > 0
-            counts = inside
-            if REBALANCED != 0:
-                share = tl.load(inverse + columns, mask=within, other=1.0)[None, :]
-                if REBALANCED == INSIDE:
-                    steep = _steep(tl.sum(tl.maximum(t.to(tl.float32), 0.0) * share, 1), beta)[:, None]
-            if CELLS:
-                a = t.to(tl.float32)
-                b = tl.load(b_given + rows[:, None] * b_row + (wide * b_col)[None, :], mask=inside, other=0.0)
-                b = b.to(tl.float32)
-                if HOLES:
-                    counts = tl.load(counted + rows[:, None] * L + wide[None, :], mask=inside, other=0) != 0
-            else:
-                is_known = t != -1
-                if HOLES and not ASSUMED:
-                    counts = inside & is_known
-                if not SIDED:
-                    a = tl.maximum(t.to(tl.float32), 0.0)
-                    b = 1 - a
-                    if ASSUMED:
-                        b = tl.where(is_known, b * negative, unknown)
-                elif ASSUMED:
-                    a, b = 1.0, tl.where(is_known, negative, unknown)
-            if HOLES:
-                z = tl.where(counts, z, 0.0)
-            if SHIFTS != 0:
-                shift_pos = tl.load(shifts + columns, mask=within, other=0.0)[None, :]
-                shift_neg = shift_pos
-                if SHIFTS == 2:
-                    shift_neg = tl.load(shifts + L + columns, mask=within, other=0.0)[None, :]
-            else:
-                shift_pos, shift_neg = B_POS, B_NEG
-            up, rise, down, fall = _terms(
-                z, present, shift_pos, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE, EDGE_REST,
-                DETACH, SIDED,
-            )  # fmt: skip
-            if SIDED:
-                cost, slope = tl.where(present, up, down), tl.where(present, rise, fall)
-                if CELLS or ASSUMED:
-                    w = tl.where(present, a, b)
-                    cost, slope = tl.where(w != 0, w * cost, 0.0), w * slope
-            else:
-                cost = tl.where(a != 0, a * up, 0.0) + tl.where(b != 0, b * down, 0.0)
-                slope = a * rise + b * fall
-            if PLAIN:
-                cost, slope = tl.where(counts, cost, 0.0), tl.where(counts, slope, 0.0)
-            else:
-                gain = tl.where(counts, 1.0, 0.0)
-                if WEIGHT:
-                    w_at = weight + rows[:, None] * w_row + (wide * w_col)[None, :]
-                    gain = tl.load(w_at, mask=counts, other=0.0).to(tl.float32)
-                if REBALANCED != 0:
-                    gain *= alpha + _inverse(1 + _exp(beta * mu - steep * share))
-                if MASK == STORED:
-                    item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)
-                    kept = tl.load(keep + item[:, None] * L + wide[None, :], mask=inside, other=0)
-                    gain = tl.where(kept != 0, gain, 0.0)
-                elif MASK == DRAWN:
-                    u = _draws(rows, first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C)
-                    keep_pos = tl.load(keep + columns, mask=within, other=0.0)[None, :]
-                    keep_neg = tl.load(keep + L + columns, mask=within, other=0.0)[None, :]
-                    kept = u < tl.where(t.to(tl.float32) >= 0.5, keep_pos, keep_neg)
-                    gain = tl.where(kept, gain, 0.0)
-                cost, slope = gain * cost, gain * slope
-                if WEIGHT or MASK != 0:
-                    cost, slope = tl.where(gain != 0, cost, 0.0), tl.where(gain != 0, slope, 0.0)
-            out_at = begin + rows[:, None] * L + wide[None, :]
-            if COST:
-                if EACH:
-                    tl.store(out + out_at, cost, mask=inside)
-                else:
-                    acc += cost
-            if SLOPE:
-                slope = slope * scale
-                if UPSTREAM == 2:
-                    u_at = upstream + rows[:, None] * u_row + (wide * u_col)[None, :]
-                    slope *= tl.load(u_at, mask=inside, other=0.0).to(tl.float32)
-                tl.store(grad + out_at, slope.to(grad.dtype.element_ty), mask=inside)
+            if MASK == STORED:
+                item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)[:, None] * L
+            if REBALANCED == SUMMED:
+                steep = _steep(tl.load(drawn + rows, mask=rows < n, other=0.0), beta)[:, None]
+        if SHAPE == ROW:
+            begin = tl.cast(task // n_chunks, tl.int64) * L
+            head = _head(begin, GRAIN)
+            origin = tl.multiple_of(begin + head, GRAIN)
+            rest = start + tl.maximum((tl.minimum(stop, L - head) - start) // C, 0) * C
+            for first in range(start, rest, C):
+                columns = first + head + lane
+                wide = columns.to(tl.int64)
+                at = origin + first + lane
+                acc = _tile(
+                    acc, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
+                    at, at, rows[:, None] * w_row + wide * w_col, at, rows, first, columns, True, True, item, steep,
+                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch,
+                    item_low, item_high, KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE,
+                    EDGE_REST, SIDED, CELLS, HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
+                    False, C,
+                )  # fmt: skip
+            for first in range(rest, stop, C):
+                columns = first + head + lane
+                columns = tl.where(columns < L, columns, columns - L)
+                wide = columns.to(tl.int64)
+                within = first + lane < stop
+                at = begin + wide
+                rim = _tile(
+                    rim, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
+                    at, at, rows[:, None] * w_row + wide * w_col, at, rows, first, columns, within, within, item, steep,
+                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch,
+                    item_low, item_high, KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE,
+                    EDGE_REST, SIDED, CELLS, HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
+                    True, C,
+                )  # fmt: skip
+        else:
+            there = (rows < n)[:, None]
+            for first in range(start, stop, C):
+                columns = first + lane
+                wide = columns.to(tl.int64)
+                within = ((first + tl.arange(0, C)) // GRAIN < stop // GRAIN)[None, :]
+                inside = within if SHAPE == FLAT else there & within
+                acc = _tile(
+                    acc, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
+                    begin + rows[:, None] * z_row + wide * z_col, begin + rows[:, None] * t_row + wide * t_col, rows[:, None] * w_row + wide * w_col, begin + rows[:, None] * L + wide, rows, first, columns, inside, within, item, steep,
+                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch,
+                    item_low, item_high, KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE,
+                    EDGE_REST, SIDED, CELLS, HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
+                    True, C,
+                )  # fmt: skip
     if COST and not EACH:
-        tl.store(parts + tl.program_id(0), tl.sum(tl.sum(acc, 1), 0).to(tl.float64))
+        tl.store(parts + tl.program_id(0), (tl.sum(tl.sum(acc, 1), 0) + tl.sum(tl.sum(rim, 1), 0)).to(tl.float64))
         if _is_last(counter):
             tl.store(out, (_total(parts) * scale.to(tl.float64)).to(tl.float32))
