@@ -98,6 +98,11 @@ class PartialLabelMasking(nn.Module):
         return gain.clamp_max(1), (1 / gain).clamp_max(1)
 
     @property
+    def thresholds(self) -> Tensor:
+        """⌈2²⁴ · keep-probability⌉ of positives and negatives, int32 (2, L): u < keep just where 2²⁴ u is below it."""
+        return (torch.stack(self.keep_probabilities).double() * 2**24).ceil().to(torch.int32)
+
+    @property
     def log_odds_shift(self) -> Tensor:
         """log(r̄_c/r_c), float64 (L,): what masking adds to the trained log-odds. 0 for a class that is not masked."""
         r, r_bar = (torch.where(self.maskable, x, 1) for x in (self.data_ratio, self.ratio))

@@ -86,8 +86,7 @@ def masked_inside(masking: PartialLabelMasking, index: Tensor) -> Peer:
     """Return BCE under PLM's masks in one launch of the fused kernel, without the note that PLM takes of outputs."""
     pair = OurBCE().kernel()
     assert pair is not None
-    keep = torch.stack(masking.keep_probabilities).contiguous()
-    mask = fused.Mask(keep, index, False, masking.seed, masking.epoch)
+    mask = fused.Mask(masking.thresholds, index, False, masking.seed, masking.epoch)
 
     def value(logits: Tensor, targets: Tensor) -> Tensor:
         return fused.value(logits, targets, pair, _not_twice, mask=mask)

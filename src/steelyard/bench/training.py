@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from steelyard.balance import LabelPair, PartialLabelMasking
+from steelyard.balance import LabelPair, PartialLabelMasking, PseudoLabels
 from steelyard.bench.row import Row
-from steelyard.losses import BCE
+from steelyard.losses import BCE, Annotation
 from steelyard.objective import Objective
 
 _SIDE, _BATCH, _MOST_FILES = 112, 128, 20_000
-_METHODS = ("BCE", "PLM", "LPR")
+_METHODS = ("BCE", "PLM", "LPR", "pseudo-labels")
+_HIDDEN = 0.4  # of the labels, where pseudo-labels stand for them
 
 
 def rows_of(data: Any, epochs: int, paths: list[Path], device: torch.device) -> list[Row]:
@@ -77,17 +78,29 @@ def image_rows(paths: list[Path], device: torch.device) -> list[Row]:
 
 
 def _on_mnist(method: str, data: Any, epochs: int, device: torch.device) -> Row:
+    from steelyard.data.dataset import ArrayDataset
+    from steelyard.labels import Labels
     from steelyard.training.settings import TrainSettings
 
     loss = BCE(reduction="item")  # summed over classes, as the paper writes it
-    counts, known = torch.tensor(data.labels.counts), torch.tensor(data.labels.n_known)
-    objective = {
-        "BCE": lambda: Objective(loss),
-        "PLM": lambda: Objective(loss, masking=PartialLabelMasking(counts, known)),
-        "LPR": lambda: Objective(loss, regularizers=[LabelPair()]),
-    }[method]()
+    if method == "pseudo-labels":
+        values = data.labels.values.copy()
+        values[np.random.default_rng(0).random(values.shape) < _HIDDEN] = -1
+        data = ArrayDataset(data.inputs, Labels(values, data.labels.names, data.labels.ids))
+    labels = data.labels
     settings = TrainSettings(epochs=epochs, batch_size=128, device=device.type, keep="last", checkpoint_seconds=1e9)
-    seconds = _trained("resnet12", data, objective, settings)
+    with tempfile.TemporaryDirectory() as folder:
+        objective = {
+            "BCE": lambda: Objective(loss),
+            "PLM": lambda: Objective(
+                loss, masking=PartialLabelMasking(torch.tensor(labels.counts), torch.tensor(labels.n_known))
+            ),
+            "LPR": lambda: Objective(loss, regularizers=[LabelPair()]),
+            "pseudo-labels": lambda: Objective(
+                loss, Annotation(PseudoLabels(Path(folder) / "pseudo-labels", labels.n_items, labels.n_labels))
+            ),
+        }[method]()
+        seconds = _trained("resnet12", data, objective, settings)
     name = f"MultiMNIST, {method}, ResNet-12, {epochs} epoch{'s' * (epochs != 1)}"
     return _rated(
         f"{len(data):,} images of {data.inputs.shape[-1]} × {data.inputs.shape[-1]}", name, len(data) * epochs, seconds

@@ -27,8 +27,9 @@ _WIDEST, _NARROWEST = 1024, 128  # labels of a tile of several rows
 _WARPS, _PROGRAMS = 4, 8  # of a program, and of programs on a multiprocessor,
 _FLAT_WARPS = 8  # where nothing goes by label,
 _LONG = 2048  # labels of a row that is a row of tiles,
-_ROW_TILE, _ROW_WARPS, _ROW_PROGRAMS = 1024, 4, 16  # of such tiles
-_ROW_REGISTERS: int | None = None
+_ROW_TILE, _ROW_WARPS, _ROW_PROGRAMS = 1024, 8, 8  # of such tiles,
+_DRAWN_TILE, _DRAWN_WARPS = 512, 4  # and where masks are drawn
+_SUM_TILE, _SUM_WARPS, _SUM_PROGRAMS = 1024, 4, 16  # where only targets are read
 _TASKS = 64  # tiles after which one more program is better than one more tile
 _MOST_PROGRAMS = 16384
 _FEW = 32768  # cells that every program may count by itself
@@ -85,7 +86,9 @@ class Rebalanced(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """PLM's mask: keep-probabilities (2, L), float32, to draw it with, or with `stored` the epoch's masks (N, L), bool.
+    """PLM's mask: thresholds (2, L), int32, to draw it with, or with `stored` the epoch's masks (N, L), bool.
+
+    A label is kept where the whole number 2²⁴ u is below its threshold ⌈2²⁴ · keep-probability⌉, of positives first.
 
     `items` (B,) are the items' numbers; without it they are first_item, first_item + 1, …
     """
@@ -161,7 +164,7 @@ class _Fused(torch.autograd.Function):
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
             grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-        if job.rebalanced is not None and _tile(logits.shape[1])[1] < logits.shape[1]:
+        if job.rebalanced is not None and not _tile(logits.shape[1])[1] >= logits.shape[1] < _LONG:
             job = _summed(job, job.rebalanced)
         elif job.divisor is None:
             job = job._replace(divisor=_n_counted(job))
@@ -198,13 +201,15 @@ def _n_counted(job: _Job) -> Tensor | float | None:
     if given.numel() <= _FEW:
         return None
     out = torch.empty(1, dtype=torch.float32, device=given.device)
-    tasks = -(-given.numel() // _TILE)
+    tasks = -(-given.numel() // _SUM_TILE)
     key = ("count", given.device.index, given.dtype, given.numel())
     plan = _plan(
-        key, lambda: _Plan("count", _n_programs(tasks, given.device, _PROGRAMS), (given.numel(),), (_TILE,), 4)
+        key,
+        lambda: _Plan(
+            "count", _n_programs(tasks, given.device, _SUM_PROGRAMS), (given.numel(),), (_SUM_TILE,), _SUM_WARPS
+        ),
     )
-    tensors = (given, out, *_workspace(given.device))
-    _run(plan, given.device, tensors, plan.whole + plan.fixed, given.data_ptr() & 15 == 0)
+    _run(plan, given.device, (given, out, *_workspace(given.device)), plan.arguments(()))
     return out
 
 
@@ -222,13 +227,12 @@ def _summed(job: _Job, rebalanced: Rebalanced) -> _Job:
     def make() -> _Plan:
         n_rows, n_labels = given.shape
         grain = 16 // given.element_size() if given.stride(1) == 1 else 1
-        programs = _n_programs(n_rows, given.device, _ROW_PROGRAMS)
-        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _ROW_TILE), _ROW_WARPS)
+        programs = _n_programs(n_rows, given.device, _SUM_PROGRAMS)
+        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
-    aligned = (given.data_ptr() | rebalanced.inverse.data_ptr()) & 15 == 0
-    _run(plan, given.device, tensors, plan.whole + plan.fixed, aligned)
+    _run(plan, given.device, tensors, plan.arguments(()))
     return job._replace(drawn=drawn, divisor=out if counts else job.divisor)
 
 
@@ -240,6 +244,15 @@ class _Plan:
     ) -> None:
         self.kernel, self.programs, self.whole, self.fixed, self.warps = kernel, programs, whole, fixed, warps
         self.compiled: Any = None
+        self.last: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+        """The numbers of the launch before, and all that it was given beside tensors."""
+
+    def arguments(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
+        """Return what a launch is given beside tensors: mostly what the one before was given."""
+        last = self.last
+        if last is None or last[0] != numbers:
+            self.last = last = numbers, (*self.whole, *numbers, *self.fixed)
+        return last[1]
 
 
 _plans: dict[tuple[object, ...], _Plan] = {}
@@ -264,49 +277,35 @@ def _launch(
     skip: bool = False,
 ) -> None:
     """Launch the kernel: forward with `out`, backward with `upstream`."""
-    given, pair, mask = job.given, job.pair, job.mask
-    cells = given if isinstance(given, Cells) else None
-    targets = given if isinstance(given, Tensor) else given.a
-    rebalanced = job.rebalanced
+    given, pair, mask, rebalanced = job.given, job.pair, job.mask, job.rebalanced
     divisor = job.divisor if isinstance(job.divisor, Tensor) else None
-    beside = (
-        *((cells.b, cells.counted) if cells is not None else (None, None)), job.weight, pair.shifts,
-        None if rebalanced is None else rebalanced.inverse, job.drawn,
-        *((mask.keep, mask.items) if mask is not None else (None, None)), upstream, divisor,
-    )  # fmt: skip
-    kinds = [None if part is None else (part.dtype, part.stride()) for part in beside]
+    targets, b, counted, sided = given if isinstance(given, Cells) else (given, None, None, None)
+    keep, items = (None, None) if mask is None else mask[:2]
+    inverse = None if rebalanced is None else rebalanced.inverse
+    beside = (b, counted, job.weight, pair.shifts, inverse, job.drawn, keep, items, upstream, divisor)
     key = (
-        logits.device.index, logits.shape, logits.dtype, logits.stride(), targets.dtype, targets.stride(), *kinds,
-        pair[:9], job.rule, job.each, job.divisor is None, cells is not None and cells.sided,
-        mask is not None and mask.stored, out is None, grad is None, skip,
+        logits.device.index, logits.shape, logits.dtype, logits.stride(), targets.dtype, targets.stride(), pair[:9],
+        job.rule, job.each, job.divisor is None, sided, mask is not None and mask.stored, out is None, grad is None,
+        skip, *[None if part is None else (part.dtype, part.stride()) for part in beside],
     )  # fmt: skip
     plan = _plan(key, lambda: _planned(logits, job, targets, grad is not None, upstream, skip))
-    parts, counter = (logits, logits) if out is None or job.each else _workspace(logits.device)
-    b, counted, *others = (logits if part is None else part for part in beside)
-    if cells is not None and cells.counted is not None:
-        counted = cells.counted.contiguous().view(torch.uint8)
-    if mask is not None and mask.stored:
-        others[4] = mask.keep.view(torch.uint8)
+    parts, counter = (None, None) if out is None or job.each else _workspace(logits.device)
+    if counted is not None:
+        counted = counted.contiguous().view(torch.uint8)
+    if keep is not None and keep.dtype == torch.bool:
+        keep = keep.view(torch.uint8)
     tensors = (
-        logits, targets, b, counted, *others, logits if grad is None else grad, logits if out is None else out,
-        parts, counter,
+        logits, targets, b, counted, job.weight, pair.shifts, inverse, job.drawn, keep, items, upstream, divisor, grad,
+        out, parts, counter,
     )  # fmt: skip
     number = 1.0 if divisor is not None or job.divisor is None else float(job.divisor)
-    numbers = (
-        job.rule.negative,
-        job.rule.unknown,
-        number,
-        *((0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]),
-    )
+    balance = (0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]
     words = (0, 0, 0, 0, 0)
     if mask is not None:
         seed, first = mask.seed, mask.first_item
         words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
-    at = logits.data_ptr() | targets.data_ptr()
-    for part in beside:
-        if part is not None:
-            at |= part.data_ptr()
-    _run(plan, logits.device, tensors, (*plan.whole, *numbers, *words, *plan.fixed), at & 15 == 0)
+    numbers = (job.rule.negative, job.rule.unknown, number, *balance, *words)
+    _run(plan, logits.device, tensors, plan.arguments(numbers))
 
 
 def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool) -> _Plan:
@@ -327,7 +326,8 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     z_row, z_col, t_row, t_col = *logits.stride(), *targets.stride()
     w_row, w_col = (0, 0) if weight is None else weight.stride()
     u_row, u_col = upstream.stride() if upstream is not None and up == 2 else (0, 0)
-    warps = (_WARPS, _FLAT_WARPS, _ROW_WARPS)[shape]
+    drawn = mask is not None and not mask.stored
+    warps = (_WARPS, _FLAT_WARPS, _DRAWN_WARPS if drawn else _ROW_WARPS)[shape]
     programs = _ROW_PROGRAMS if shape == _ROW else _PROGRAMS
     chunks, tiles = 1, 1
     if shape == _FLAT:
@@ -335,14 +335,14 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
         n_rows, n_labels, z_row, z_col, t_row, t_col = 1, n_rows * n_labels, 0, 1, 0, 1
         tasks = -(-n_labels // columns)
     else:
-        rows, columns = (1, _ROW_TILE) if shape == _ROW else _tile(n_labels)
+        rows, columns = (1, _DRAWN_TILE if drawn else _ROW_TILE) if shape == _ROW else _tile(n_labels)
         blocks = -(-n_rows // rows)
         chunks = min(max(1, _room(device, programs) // blocks), -(-n_labels // columns))
         tiles = -(-n_labels // (chunks * columns))
         chunks = -(-n_labels // (tiles * columns))
         tasks = blocks * chunks
     if shape == _ROW:  # a mask is drawn four labels at a time, which must be those that are read together
-        grain = 4 if mask is None or mask.stored else math.gcd(n_labels, 4)
+        grain = math.gcd(n_labels, 4) if drawn else 4
     else:
         grain = math.gcd(n_labels, z_row, t_row, w_row, 16)
     whole = (
@@ -362,21 +362,22 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     return _Plan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
 
-def _run(
-    plan: _Plan, device: torch.device, tensors: tuple[Tensor, ...], rest: tuple[float, ...], aligned: bool
-) -> None:
-    """Launch; where all addresses are multiples of 16 (`aligned`), what a plan was compiled to is launched directly."""
+def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
+    """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
+    pointers = [0 if x is None else x.data_ptr() for x in tensors]
+    aligned = not any(pointer & 15 for pointer in pointers)
     if aligned and plan.compiled is not None and device.index == torch.cuda.current_device():
-        plan.compiled(*tensors, *rest, stream=torch._C._cuda_getCurrentRawStream(device.index))
+        plan.compiled(*pointers, *rest, stream=torch._C._cuda_getCurrentRawStream(device.index))
         return
     from steelyard.kernels import pairs
 
     kernel, grid = getattr(pairs, plan.kernel), (plan.programs, 1, 1)
+    given = [tensors[0] if x is None else x for x in tensors]  # what a kernel is not asked to read has to be something
     if device.type == "cpu":
-        kernel[grid](*tensors, *rest)
+        kernel[grid](*given, *rest)
         return
     with torch.cuda.device(device):
-        made = kernel[grid](*tensors, *rest, num_warps=plan.warps, maxnreg=_ROW_REGISTERS)
+        made = kernel[grid](*given, *rest, num_warps=plan.warps)
     if aligned:
         plan.compiled = made[grid]
 

@@ -1,10 +1,11 @@
 """A loss made of a pair ℓ₊, ℓ₋ in one pass over logits and targets (Triton): cost, sum and gradient together.
 
-One kernel serves every pair: KIND and a few numbers say which ℓ₊ and ℓ₋. A tile is (R, C): R rows by C labels (BLOCK), a
-run of C cells of a contiguous matrix taken as one long row (FLAT), or a run of C cells of one row (ROW). A ROW begins at
-its first address that can be read four cells at a time and goes round, so that all but its last tile are read so,
-without a mask. A program goes through its tiles and keeps one sum a lane; the last program to come adds the programs'
-sums in their order, so that the total is the same bits every time. Arithmetic is float32, the total float64.
+One kernel serves every pair: KIND and a few numbers say which ℓ₊ and ℓ₋. A tile is (R, C): R rows by C labels (BLOCK),
+a run of C cells of a contiguous matrix taken as one long row (FLAT), or a run of C cells of one row (ROW). A ROW begins
+at its first address that can be read four cells at a time and goes round, so that all but its last tiles are read so,
+without a mask; these are half as wide. A program goes through its tiles and keeps one sum a lane; the last program to
+come adds the programs' sums in their order, so that the total is the same bits every time. Arithmetic is float32, the
+total float64.
 """
 
 # mypy: ignore-errors
@@ -158,11 +159,15 @@ def _present_shifted(z, p, q, rest, GAMMA: tl.constexpr, DETACH: tl.constexpr):
 
 @triton.jit
 def _terms(
-    z, present, shift_pos, shift_neg, KIND: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr,
+    z, present, counts, shift_pos, shift_neg, KIND: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr,
     K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr, H: tl.constexpr,
     M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, DETACH: tl.constexpr, SIDED: tl.constexpr,
+    SUNK: tl.constexpr,
 ):  # fmt: skip
-    """ℓ₊(z), ℓ₊'(z), ℓ₋(z) and ℓ₋'(z); with SIDED only the two that `present` asks for are right."""
+    """ℓ₊(z), ℓ₊'(z), ℓ₋(z) and ℓ₋'(z); with SIDED only the two that `present` asks for are right.
+
+    With SUNK f is taken so far below 0, where a cell does not count, that it and its slope are 0.
+    """
     if KIND == SHIFTED:
         e = _exp(-tl.abs(z))
         near = _inverse(1 + e)
@@ -177,6 +182,8 @@ def _terms(
         down, fall = _absent_shifted(s, p * q, inverse, cost, G_NEG, DETACH)
     elif SIDED and G_POS == G_NEG:
         x = tl.where(present, -K_POS * (z - shift_pos), K_NEG * (z - shift_neg))
+        if SUNK:
+            x = tl.where(counts, x, -1e30)
         cost, slope = _focused(x, H, G_POS, DETACH)
         up, rise = C_POS * cost, (-C_POS * K_POS) * slope
         down, fall = C_NEG * cost, (C_NEG * K_NEG) * slope
@@ -262,36 +269,40 @@ def rows(
 
     A row goes round from its first address that is a multiple of GRAIN.
     """
-    lane = tl.arange(0, C)
-    seen = tl.zeros([C], tl.int32)
+    SOFT: tl.constexpr = targets.dtype.element_ty.is_floating()
+    lane, few = tl.arange(0, C), tl.arange(0, C // 2)
+    seen, seen_last = tl.zeros([C], tl.int32), tl.zeros([C // 2], tl.int32)
     for row in range(tl.program_id(0), n, tl.num_programs(0)):
         base = tl.cast(row, tl.int64) * t_row
         head = _head(base, GRAIN)
         origin = tl.multiple_of(base + head, GRAIN)
-        acc = tl.zeros([C], tl.float32)
-        for first in range(0, L, C):
-            if first + head + C <= L:
-                t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
-                share = tl.load(inverse + head + first + lane)
-            else:
-                columns = first + head + lane
-                columns = tl.where(columns < L, columns, columns - L)
-                inside = first + lane < L
-                t = tl.load(targets + base + columns.to(tl.int64) * t_col, mask=inside, other=-1 if HOLES else 0)
-                share = tl.load(inverse + columns, mask=inside, other=0.0)
-            acc += tl.where(t > 0, t.to(tl.float32) * share, 0.0)
+        rest = tl.maximum((L - head) // C, 0) * C
+        acc, last = tl.zeros([C], tl.float32), tl.zeros([C // 2], tl.float32)
+        for first in range(0, rest, C):
+            t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
+            share = tl.load(inverse + head + first + lane, mask=t > 0, other=0.0)  # few are: hardly anything is read
+            acc += t.to(tl.float32) * share if SOFT else share
             if HOLES:
                 seen += (t != -1).to(tl.int32)
-        tl.store(drawn + row, tl.sum(acc, 0))
+        for first in range(rest, L, C // 2):
+            columns = first + head + few
+            columns = tl.where(columns < L, columns, columns - L)
+            inside = first + few < L
+            t = tl.load(targets + base + columns.to(tl.int64) * t_col, mask=inside, other=-1 if HOLES else 0)
+            share = tl.load(inverse + columns, mask=inside & (t > 0), other=0.0)
+            last += t.to(tl.float32) * share if SOFT else share
+            if HOLES:
+                seen_last += (t != -1).to(tl.int32)
+        tl.store(drawn + row, tl.sum(acc, 0) + tl.sum(last, 0))
     if HOLES:
-        tl.store(parts + tl.program_id(0), tl.sum(seen.to(tl.float64), 0))
+        tl.store(parts + tl.program_id(0), (tl.sum(seen, 0) + tl.sum(seen_last, 0)).to(tl.float64))
         if _is_last(counter):
             tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
 
 
 @triton.jit
 def _draws(rows, first, items, item_low, item_high, k0, k1, epoch, n, INDEXED: tl.constexpr, C: tl.constexpr):
-    """u(seed, epoch, item, label) of a tile (R, C) whose first label is a multiple of 4; one draw serves four."""
+    """2²⁴ u(seed, epoch, item, label) of a tile (R, C) whose first label is a multiple of 4; one draw serves four."""
     if INDEXED:
         item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)
     else:
@@ -309,7 +320,7 @@ def _draws(rows, first, items, item_low, item_high, k0, k1, epoch, n, INDEXED: t
         c1, c3 = right * (0xCD9E8D57 + zero), left * (0xD2511F53 + zero)
         key0, key1 = key0 + (0x9E3779B9 + tl.zeros_like(key0)), key1 + (0xBB67AE85 + tl.zeros_like(key1))
     words = tl.join(tl.join(c0, c2), tl.join(c1, c3)).reshape(rows.shape[0], C)  # c0 c1 c2 c3 c0 …
-    return (words >> 8).to(tl.float32) * (1.0 / 16777216)
+    return (words >> 8).to(tl.int32)
 
 
 @triton.jit
@@ -320,20 +331,41 @@ def _steep(drawn, beta):
 
 @triton.jit
 def _tile(
-    acc, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
-    z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep, scale, L, n,
-    b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
-    KIND: tl.constexpr, K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr,
-    B_POS: tl.constexpr, B_NEG: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr, DETACH: tl.constexpr,
-    H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr,
-    SIDED: tl.constexpr, CELLS: tl.constexpr, HOLES: tl.constexpr, ASSUMED: tl.constexpr, SHIFTS: tl.constexpr,
-    WEIGHT: tl.constexpr, REBALANCED: tl.constexpr, MASK: tl.constexpr, INDEXED: tl.constexpr,
-    EACH: tl.constexpr, SLOPE: tl.constexpr, UPSTREAM: tl.constexpr, MASKED: tl.constexpr, C: tl.constexpr,
+    acc, given, z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep, scale, L, n, b_row, b_col,
+    u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
+    HOW: tl.constexpr, MASKED: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Add the costs of one tile to acc, or with EACH store them, and its gradient; without MASKED all of it is inside.
 
     `columns` are the tile's labels, z_at, t_at, w_at and out_at say where its cells lie.
     """
+    logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out = given
+    KIND: tl.constexpr = HOW[0]
+    K_POS: tl.constexpr = HOW[1]
+    K_NEG: tl.constexpr = HOW[2]
+    C_POS: tl.constexpr = HOW[3]
+    C_NEG: tl.constexpr = HOW[4]
+    B_POS: tl.constexpr = HOW[5]
+    B_NEG: tl.constexpr = HOW[6]
+    G_POS: tl.constexpr = HOW[7]
+    G_NEG: tl.constexpr = HOW[8]
+    DETACH: tl.constexpr = HOW[9]
+    H: tl.constexpr = HOW[10]
+    M: tl.constexpr = HOW[11]
+    EDGE: tl.constexpr = HOW[12]
+    EDGE_REST: tl.constexpr = HOW[13]
+    SIDED: tl.constexpr = HOW[14]
+    CELLS: tl.constexpr = HOW[15]
+    HOLES: tl.constexpr = HOW[16]
+    ASSUMED: tl.constexpr = HOW[17]
+    SHIFTS: tl.constexpr = HOW[18]
+    WEIGHT: tl.constexpr = HOW[19]
+    REBALANCED: tl.constexpr = HOW[20]
+    MASK: tl.constexpr = HOW[21]
+    INDEXED: tl.constexpr = HOW[22]
+    EACH: tl.constexpr = HOW[23]
+    SLOPE: tl.constexpr = HOW[24]
+    UPSTREAM: tl.constexpr = HOW[25]
     COST: tl.constexpr = UPSTREAM == 0
     SOME: tl.constexpr = MASKED or MASK != 0 or (HOLES and not ASSUMED)  # not all cells count
     wide = columns.to(tl.int64)
@@ -365,10 +397,11 @@ def _tile(
         counts = counts & (_get(keep + item + wide, inside, 0, MASKED) != 0)
     elif MASK == DRAWN:
         u = _draws(rows, first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C)
-        keep_pos = _get(keep + columns, within, 0.0, MASKED)
-        keep_neg = _get(keep + L + columns, within, 0.0, MASKED)
+        keep_pos = _get(keep + columns, within, 0, MASKED)
+        keep_neg = _get(keep + L + columns, within, 0, MASKED)
         counts = counts & (u < tl.where(t.to(tl.float32) >= 0.5, keep_pos, keep_neg))
-    if HOLES or MASK != 0:
+    SUNK: tl.constexpr = MASK == DRAWN and KIND == SOFTPLUS and SIDED and G_POS == G_NEG and H == 0
+    if SOME and not SUNK:
         z = tl.where(counts, z, 0.0)
     if SHIFTS != 0:
         shift_pos = _get(shifts + columns, within, 0.0, MASKED)
@@ -378,8 +411,8 @@ def _tile(
     else:
         shift_pos, shift_neg = B_POS, B_NEG
     up, rise, down, fall = _terms(
-        z, present, shift_pos, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE, EDGE_REST,
-        DETACH, SIDED,
+        z, present, counts, shift_pos, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE,
+        EDGE_REST, DETACH, SIDED, SUNK,
     )  # fmt: skip
     if SIDED:
         cost, slope = tl.where(present, up, down), tl.where(present, rise, fall)
@@ -400,7 +433,7 @@ def _tile(
         cost, slope = gain * cost, gain * slope
         if WEIGHT:
             cost, slope = tl.where(gain != 0, cost, 0.0), tl.where(gain != 0, slope, 0.0)
-    elif SOME:
+    elif SOME and not SUNK:
         cost, slope = tl.where(counts, cost, 0.0), tl.where(counts, slope, 0.0)
     if COST and not EACH:
         acc += cost
@@ -439,6 +472,11 @@ def loss(
     row, n_tiles tiles each.
     """
     COST: tl.constexpr = UPSTREAM == 0
+    HOW: tl.constexpr = (
+        KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE, EDGE_REST, SIDED, CELLS,
+        HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
+    )  # fmt: skip
+    given = logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out
     if SHAPE != ROW:
         L, z_row, t_row = L // GRAIN * GRAIN, z_row // GRAIN * GRAIN, t_row // GRAIN * GRAIN
         w_row = w_row // GRAIN * GRAIN
@@ -457,8 +495,8 @@ def loss(
         if SKIP:
             tasks = tl.where(factor == 1, 0, n_tasks)
         scale = scale * factor
-    acc, rim = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
-    lane = tl.arange(0, C)[None, :]
+    acc, rim = tl.zeros([R, C], tl.float32), tl.zeros([R, C // 2], tl.float32)
+    lane, few = tl.arange(0, C)[None, :], tl.arange(0, C // 2)[None, :]
     for task in range(tl.program_id(0), tasks, tl.num_programs(0)):
         rows, item, steep = tl.zeros([R], tl.int64), 0, 0.0
         if SHAPE == FLAT:
@@ -481,28 +519,22 @@ def loss(
             for first in range(start, rest, C):
                 columns = first + head + lane
                 wide = columns.to(tl.int64)
-                at = origin + first + lane
+                at, w_at = origin + first + lane, rows[:, None] * w_row + wide * w_col
                 acc = _tile(
-                    acc, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
-                    at, at, rows[:, None] * w_row + wide * w_col, at, rows, first, columns, True, True, item, steep,
-                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch,
-                    item_low, item_high, KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE,
-                    EDGE_REST, SIDED, CELLS, HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
-                    False, C,
+                    acc, given, at, at, w_at, at, rows, first, columns, True, True, item, steep,
+                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
+                    epoch, item_low, item_high, HOW, False, C,
                 )  # fmt: skip
-            for first in range(rest, stop, C):
-                columns = first + head + lane
+            for first in range(rest, stop, C // 2):
+                columns = first + head + few
                 columns = tl.where(columns < L, columns, columns - L)
                 wide = columns.to(tl.int64)
-                within = first + lane < stop
-                at = begin + wide
+                within = first + few < stop
+                at, w_at = begin + wide, rows[:, None] * w_row + wide * w_col
                 rim = _tile(
-                    rim, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
-                    at, at, rows[:, None] * w_row + wide * w_col, at, rows, first, columns, within, within, item, steep,
-                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch,
-                    item_low, item_high, KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE,
-                    EDGE_REST, SIDED, CELLS, HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
-                    True, C,
+                    rim, given, at, at, w_at, at, rows, first, columns, within, within, item, steep,
+                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
+                    epoch, item_low, item_high, HOW, True, C // 2,
                 )  # fmt: skip
         else:
             there = (rows < n)[:, None]
@@ -511,13 +543,14 @@ def loss(
                 wide = columns.to(tl.int64)
                 within = ((first + tl.arange(0, C)) // GRAIN < stop // GRAIN)[None, :]
                 inside = within if SHAPE == FLAT else there & within
+                z_at = begin + rows[:, None] * z_row + wide * z_col
+                t_at = begin + rows[:, None] * t_row + wide * t_col
+                w_at = rows[:, None] * w_row + wide * w_col
+                at = begin + rows[:, None] * L + wide
                 acc = _tile(
-                    acc, logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out,
-                    begin + rows[:, None] * z_row + wide * z_col, begin + rows[:, None] * t_row + wide * t_col, rows[:, None] * w_row + wide * w_col, begin + rows[:, None] * L + wide, rows, first, columns, inside, within, item, steep,
-                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch,
-                    item_low, item_high, KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE,
-                    EDGE_REST, SIDED, CELLS, HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
-                    True, C,
+                    acc, given, z_at, t_at, w_at, at, rows, first, columns, inside, within, item, steep,
+                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
+                    epoch, item_low, item_high, HOW, True, C,
                 )  # fmt: skip
     if COST and not EACH:
         tl.store(parts + tl.program_id(0), (tl.sum(tl.sum(acc, 1), 0) + tl.sum(tl.sum(rim, 1), 0)).to(tl.float64))

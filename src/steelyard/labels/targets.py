@@ -17,9 +17,11 @@ ArrayLike: TypeAlias = Tensor | np.ndarray
 
 def as_tensor(values: ArrayLike | Sequence[float] | float) -> Tensor:
     """Return `values` as a detached tensor; a read-only array, which a tensor cannot share, is copied."""
+    if isinstance(values, Tensor):
+        return values.detach() if values.requires_grad else values
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()
-    return torch.as_tensor(values).detach()
+    return torch.as_tensor(values)
 
 
 class Targets(NamedTuple):

@@ -19,6 +19,7 @@ from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.unknown import Resolver, need_index, write_back
 
 Schedule = Literal["exp", "linear"]
+_LOW = math.log(0.1 / 0.9)  # the logit of .1
 PICK_STREAM = 0x5041  # keeps the draws of picked labels apart from those of masks under one seed
 
 
@@ -76,6 +77,7 @@ class Annotation(Resolver):
         self.register_buffer("trust", torch.tensor(self.d, dtype=torch.float64), persistent=False)  # d, where cells are
         self.trust: Tensor
         self.ahead = Ahead()
+        self._prepared: tuple[Tensor, Cells] | None = None
 
     @property
     def q(self) -> float:
@@ -103,13 +105,14 @@ class Annotation(Resolver):
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch, with pseudo-labels from the store and picks drawn by (seed, epoch, item)."""
-        if self.store is None:
-            raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
-        items = need_index(index)
-        shares = self.ahead.rows(self.epoch, items) if compute_dtype(logits) == torch.float32 else None
-        if shares is None:
-            shares = self._shares(targets.values, self._picked(items, logits.shape[1]), compute_dtype(logits))
-        return self._weighed(targets, logits, self.store.read(items), shares)
+        items, (prepared, self._prepared) = need_index(index), (self._prepared, None)
+        if prepared is None or prepared[0] is not index or prepared[1].a.dtype != compute_dtype(logits):
+            return self._doubted(self._looked_up(targets.values, items, compute_dtype(logits)), logits)
+        return self._doubted(prepared[1], logits)
+
+    def prepare(self, targets: Tensor, index: Tensor) -> None:
+        """Look up what follows from targets and pseudo-labels, for logits of float32."""
+        self._prepared = index, self._looked_up(targets, index, torch.float32)
 
     def draw_ahead(self, targets: Tensor) -> None:
         """Draw this epoch's picks for all items, whose targets are `targets` (N, L), at once.
@@ -125,7 +128,17 @@ class Annotation(Resolver):
 
     def cells(self, targets: Targets, logits: Tensor, pseudo: Tensor, picked: Tensor) -> Cells:
         """Return the cells of a batch given pseudo-labels ỹ and which unknown labels take part, both (B, L)."""
-        return self._weighed(targets, logits, pseudo, self._shares(targets.values, picked, compute_dtype(logits)))
+        shares = self._shares(targets.values, picked, compute_dtype(logits))
+        return self._doubted(self._weighed(targets.values, pseudo, shares), logits)
+
+    def _looked_up(self, targets: Tensor, items: Tensor, dtype: torch.dtype) -> Cells:
+        """Return the cells but for p, with pseudo-labels from the store."""
+        if self.store is None:
+            raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
+        shares = self.ahead.rows(self.epoch, items) if dtype == torch.float32 else None
+        if shares is None:
+            shares = self._shares(targets, self._picked(items, targets.shape[1]), dtype)
+        return self._weighed(targets, self.store.read(items), shares)
 
     def _shares(self, targets: Tensor, picked: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what each label counts in its item: 1/(known ones), or d/(picked ones), or 0."""
@@ -133,16 +146,19 @@ class Annotation(Resolver):
         picked = picked & ~is_known
         return is_known.to(dtype) / _at_least_one(is_known) + self.trust * picked.to(dtype) / _at_least_one(picked)
 
-    def _weighed(self, targets: Targets, logits: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
-        """Return the cells, given each label's share in its item."""
+    def _weighed(self, targets: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
+        """Return the cells but for p, given each label's share in its item."""
         dtype = shares.dtype
-        alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(targets.values))
-        y = torch.where(known(targets.values), targets.values.to(dtype), pseudo.to(dtype))
-        counted = shares != 0
-        if self.use_p:
-            low = torch.sigmoid(logits).amax(dim=1, keepdim=True) < 0.1
-            shares = shares * torch.where(low, 2.0, 1.0)
-        return Cells(shares * alpha * y, shares * beta * (1 - y), counted)
+        alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(targets))
+        y = torch.where(known(targets), targets.to(dtype), pseudo.to(dtype))
+        return Cells(shares * alpha * y, shares * beta * (1 - y), shares != 0)
+
+    def _doubted(self, cells: Cells, logits: Tensor) -> Cells:
+        """Return the cells times p."""
+        if not self.use_p:
+            return cells
+        p = 1 + (logits.amax(dim=1, keepdim=True) < _LOW).to(cells.a.dtype)
+        return cells._replace(a=cells.a * p, b=cells.b * p)
 
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link."""

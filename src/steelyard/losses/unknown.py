@@ -34,6 +34,9 @@ class Resolver(nn.Module, ABC):
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Take note that an epoch (from 1) begins."""
 
+    def prepare(self, targets: Tensor, index: Tensor) -> None:
+        """Compute what does not need the logits of a batch; the next call may be that of this batch."""
+
     def rule(self, logits: Tensor) -> Rule | None:
         """Return this rule as the fused kernels know it, None if they do not; called in place of the rule itself."""
         return None

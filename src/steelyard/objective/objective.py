@@ -101,6 +101,8 @@ class Objective(nn.Module):
         self._kept: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
         self.beside: Callable[[], AbstractContextManager[None]] = nullcontext
         """In which context note is taken of what no gradient waits for."""
+        self.join: Callable[[], None] = lambda: None
+        """Waits for what was prepared beside the network."""
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Begin epoch `epoch` (from 1) of `n_epochs`: moves PLM's ratios, deferred weights, d and q.
@@ -128,6 +130,7 @@ class Objective(nn.Module):
 
         In training mode labels are masked, and note is taken of what PLM, pseudo-labels and class weights need.
         """
+        self.join()
         self.loss.check_logits(logits)
         checked = as_targets(targets, logits, self.loss.validate)
         seen = logits.detach()
@@ -225,7 +228,7 @@ class Objective(nn.Module):
             masking.n_drawn += len(targets)
         key = (masking.ratio.data_ptr(), masking.ratio.device, masking.ratio._version)
         if self._kept[0] != key:
-            self._kept = (key, torch.stack(masking.keep_probabilities).contiguous())
+            self._kept = (key, masking.thresholds)
         return fused.Mask(self._kept[1], index, False, masking.seed, masking.epoch, first_item)
 
     def _masked(self, targets: Targets) -> Tensor:

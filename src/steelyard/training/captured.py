@@ -81,7 +81,7 @@ class Captured:
             self.stream, self.side = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
             self.pool = torch.cuda.graph_pool_handle()
             self.update.beside, self.update.join = self._beside, self._join
-            self.job.objective.beside = self._beside
+            self.job.objective.beside, self.job.objective.join = self._beside, self._join
             _lay_out(self.job.model, self.job.optimizer)
             if isinstance(update.forward, Step) and not self._use_kernels() and self._compiles():
                 update.forward.set_compiled(torch.compile(self.job.model, dynamic=False))
@@ -160,6 +160,8 @@ class Captured:
         self.scalars.copy_(self.table.index_select(0, self.at).squeeze(0))
         if isinstance(self.update.forward, Step):
             self.update.forward.is_compiled = n == self.share
+        with self.update.beside():
+            self.job.objective.resolver.prepare(batch.targets, batch.index)
         self.update(self.at.squeeze(0), batch)
         if self.job.average is not None:
             self.job.average.follow(self.job.model, self.scalars[-1])
@@ -180,7 +182,7 @@ class Captured:
         """Give back what the steps needed."""
         for part in self._own:
             part.use_kernels(None)
-        self.job.objective.beside = nullcontext
+        self.job.objective.beside, self.job.objective.join = nullcontext, lambda: None
         self._forget()
 
     def _compiles(self) -> bool:
