@@ -2,9 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ROOMS := losses balance metrics calibrate
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint docs smoke shots wheel mutants bench bench-gpu bench-data clean
+.PHONY: help install demo test test-all lint docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -54,9 +55,20 @@ bench-data: $(STAMP)  ## ten million rows and items; with FOLDER=folder-of-jpegs
 wheel: $(STAMP)  ## wheel and source archive, in dist/
 	$(BIN)/python -m hatchling build
 
-mutants: $(STAMP)  ## planted faults in losses and metrics, and which the tests find (hours)
-	$(BIN)/python -m pip install --quiet -c constraints.txt 'mutmut>=3.8'
-	$(BIN)/mutmut run; $(BIN)/mutmut results
+coverage: $(STAMP)  ## lines of losses, balance, metrics and calibrate that the tests reach, those in Triton's interpreter included
+	$(BIN)/python -m pip install --quiet -c constraints.txt 'pytest-cov>=7'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not onnx and not spark and not slow" $(ROOMS:%=--cov=steelyard.%) \
+		--cov-report=term-missing:skip-covered --cov-fail-under=95
+
+mutants: $(STAMP)  ## planted faults in losses and metrics, and which the tests find, in docs/mutants.md (hours)
+	$(BIN)/python tests/mutants.py
+
+fuzz: $(STAMP)  ## FUZZ inputs for every parser and FUZZ/10 cases of losses, in JOBS processes, for MINUTES at most each
+	PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --count $(or $(FUZZ),1000) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/parsers
+	PYTHONPATH=tests $(BIN)/python -m fuzz.kernels --count $$(($(or $(FUZZ),1000) / 10)) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/losses.json
+
+torture: $(STAMP)  ## kills, full disks, damaged files, signals, and what is lost by them (needs cc), in JOBS processes
+	PYTHONPATH=tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -413,11 +413,11 @@ def test_training_rows(tmp_path: Path) -> None:
     for i in range(3):
         layouts.write_image(tmp_path / f"{i}.png", rng)
     rows = training.rows_of(data, 1, training.files(str(tmp_path), quick=True), CPU)
-    assert [row.name for row in rows[:3]] == [
-        f"MultiMNIST, {name}, ResNet-12, 1 epoch" for name in ("BCE", "PLM", "LPR")
+    assert [row.name for row in rows[:4]] == [
+        f"MultiMNIST, {name}, ResNet-12, 1 epoch" for name in ("BCE", "PLM", "LPR", "pseudo-labels")
     ]
-    assert {row.size for row in rows[:3]} == {"9 images of 32 × 32"}
-    assert [row.name.split(",")[0] for row in rows[3:]] == ["reading"] * 3 + ["training a small network"]
+    assert {row.size for row in rows[:4]} == {"9 images of 32 × 32"}
+    assert [row.name.split(",")[0] for row in rows[4:]] == ["reading"] * 3 + ["training a small network"]
     assert all(row.seconds > 0 and row.note.endswith(" images/s") for row in rows)
 
 

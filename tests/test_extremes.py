@@ -408,6 +408,53 @@ def test_mistakes_are_told_in_one_sentence(call: Callable[[], object], fragments
         assert fragment in text, text
 
 
+N = torch.tensor([5, 3, 1])
+INF, NAN = float("inf"), float("nan")
+POSITIVE = ([0.0, -1.0, INF, NAN], [1e-3, 0.5])
+AT_LEAST_0 = ([-1e-9, INF, NAN], [0.0, 0.5])
+BELOW_1 = ([-1e-9, 1.0, NAN], [0.0, 0.999])
+FINITE = ([INF, -INF, NAN], [-2.0, 0.0])
+RANGES: dict[str, tuple[Callable[..., object], tuple[list[float], list[float]]]] = {
+    "BCE smoothing": (losses.BCE, BELOW_1),
+    "Focal gamma": (losses.Focal, AT_LEAST_0),
+    "Focal scale": (losses.Focal, POSITIVE),
+    "Asymmetric gamma_pos": (losses.Asymmetric, AT_LEAST_0),
+    "Asymmetric gamma_neg": (losses.Asymmetric, AT_LEAST_0),
+    "Asymmetric margin": (losses.Asymmetric, BELOW_1),
+    "NT lam": (lambda **o: losses.NegativeTolerant(N, 9, **o), POSITIVE),
+    "NT kappa": (lambda **o: losses.NegativeTolerant(N, 9, **o), FINITE),
+    "NT gamma": (lambda **o: losses.NegativeTolerant(N, 9, **o), AT_LEAST_0),
+    "NT focal_scale": (lambda **o: losses.NegativeTolerant(N, 9, **o), POSITIVE),
+    "LDAM max_margin": (lambda **o: losses.LDAM(N, **o), POSITIVE),
+    "TwoWay t_pos": (losses.TwoWay, POSITIVE),
+    "TwoWay t_neg": (losses.TwoWay, POSITIVE),
+    "Annotation gamma": (losses.Annotation, ([0.0, 1.0, -1.0, NAN], [1e-3, 0.999])),
+    "Annotation m": (losses.Annotation, FINITE),
+    "Annotation q": (losses.Annotation, ([-1e-9, 1 + 1e-9, NAN], [0.0, 1.0])),
+    **{f"SPA {name}": (losses.SPA, POSITIVE) for name in ("zeta_pos", "k_pos", "zeta_neg", "k_neg")},
+    **{f"SPA {name}": (losses.SPA, FINITE) for name in ("b_pos", "b_neg")},
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_number_is_taken_in_its_range_and_nowhere_else(name: str) -> None:
+    build, (refused, taken) = RANGES[name]
+    argument = name.split()[1]
+    for value in refused:
+        with pytest.raises(ValueError, match=rf"^{'scale' if name == 'Focal scale' else argument} is "):
+            build(**{argument: value})
+    for value in taken:
+        build(**{argument: value})
+
+
+@pytest.mark.parametrize("pair", [(-1e-9, 0.5), (0.5, 1 + 1e-9), (1.5, 0.5), (0.5, -1.0)])
+def test_both_ends_of_q_are_chances(pair: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match=r"^q is "):
+        losses.Annotation(q=pair)
+    losses.Annotation(q=(0.0, 1.0))
+    losses.Annotation(q=(1.0, 0.0))
+
+
 def test_a_declared_floor_stands_in_for_a_count_of_0() -> None:
     z, y = torch.randn(3, 2), torch.ones(3, 2)
     for build in (

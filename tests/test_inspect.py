@@ -237,8 +237,8 @@ SURE = Evidence(positives=1000, unknown=0.0, positive_among_known=0.1, imbalance
     [
         ({}, "bce"),
         ({"positives": 0, "imbalance": float("nan"), "tail": float("nan")}, None),
-        ({"unknown": 0.9, "positive_among_known": 1.0}, "pal"),
-        ({"unknown": 0.01, "positive_among_known": 0.5}, "pal"),
+        ({"unknown": 0.9, "positive_among_known": 1.0}, "wan"),
+        ({"unknown": 0.01, "positive_among_known": 0.5}, "wan"),
         ({"positive_among_known": 0.6}, "bce"),
         ({"unknown": 0.7}, "pal"),
         ({"unknown": 0.69}, "bce"),
@@ -264,7 +264,7 @@ def test_rules_are_a_table_of_known_recipes_and_numbers():
     assert RULES[-1].conditions == ()
     assert {rule.recipe for rule in RULES} <= {None, *RECIPES}
     assert {c.field for rule in RULES for c in rule.conditions} <= set(Evidence._fields)
-    assert set(RECIPES) == {"bce", "plm", "db", "spa-lpr", "pal", "asl"}
+    assert set(RECIPES) == {"bce", "plm", "db", "spa-lpr", "pal", "wan", "asl"}
 
 
 def test_evidence_counts_known_labels_only():

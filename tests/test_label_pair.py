@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 import reference as ref
 from steelyard import Objective, losses
 from steelyard.balance import LabelPair
+from steelyard.balance.label_pair import _all_pairs
 
 cell = st.sampled_from([-1.0, 0.0, 1.0])
 soft = st.sampled_from([-1.0, 0.0, 1.0, 0.5]) | st.floats(0, 1)
@@ -148,3 +149,19 @@ def test_an_objective_feeds_it_the_link(link: bool) -> None:
         x = z.clone().requires_grad_()
         (steep,) = torch.autograd.grad(loss.log_odds(x).sum(), x)
     np.testing.assert_allclose((gradient - plain).numpy(), 0.7 * slope * steep.numpy(), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("cells", [1, 100, 1 << 24])
+def test_all_pairs_at_once_are_the_pairs_of_the_positives(cells: int) -> None:
+    """The form for devices, however many labels it takes at a time, against the one that goes by positives."""
+    g = torch.Generator().manual_seed(0)
+    z = (3 * torch.randn(6, 7, generator=g, dtype=torch.float64)).requires_grad_()
+    targets = torch.randint(-1, 2, (6, 7), generator=g).double()
+    targets[0, :3] = torch.tensor([0.3, 0.5, 1.0])
+    value = LabelPair()(z, targets) * 6 * 21
+    (slope,) = torch.autograd.grad(value, z)
+    known = targets != -1
+    s = torch.where(known, z.detach(), 0)
+    total, gradient = _all_pairs(s, targets.clamp_min(0), known.double() - targets.clamp_min(0), cells)
+    torch.testing.assert_close(total, value.detach())
+    torch.testing.assert_close(gradient, slope)

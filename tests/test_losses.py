@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import numpy as np
@@ -44,6 +45,7 @@ VARIANTS: dict[str, tuple[Callable[[], losses.Loss | losses.WeightedLoss], list[
     "Focal 0": (lambda: losses.Focal(0.0, reduction="none"), [ref.bce()] * 4),
     "Focal .5 scaled": (lambda: losses.Focal(0.5, 2.0, reduction="none"), [ref.focal(0.5, 2.0)] * 4),
     "Focal 3.7": (lambda: losses.Focal(3.7, reduction="none"), [ref.focal(3.7)] * 4),
+    "Focal 5": (lambda: losses.Focal(5.0, reduction="none"), [ref.focal(5.0)] * 4),
     "ASL 0 0 no margin": (lambda: losses.Asymmetric(0.0, 0.0, 0.0, reduction="none"), [ref.bce()] * 4),
     "ASL 1 4 .05 detached": (
         lambda: losses.Asymmetric(1.0, 4.0, 0.05, reduction="none"),
@@ -170,10 +172,11 @@ def test_weights_multiply_terms_and_not_the_divisor(
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_parameters(name: str) -> None:
+@every_target
+def test_parameters(name: str, kind: str) -> None:
     build, pair = VARIANTS[name]
-    value, slope = ref.cells(pair, LOGITS, SOFT)
-    got, gradient = value_and_gradient(build(), LOGITS, torch.tensor(SOFT))
+    value, slope = ref.cells(pair, LOGITS, TARGETS[kind])
+    got, gradient = value_and_gradient(build(), LOGITS, torch.tensor(TARGETS[kind]))
     np.testing.assert_allclose(got, value, rtol=1e-11, atol=1e-300)
     np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-30)
 
@@ -346,6 +349,21 @@ def test_asl_keeps_its_digits_at_the_margin(gamma: float, detach: bool) -> None:
         torch.testing.assert_close(single, exact, rtol=2e-5, atol=1e-30)
 
 
+@pytest.mark.parametrize("margin", [1e-4, 1e-3, 0.04])
+def test_asl_keeps_its_digits_with_a_small_margin(margin: float) -> None:
+    """Where p − m and 1 − s have few digits of their own, float32 still agrees with float64."""
+    z = torch.linspace(-12, 12, 481)[:, None]
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        logits = z.clone().to(dtype).requires_grad_()
+        value = losses.Asymmetric(1.0, 1.0, margin, reduction="none")(logits, torch.zeros_like(z))
+        value.sum().backward()
+        assert logits.grad is not None
+        results.append((value.detach().double(), logits.grad.double()))
+    for exact, single in zip(*results, strict=True):
+        torch.testing.assert_close(single, exact, rtol=1e-5, atol=1e-30)
+
+
 @pytest.mark.parametrize(
     "loss",
     [
@@ -375,3 +393,42 @@ def test_set_losses_say_that_they_have_no_second_derivatives() -> None:
 def test_bce_refuses_a_smoothing_that_leaves_nothing_to_learn(smoothing: float) -> None:
     with pytest.raises(ValueError, match=rf"smoothing is {smoothing}: it must be in \[0, 1\)"):
         losses.BCE(smoothing)
+
+
+TAIL = "reduction=mean validate=False"
+PAPER_3 = "gamma=0.05 m=3.0 q=0.3 schedule=exp use_alpha_beta=True use_d=True use_p=True"
+TOLERANT = "lam=2.0 kappa=0.05 gamma=0.0 focal_scale=2.0 as_released=False floor=None"
+DEFAULTS: dict[Callable, str] = {
+    losses.BCE: f"smoothing=0.0 {TAIL}",
+    losses.Focal: f"gamma=2.0 scale=1.0 {TAIL}",
+    losses.Asymmetric: f"gamma_pos=0.0 gamma_neg=4.0 margin=0.05 detach_focus=True {TAIL}",
+    losses.NegativeTolerant: f"{TOLERANT} {TAIL}",
+    losses.DistributionBalanced: f"alpha=0.1 beta=10.0 mu=0.2 {TOLERANT} {TAIL}",
+    losses.SPA: f"zeta_pos=1.0 k_pos=1.0 b_pos=0.0 zeta_neg=5.0 k_neg=3.0 b_neg=1.0 {TAIL}",
+    losses.LDAM: f"max_margin=0.5 softmax=False floor=None {TAIL}",
+    losses.TwoWay: "t_pos=4.0 t_neg=1.0 validate=False",
+    losses.PartialAnnotation: f"{PAPER_3} validate=False",
+    losses.Annotation: f"store=None {PAPER_3} seed=0",
+    losses.Pseudo: "weight=1.0",
+    losses.PairLoss: f"n_labels=None {TAIL}",
+    losses.SoftplusPair: f"slope=(1.0, 1.0) shift=(0.0, 0.0) scale=(1.0, 1.0) gamma=0.0 {TAIL}",
+}
+
+
+@pytest.mark.parametrize("loss", DEFAULTS, ids=lambda loss: loss.__name__)
+def test_defaults_are_the_promised_ones(loss: Callable) -> None:
+    given = inspect.signature(loss).parameters.values()
+    assert " ".join(f"{p.name}={p.default}" for p in given if p.default is not p.empty) == DEFAULTS[loss]
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_validate_reaches_the_loss(validate: bool) -> None:
+    n = torch.tensor(COUNTS)
+    for loss in (
+        *(kind(validate=validate) for kind in (losses.BCE, losses.Focal, losses.Asymmetric, losses.SPA, losses.TwoWay)),
+        *(losses.LDAM(n, softmax=softmax, validate=validate) for softmax in (False, True)),
+        losses.NegativeTolerant(n, N_ITEMS, validate=validate),
+        losses.DistributionBalanced(n, N_ITEMS, validate=validate).loss,
+        losses.PartialAnnotation(validate=validate),
+    ):
+        assert loss.validate is validate, type(loss).__name__

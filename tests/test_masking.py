@@ -370,3 +370,23 @@ def test_many_observations_are_counted_exactly() -> None:
     """Streaming counts do not stick at 2²⁴, where float32 does."""
     plm = PartialLabelMasking(torch.tensor([5, 5]), 10)
     assert not (plm.histogram.is_floating_point() and plm.histogram.dtype != torch.float64)
+
+
+def test_masks_drawn_ahead_are_those_drawn_in_time() -> None:
+    targets = torch.randint(-1, 2, (60, 5), generator=torch.Generator().manual_seed(0))
+    plm, ahead = (PartialLabelMasking(COUNTS, KNOWN, seed=3) for _ in range(2))
+    some = torch.tensor([7, 0, 59, 7])
+    ahead.draw_ahead(targets)
+    assert ahead.ahead.table(ahead.epoch) is not None
+    assert torch.equal(ahead.mask(targets[some], some), plm.mask(targets[some], some))
+    assert torch.equal(ahead.mask(targets, torch.arange(60)), plm.mask(targets, torch.arange(60)))
+    for each in (plm, ahead):
+        each.observe(torch.full((60, 5), 0.4), targets)
+        each.step()
+    assert ahead.ahead.table(ahead.epoch) is None  # the ratios changed: what was drawn holds no more
+    assert torch.equal(ahead.mask(targets[some], some), plm.mask(targets[some], some))
+
+
+def test_observed_is_training_or_held_out() -> None:
+    with pytest.raises(ValueError, match=r"observes is 'both': choose one of "):
+        PartialLabelMasking(COUNTS, KNOWN, observes="both")  # type: ignore[arg-type]

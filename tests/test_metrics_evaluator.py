@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,12 @@ def test_weighted_average_precision_with_ties_and_nothing_drawn() -> None:
         (lambda: m.Evaluator(2).merge(m.Evaluator(2, counts=np.ones(2))), "counts differ"),
         (lambda: m.Evaluator(2).compute(bootstrap=-1), "bootstrap is -1"),
         (lambda: m.Evaluator(2).compute(confidence=0), "confidence is 0"),
+        (lambda: m.Evaluator(2).compute(confidence=1.0), "confidence is 1.0"),
+        (lambda: m.Evaluator(2).compute(rarest=[1]), "rarest needs the training counts"),
+        (lambda: m.Evaluator(2).compute(threshold=np.array([0.5, np.nan])), "threshold has shape"),
+        (lambda: m.Evaluator(2, bins=3).merge(m.Evaluator(2, bins=4)), "bins differs, 3 here and 4 there"),
+        (lambda: m.Evaluator(1, ["a"]).merge(m.Evaluator(1, ["b"])), "names differs"),
+        (lambda: m.Evaluator(1).merge(m.Evaluator(1, dtype="float16")), "dtype differs"),
         (lambda: m.Evaluator(2).compute(threshold=np.zeros(3)), r"threshold has shape \(3,\)"),
         (lambda: m.Evaluator(2, counts=np.ones(2)).compute(rarest=[3]), "k is 3: there are 2 labels"),
     ],
@@ -255,7 +262,34 @@ def test_mistakes(call: object, words: str) -> None:
         call()  # type: ignore[operator]
 
 
+def test_one_label_one_bin_one_item() -> None:
+    evaluator = m.Evaluator(1, bins=1)
+    evaluator.update(np.array([[0.25]]), np.array([[1]]))
+    report = evaluator.compute()
+    assert report["calibration"]["pooled"]["width"]["ace"] == report["calibration"]["pooled"]["mass"]["mce"] == 0.75
+    assert report["calibration"]["pooled"]["mass"]["bins"]["edges"] == [0.0, 1.0]
+    assert "1 items x 1 labels" in repr(evaluator)
+
+
 def test_merging_into_itself_is_refused() -> None:
     evaluator = m.Evaluator(1)
     with pytest.raises(ValueError, match="count every item twice"):
         evaluator.merge(evaluator)
+
+
+DEFAULTS = {
+    m.average_precision: "per=label",
+    m.mean_average_precision: "per=label",
+    m.calibration_error: "bins=15 binning=width per=pooled",
+    m.label_groups: "head=100 tail=20",
+    m.mean_by_group: "head=100 tail=20",
+    m.retrieval_map: "max_terms=5 exact_up_to=500000 samples=20000 confidence=0.95 seed=0 progress=None",
+    m.Evaluator: "names=None counts=None bins=15 dtype=float32",
+    m.Evaluator.compute: "threshold=0.5 rarest=None head=100 tail=20 bootstrap=0 confidence=0.95 seed=0",
+}
+
+
+@pytest.mark.parametrize("metric", DEFAULTS, ids=lambda metric: metric.__qualname__)
+def test_defaults_are_the_promised_ones(metric: Any) -> None:
+    given = inspect.signature(metric).parameters.values()
+    assert " ".join(f"{p.name}={p.default}" for p in given if p.default is not p.empty) == DEFAULTS[metric]

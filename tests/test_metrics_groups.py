@@ -43,6 +43,14 @@ def test_means() -> None:
     assert m.mean_of_rarest(np.array([1.0, 2.0, 3.0]), np.array([5, 5, 5]), 1).value == 1
 
 
+def test_groups_at_their_edges() -> None:
+    counts = np.array([0, 5, 6], np.uint8)
+    assert [g.tolist() for g in m.label_groups(counts, head=5, tail=5).values()] == [[1, 2], [], [0]]
+    assert [g.tolist() for g in m.label_groups(counts, head=0, tail=0).values()] == [[0, 1, 2], [], []]
+    assert m.rarest_labels(counts, 1).tolist() == [0]
+    assert m.mean_defined(np.array([[np.nan, 1.0], [3.0, 5.0]])) == (3.0, 3, 1)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -51,6 +59,12 @@ def test_means() -> None:
         (lambda: m.label_groups(np.array([1, -1])), r"counts\[1\] is -1"),
         (lambda: m.label_groups(np.zeros((2, 2))), r"counts has shape \(2, 2\)"),
         (lambda: m.label_groups(np.zeros(2), head=5, tail=10), "head is 5 and tail is 10"),
+        (lambda: m.label_groups(np.zeros(2), head=5, tail=-1), "head is 5 and tail is -1"),
+        (lambda: m.rarest_labels(np.zeros(3), 0), "k is 0: there are 3 labels"),
+        (lambda: m.label_groups(np.array([np.inf, 1])), r"counts\[0\] is inf"),
+        (lambda: m.label_groups(np.array([1, np.nan])), r"counts\[1\] is nan"),
+        (lambda: m.label_groups(np.array(["a"])), "dtype <U1"),
+        (lambda: m.label_groups(np.array([True])), "dtype bool"),
     ],
 )
 def test_mistakes(call: object, words: str) -> None:

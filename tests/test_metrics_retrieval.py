@@ -137,6 +137,14 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     assert 65 <= inside <= 94  # 80 of 100 expected, standard deviation 4
 
 
+def test_two_queries_are_enough_for_an_interval() -> None:
+    p, t = drawn(3, (60, 8), 0.0)
+    got = m.retrieval_map(p, t, max_terms=2, exact_up_to=0, samples=2, seed=1)
+    assert got.n_scored == 4
+    for k, (low, high) in got.interval_by_terms.items():
+        assert low < got.by_terms[k] < high
+
+
 def test_no_answer_anywhere() -> None:
     p = np.full((4, 12), 0.5)
     for t in (np.zeros((4, 12)), np.full((4, 12), -1)):
@@ -171,6 +179,7 @@ def test_a_terminal_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         ({"max_terms": 0}, "max_terms is 0"),
         ({"samples": 1}, "samples is 1"),
         ({"confidence": 1.0}, "confidence is 1.0"),
+        ({"confidence": 0.0}, "confidence is 0.0"),
     ],
 )
 def test_mistakes(options: dict[str, float], words: str) -> None:

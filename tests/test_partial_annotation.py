@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
-from steelyard.losses import PartialAnnotation
+from steelyard.balance import PseudoLabels
+from steelyard.labels.targets import as_targets
+from steelyard.losses import Annotation, PartialAnnotation
 
 B, L = 7, 6
 
@@ -225,3 +228,44 @@ def test_stationary_point_maps_back() -> None:
     optimiser.step(closure)
     want = torch.tensor([0.5, 0.2, 0.1, 0.02]).double()
     torch.testing.assert_close(loss.probability(theta.detach()[None])[0], want, rtol=0, atol=1e-5)
+
+
+def test_picks_drawn_ahead_are_those_drawn_in_time(tmp_path: Path) -> None:
+    targets = torch.randint(-1, 2, (40, 6), generator=torch.Generator().manual_seed(0)).float()
+    rules = [Annotation(PseudoLabels(tmp_path / name, 40, 6), q=0.5, seed=2) for name in "ab"]
+    some = torch.tensor([3, 39, 0, 3])
+    z = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    for epoch in (1, 2):
+        for rule in rules:
+            rule.start_epoch(epoch, 3)
+        in_time = rules[0](as_targets(targets[some], z), z, some)
+        rules[1].draw_ahead(targets)
+        for got, want in zip(rules[1](as_targets(targets[some], z), z, some), in_time, strict=True):
+            assert (got is None and want is None) or torch.equal(got, want)
+
+
+def test_before_any_epoch_it_is_the_first_of_one() -> None:
+    rule = Annotation(q=(0.2, 0.9))
+    assert (rule.epoch, rule.n_epochs) == (1, 1)
+    assert rule.d == float(rule.trust) == pytest.approx(math.exp(3))
+    assert rule.q == 0.2
+
+
+def test_prepared_cells_are_for_one_batch_and_its_dtype(tmp_path: Path) -> None:
+    targets = torch.randint(-1, 2, (40, 6), generator=torch.Generator().manual_seed(0)).float()
+    rule = Annotation(PseudoLabels(tmp_path, 40, 6), q=0.5)
+    rule.eval()
+    rule.start_epoch(1, 3)
+    some, other = torch.tensor([3, 39, 0]), torch.tensor([5, 6, 7])
+    z = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    want, wide = (rule(as_targets(targets[some], x), x, some) for x in (z, z.double()))
+    rule.prepare(targets[some], some)
+    torch.testing.assert_close(rule(as_targets(targets[some], z), z, some), want)
+    rule.prepare(targets[other], other)
+    torch.testing.assert_close(rule(as_targets(targets[some], z), z, some), want)
+    rule.prepare(targets[some], some)
+    torch.testing.assert_close(rule(as_targets(targets[some], z), z.double(), some), wide)
+    assert wide.a.dtype == torch.float64
+    rule.prepare(-torch.ones(3, 6), some)
+    assert not torch.equal(rule(as_targets(targets[some], z), z, some).a, want.a)  # what was prepared is used
+    torch.testing.assert_close(rule(as_targets(targets[some], z), z, some), want)  # and only once

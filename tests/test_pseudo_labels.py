@@ -182,3 +182,63 @@ def test_mistakes(tmp_path: Path, name: str) -> None:
     for fragment in fragments:
         assert fragment in str(caught.value), str(caught.value)
     assert (store.read(ALL) == 0.5).all()
+
+
+def test_held_on_a_device_they_are_what_the_files_say(tmp_path: Path) -> None:
+    """Two stores go through the same writes, one of them held; the files agree whenever it lets go of them."""
+    plain, held = PseudoLabels(tmp_path / "plain", N, L), PseudoLabels(tmp_path / "held", N, L)
+    for store in (plain, held):
+        store.start_epoch(1)
+        store.write(ALL[:3], table(1)[:3])
+    assert not held.held
+    held.hold_on(torch.device("cpu"))
+    assert held.held
+    for epoch in (1, 1, 2, 3, 4):
+        for store in (plain, held):
+            store.start_epoch(epoch)
+            store.write(ALL[epoch : epoch + 6], table(epoch)[epoch : epoch + 6])
+        assert torch.equal(plain.read(ALL), held.read(ALL))
+    assert torch.equal(held.read(torch.tensor([2, 2, 9])), plain.read(torch.tensor([2, 2, 9])))
+    held.flush()
+    again = PseudoLabels(tmp_path / "held", N, L)
+    for store in (plain, again):
+        store.start_epoch(5)
+    assert torch.equal(plain.read(ALL), again.read(ALL))
+    held.let_go()
+    assert not held.held
+    held.start_epoch(5)
+    assert torch.equal(plain.read(ALL), held.read(ALL))
+
+
+def test_what_was_held_and_not_flushed_is_lost(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.start_epoch(1)
+    store.hold_on(torch.device("cpu"))
+    store.write(ALL, table(1))
+    store.let_go()
+    store.start_epoch(2)
+    assert (store.read(ALL) == 0.5).all()
+
+
+def test_reset_reaches_what_is_held(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.hold_on(torch.device("cpu"))
+    for epoch in (1, 2):
+        store.start_epoch(epoch)
+        store.write(ALL, table(epoch))
+    store.reset()
+    assert (store.read(ALL) == 0.5).all()
+    store.start_epoch(3)
+    assert (store.read(ALL) == 0.5).all()
+
+
+def test_only_the_epoch_written_last_and_the_next_can_be_taken_up(tmp_path: Path) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    for epoch in (1, 2, 3):
+        store.start_epoch(epoch)
+        store.write(ALL, table(epoch))
+    for epoch in (3, 4):
+        store.check_continues(epoch)
+    for epoch in (2, 5):
+        with pytest.raises(ValueError, match=f"holds pseudo-labels of epoch 3, and those that epoch {epoch} reads"):
+            store.check_continues(epoch)

@@ -197,7 +197,7 @@ def test_auto_is_the_advice():
     name, why = resolve_auto(Labels(values))
     assert name == "bce"
     assert "nothing calls for more" in why
-    assert resolve_auto(Labels(np.where(values == 0, -1, values)))[0] == "pal"
+    assert resolve_auto(Labels(np.where(values == 0, -1, values)))[0] == "wan"
     with pytest.raises(ValueError, match="nothing to learn"):
         resolve_auto(Labels(np.zeros((4, 2))))
     assert load_config(recipe="auto") == Config()

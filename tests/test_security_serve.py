@@ -125,13 +125,15 @@ def test_a_damaged_index_tells_no_path(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_data_that_cannot_be_opened_tells_no_path(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    settings = place.run / "config.toml"
-    kept = settings.read_text()
+    settings, begun = place.run / "config.toml", place.run / "started.json"
+    kept = settings.read_text(), begun.read_text()
     try:
         settings.write_text(f'[data]\npath = "{place.run}/gone.csv"\n')
+        begun.unlink()  # it tells that the settings were edited
         found = ask(make_app(place.run), "/api/data")
     finally:
-        settings.write_text(kept)
+        settings.write_text(kept[0])
+        begun.write_text(kept[1])
     assert found.status_code == 200
     assert "the server's log says why" in found.json()["note"]
     assert str(place.run) not in found.text

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from steelyard._signals import stoppable
+
 try:
     from typer import TyperException as UsageProblem
 except ImportError:  # typer before 0.26 rests on click
@@ -434,14 +436,19 @@ def bench(
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C (one line on stderr each), 1 ours."""
+    """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C or SIGTERM (one line on stderr), 1 ours."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
-    try:
-        app(standalone_mode=False)
-    except BaseException as problem:
-        sys.exit(_said(problem))
+    with stoppable() as stop:
+        try:
+            app(standalone_mode=False)
+            return
+        except BaseException as problem:
+            stop.deafen()
+            lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # the library it came in hid it
+            code = _said(Interrupted("stopped") if lost else problem)
+    sys.exit(code)
 
 
 def _said(problem: BaseException) -> int:

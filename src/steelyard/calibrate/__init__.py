@@ -2,6 +2,7 @@
 
 from steelyard.calibrate.calibrator import Calibrator, NotFitted
 from steelyard.calibrate.isotonic import Isotonic
+from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.link import Link
 from steelyard.calibrate.platt import Platt
 from steelyard.calibrate.prior import PriorReport, UncalibratedWarning, estimate_prior, prior_report, shift_prior
@@ -13,6 +14,7 @@ from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, th
 __all__ = [
     "Calibrator",
     "Isotonic",
+    "LabelSets",
     "Link",
     "NotFitted",
     "Platt",

@@ -150,7 +150,7 @@ def check_labels(z: Tensor, n_labels: int) -> None:
 def check_per(per: str) -> None:
     """Raise unless `per` is one of the two."""
     if per not in ("label", "pooled"):
-        raise ValueError(f'per is {per!r}: give "label" or "pooled"')
+        raise ValueError(f'per is {per!r:.80}: give "label" or "pooled"')
 
 
 def _chunk(z: Tensor, t: Tensor, known: Tensor | None) -> Chunk:

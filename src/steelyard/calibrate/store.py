@@ -64,20 +64,21 @@ def from_document(
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f'it does not say "format": "{FORMAT}"')
         if document.get("version") != VERSION:
-            raise ValueError(f"its version is {document.get('version')}, this one reads {VERSION}")
+            raise ValueError(f"its version is {document.get('version')!r:.20}, this one reads {VERSION}")
         kind = document["kind"]
         if kind in FITTED:
             calibrator = FITTED[kind](document["per"], document["prior_positives"])
             calibrator.restore(document)
             return calibrator
         if kind != "Link":
-            raise ValueError(f"its kind is {kind!r}")
+            raise ValueError(f"its kind is {kind!r:.60}")
     except KeyError as error:
         raise ValueError(
             f"{path} is not a calibration written by steelyard.calibrate.save: {error} is missing"
         ) from None
     except (ValueError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {error}") from None
+        what = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {what:.200}") from None
     return _link(path, document, loss)
 
 
@@ -93,7 +94,8 @@ def _link(path: str | os.PathLike[str], document: State, loss: Loss | WeightedLo
         w_pos, w_neg, counts = (_vector(document[name]) for name in ("pos_weight", "neg_weight", "class_aware"))
         link = Link(pair, w_pos, w_neg, counts)
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {error}") from None
+        what = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {what:.200}") from None
     found = probe(pair)
     if wanted.shape != found.shape or not torch.allclose(wanted, found, rtol=1e-6, atol=1e-6):
         raise ValueError(

@@ -49,7 +49,7 @@ def _named(file: Path, attributes: Sequence[Attribute], path: PathLike) -> list[
     try:
         root = ElementTree.fromstring(read_bytes(file))
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # LookupError: an encoding of no such name
-        raise DataError(f"{file} is no XML ({error}): it is cut off or damaged, fetch it again") from None
+        raise DataError(f"{file} is no XML ({error!s:.120}): it is cut off or damaged, fetch it again") from None
     names = [element.get("name", "") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
     if not names:
         raise DataError(f"{file} names no label: it must hold <label name=…> elements")
@@ -66,7 +66,7 @@ def _counted(relation: str, attributes: Sequence[Attribute], path: PathLike) -> 
     match = re.search(r"(?:^|[\s:])-C\s+(-?[0-9]+)", relation)
     if match is None:
         raise DataError(f"{path}: no XML file beside it and no -C in its @relation tell the labels: give xml=")
-    n, places = int(match[1]), list(range(len(attributes)))
+    n, places = int(match[1][:12]), list(range(len(attributes)))
     if n == 0 or abs(n) > len(places):
         raise DataError(f"{path}: its @relation says -C {n}, but there are {len(places)} attributes: correct it")
     return places[:n] if n > 0 else places[n:]

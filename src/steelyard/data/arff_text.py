@@ -15,15 +15,17 @@ from steelyard.data.files import DataError, PathLike, read_text
 
 Table: TypeAlias = NDArray[np.float32]
 
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# quantifiers are possessive: a long line that does not match must not be tried in every way
+_NUMBER = r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _IS_NUMBER = re.compile(_NUMBER)
 _DATA = re.compile(r"(?im)^[ \t]*@data[ \t]*(?:%.*)?$")
 _NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{][^\s{{]*)\s*(.*)")
-_VALUE = re.compile(rf"\s*({_QUOTED}|[^,'\"]*?)\s*(,|$)")
-_PAIR = re.compile(rf"\s*([0-9]+)\s+({_QUOTED}|[^,\s'\"]+)\s*(?:,|$)")
-_DENSE_ROW = re.compile(rf"{_NUMBER}(?:[ \t]*,[ \t]*{_NUMBER})*")
-_SPARSE_ROW = re.compile(rf"\{{[ \t]*(?:[0-9]+[ \t]+{_NUMBER}[ \t]*(?:,[ \t]*[0-9]+[ \t]+{_NUMBER}[ \t]*)*)?\}}")
+_VALUE = re.compile(rf"\s*+({_QUOTED}|[^,'\"\s]*+(?:\s++[^,'\"\s]++)*+)\s*+(,|$)")
+_PAIR = re.compile(rf"\s*+0*([0-9]{{1,18}})\s++({_QUOTED}|[^,\s'\"]++)\s*+(?:,|$)")
+_DENSE_ROW = re.compile(rf"{_NUMBER}(?:[ \t]*+,[ \t]*+{_NUMBER})*+")
+_CELL = rf"[ \t]*+[0-9]++[ \t]++{_NUMBER}[ \t]*+"
+_SPARSE_ROW = re.compile(rf"\{{(?:{_CELL}(?:,{_CELL})*+|[ \t]*+)\}}")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -142,7 +144,7 @@ def _single(numbers: NDArray[np.float64]) -> Table:
 
 
 def _left_out(attributes: Sequence[Attribute]) -> Table:
-    return np.array([next(iter(attribute.codes.values()), 0.0) for attribute in attributes], np.float32)
+    return _single(np.array([next(iter(attribute.codes.values()), 0.0) for attribute in attributes]))
 
 
 def _checked(table: Table, attributes: Sequence[Attribute], lines: Sequence[int], path: PathLike) -> Table:
@@ -154,11 +156,11 @@ def _checked(table: Table, attributes: Sequence[Attribute], lines: Sequence[int]
         if attribute.categories is not None and not attribute.symbolic:
             alike.setdefault(attribute.categories, []).append(j)
     for categories, columns in alike.items():
-        known = np.array([float(value) for value in categories], np.float32)
+        known = _single(np.array([float(value) for value in categories]))
         bad = np.argwhere(~np.isin(table[:, columns], known) & ~np.isnan(table[:, columns]))
         if len(bad):
             i, j = bad[0][0], columns[bad[0][1]]
-            shown = f"{table[i, j]:g}, none of its categories {', '.join(categories):.60}"
+            shown = f"{table[i, j]:g}, none of its categories {_listed(categories):.60}"
             _fail(path, lines[i], f"{attributes[j].name!r:.60} is {shown}")
     return table
 
@@ -192,7 +194,7 @@ def _cell(value: str, name: str, codes: dict[str, float] | None, path: PathLike,
             _fail(path, line, f"{name!r:.60} is {plain!r:.40}, not a number (a missing value is written ?)")
         return float(plain)
     if plain not in codes:
-        _fail(path, line, f"{name!r:.60} is {plain!r:.40}, none of its categories {', '.join(codes):.60}")
+        _fail(path, line, f"{name!r:.60} is {plain!r:.40}, none of its categories {_listed(codes):.60}")
     return codes[plain]
 
 
@@ -229,6 +231,10 @@ def _unquoted(token: str) -> str:
     if len(token) < 2 or token[0] not in "'\"" or token[-1] != token[0]:
         return token
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), token[1:-1])
+
+
+def _listed(categories: Iterable[str]) -> str:
+    return " ".join(", ".join(categories).split())
 
 
 def _fail(path: PathLike, line: int, fault: str) -> NoReturn:

@@ -117,7 +117,7 @@ def _attributes(path: Path, n_images: int, n_attributes: int) -> tuple[NDArray[n
         ("presence", present, 0, 1),
         ("certainty", certainty, 1, 4),
     ):
-        if (bad := np.flatnonzero((values < low) | (values > high))).size:
+        if (bad := np.flatnonzero(~((values >= low) & (values <= high)))).size:  # NaN where blank
             cell = f"image {image[bad[0]]}, attribute {attribute[bad[0]]}"
             raise DataError(
                 f"{path}: {what} is {values[bad[0]]} for {cell}: it must be {low} to {high}; fetch it again"

@@ -85,6 +85,9 @@ def read_lines(path: PathLike) -> list[str]:
     return lines
 
 
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.)")
+
+
 def read_json(path: PathLike, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Return the content of a JSON file; `hook` maps every object as soon as it is read, so that parts can be let go.
 
@@ -92,6 +95,8 @@ def read_json(path: PathLike, hook: Callable[[dict[str, Any]], Any] | None = Non
     """
     with require(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         text = decode(content, path)
+    if re.search(r"\\u[dD]", text) and any(half[1] for half in _ESCAPE.finditer(text)):
+        raise DataError(f"{path} holds half a character (\\ud800 to \\udfff): it is damaged, fetch it again")
     try:
         return json.loads(text, object_hook=hook)
     except json.JSONDecodeError as error:
@@ -104,19 +109,21 @@ def read_json(path: PathLike, hook: Callable[[dict[str, Any]], Any] | None = Non
 def field(record: Any, key: str, kind: type, path: PathLike, where: str) -> Any:
     """Return `record[key]`, an instance of `kind`; `where` says which record of which file it is."""
     value = record.get(key) if isinstance(record, dict) else None
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+    strange = isinstance(value, int) and (isinstance(value, bool) or abs(value) >> 63)
+    if isinstance(value, kind) and not (kind is int and strange):
         return value
     found = f"is {value!r:.60}" if isinstance(record, dict) and key in record else "is missing"
     raise DataError(f"{path}: {where}: {key!r} {found}: the owners' file has a {kind.__name__} there")
 
 
-_UNSAFE = re.compile(r"[\x00-\x1f\\:]")
+_UNSAFE = re.compile(r"[\x00-\x1f\\:\ud800-\udfff]")
+_LONGEST = 1000  # characters
 
 
 def relative(name: str, path: PathLike, where: str) -> str:
     """Return `name`, a path that stays inside its folder; anything else, such as `../x`, is refused."""
     pure = PurePosixPath(name)
-    if not name or pure.is_absolute() or ".." in pure.parts or _UNSAFE.search(name):
+    if not name or pure.is_absolute() or ".." in pure.parts or _UNSAFE.search(name) or len(name) > _LONGEST:
         raise DataError(
             f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct it or remove that line"
         )

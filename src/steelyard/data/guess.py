@@ -29,6 +29,7 @@ from steelyard.data.columns import (
 )
 from steelyard.data.files import DataError, check_choice
 from steelyard.data.images import EXTENSIONS
+from steelyard.data.located import is_file
 from steelyard.data.manifest import Manifest, encode
 
 _SEPARATORS = (";", "|", ",")
@@ -166,7 +167,9 @@ def guess(source: Manifest, said: Guess) -> Guess:
         take(*(labels or ()))
     if not labels:
         shown = ", ".join(map(repr, source.columns[:8]))
-        raise DataError(f"{source.path}: no label is found in its columns ({shown}): name them by labels=, see form=")
+        raise DataError(
+            f"{source.path}: no label is found in its columns ({shown:.300}): name them by labels=, see form="
+        )
 
     images = said.images
     if images is None and not said.features and item is not None and _beside(source, str(columns[item][0])):
@@ -295,7 +298,7 @@ def _separator(source: Manifest, name: str, column: Any, said: Guess) -> str | N
 def _beside(source: Manifest, cell: str) -> bool:
     """Is there an image of this name beside the manifest?"""
     name = cell.strip()
-    return name.lower().endswith(EXTENSIONS) and "\0" not in name and (source.path.parent / name).is_file()
+    return name.lower().endswith(EXTENSIONS) and is_file(str(source.path.parent / name))
 
 
 def _listed(names: Sequence[str], what: str) -> str:

@@ -172,8 +172,9 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
             raise ValueError(f"split is {split!r}, but {file} is one array, which has none: leave it out")
         try:
             array = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
-            raise DataError(f"{file} is no .npy file of a plain array ({error!s:.120}): save it again") from None
+        except Exception as error:  # numpy meets damaged files with nearly every kind of exception
+            what = " ".join(str(error).split())
+            raise DataError(f"{file} is no .npy file of a plain array ({what:.120}): save it again") from None
         return _array(
             array,
             None,
@@ -196,6 +197,8 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
         ending = f"_{part or parts[0]}"
     array = arrays[f"X{ending}"]
     named = arrays.get(f"ids{ending}")
+    if array.ndim == 0 or (named is not None and named.ndim != 1):
+        raise DataError(f"{file}: X{ending} has no rows, or ids{ending} is no list: save one of each for every item")
     if named is not None and len(named) != len(array):
         raise DataError(f"{file}: ids{ending} has {len(named)} entries, but X{ending} has {len(array)} rows: mend it")
     ids = Ids.numbered(len(array)) if named is None else [str(name) for name in named]

@@ -30,6 +30,7 @@ _DELIMITERS = (",", "\t", ";", "|")
 _OTHER_FILES = {b"PK\x03\x04": "an Excel or zip file", b"\x1f\x8b": "a gzip file"}
 _BLOCK = 1 << 23  # bytes of CSV parsed at a time, and what is looked at to guess
 _SMALL_BLOCK = 1 << 18  # of a stream, for Arrow reads up to 32 blocks ahead
+_LONGEST_NAME = 400  # characters of a column's
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to double: invalid value '(.*)'", re.S)
@@ -83,12 +84,14 @@ class Manifest:
             keys = [str(i) for i in range(len(names))]
         self.unnamed = {f"column {i + 1}" for i, name in enumerate(names) if not name.strip()}
         names = [name.strip() or f"column {i + 1}" for i, name in enumerate(names)]
+        if long := next((i for i, name in enumerate(names, 1) if len(name) > _LONGEST_NAME), 0):
+            raise DataError(f"{path}: column {long} has a name of {len(names[long - 1])} characters: is it a header?")
         name, times = Counter(names).most_common(1)[0] if names else ("", 0)
         if times == 0:
             raise DataError(f"{path} has no columns: a manifest is a table with a row for each item")
         if times > 1:
             at = " and ".join(str(i + 1) for i, other in enumerate(names) if other == name)
-            raise DataError(f"{path}: columns {at} have the same name {name!r}: give each its own name")
+            raise DataError(f"{path}: columns {at:.80} have the same name {name!r:.80}: give each its own name")
         self._keys = dict(zip(names, keys, strict=True))
 
     @property

@@ -49,7 +49,7 @@ def read_idx(path: PathLike, n_dimensions: int) -> NDArray[np.uint8]:
             if len(header) < 4 + 4 * n_dimensions:
                 raise DataError(f"{path} ends inside its header: it is cut off, fetch it again")
             shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
-            if math.prod(shape) > _MOST_PER_BYTE * file.stat().st_size:
+            if math.prod(max(side, 1) for side in shape) > _MOST_PER_BYTE * file.stat().st_size:
                 raise DataError(f"{path} states the shape {shape}, which it cannot hold: it is damaged, fetch it again")
             content = stream.read(math.prod(shape) + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -32,14 +32,21 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
                 else f"it has {', '.join(arrays) or 'no arrays'}"
             )
             raise DataError(f"{path} has no array {name}: {there}")
-    names = [str(name) for name in arrays["classes"]] if "classes" in arrays else None
-    ids = [str(name) for name in arrays[f"ids{ending}"]] if f"ids{ending}" in arrays else None
+    names, ids = (_texts(arrays.get(name), f"{path}: {name}") for name in ("classes", f"ids{ending}"))
     inputs = arrays[f"X{ending}"]
     labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
     try:
-        return ArrayDataset(inputs if inputs.ndim > 2 else inputs.astype(np.float32, copy=False), labels)
+        data = ArrayDataset(inputs, labels)
     except ValueError as error:
         raise DataError(f"{path}: X{ending}: {error}") from None
+    if inputs.ndim == 2:
+        with np.errstate(over="ignore"):
+            data.inputs = inputs.astype(np.float32, copy=False)
+        if inputs.itemsize > 4 and len(odd := np.argwhere(np.isinf(data.inputs) & np.isfinite(inputs))):
+            raise DataError(
+                f"{path}: X{ending} holds {inputs[tuple(odd[0])]:g} in row {odd[0][0]}: too large for float32"
+            )
+    return data
 
 
 def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
@@ -49,12 +56,21 @@ def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
             content = np.load(file, allow_pickle=False)
             if isinstance(content, np.ndarray):
                 raise DataError(f"{path} is a single array: save features and labels in one .npz file, as X and Y")
-            return {name: content[name] for name in content.files}
+            arrays = {name: content[name] for name in content.files}
+        if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+            raise DataError(f"{path}: {strange[0]!r:.60} in it is no array: save or fetch it again")
+        return arrays
     except DataError:
         raise
     except Exception as error:  # zipfile and numpy meet damaged files with nearly every kind of exception
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path} is no .npz file of plain arrays ({reason:.120}): save or fetch it again") from None
+
+
+def _texts(array: NDArray[Any] | None, where: str) -> list[str] | None:
+    if array is not None and array.ndim != 1:
+        raise DataError(f"{where} has shape {array.shape}: save a list of names")
+    return None if array is None else [str(name) for name in array]
 
 
 def to_labels(values: NDArray[Any], absent: int, names: list[str] | None, ids: list[str] | None, where: str) -> Labels:

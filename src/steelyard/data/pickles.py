@@ -6,7 +6,7 @@ import io
 import math
 import pickle
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +34,29 @@ def read_pickle(path: PathLike) -> Any:
         ) from None
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _PlainUnpickler(pickle._Unpickler):
+    """In Python, for the one in C lets a file number an object so high that its table of them fills the memory."""
+
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content), encoding="bytes")
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
+    def load_bytearray8(self) -> None:
+        """Take as many bytes as there are, not room for as many as the file says."""
+        length = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
+        content = self.read(length)  # type: ignore[attr-defined]
+        if len(content) != length:
+            raise DataError("ends within an array: it is cut off, fetch it again")
+        self.append(bytearray(content))  # type: ignore[attr-defined]
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
         found = _ADMITTED.get((module.replace("numpy._core", "numpy.core"), name))
         if found is None:
-            raise DataError(
-                f"names {module}.{name}, which is not plain data: do not trust it, fetch it from its owners"
-            )
+            shown = repr(f"{module}.{name}")[1:-1]
+            raise DataError(f"names {shown:.80}, which is not plain data: do not trust it, fetch it from its owners")
         return found
 
 

@@ -86,6 +86,8 @@ def _box(person: Any, path: Path, where: str) -> tuple[float, float, float, floa
     if len(box) != 4 or len(sides) != 4 or min(sides[2:]) <= 0:
         raise DataError(f"{path}: {where}: bbox is {box!r:.60}: it must be x, y, width, height; fetch the file again")
     x, y, width, height = map(float, sides)
+    if not x < x + width < math.inf or not y < y + height < math.inf:
+        raise DataError(f"{path}: {where}: bbox is {box!r:.60}: no image is that large; fetch the file again")
     return x, y, x + width, y + height
 
 

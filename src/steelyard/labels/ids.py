@@ -107,7 +107,10 @@ def _as_arrow(texts: Any, what: str) -> Any:
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"{what}[{i}] is {text!r}, a {type(text).__name__}: give a string")
-        texts = pa.array(texts, pa.large_string())
+        try:
+            texts = pa.array(texts, pa.large_string())
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{what} holds {error.object!r:.60}, which is not Unicode: rename it") from None
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):

@@ -102,15 +102,16 @@ class Asymmetric(AnalyticLoss):
         p, q, gamma = torch.sigmoid(z), torch.sigmoid(-z), self.gamma_neg
         s = (self.margin - 1) * p * torch.expm1(-self._above_margin(z))
         cost = self._cost(s, q)
+        rest = torch.where(s > 0, q + self.margin, 1)  # 1 − s, with the digits that s near 1 has lost
         ds = p * q  # ds/dz beyond the margin; below it s = 0, and so is every power of it
         if gamma == 0:
-            return cost, torch.where(s > 0, ds / (1 - s), 0)
+            return cost, torch.where(s > 0, ds / rest, 0)
         focus = power(s, gamma)
         if self.detach_focus:
-            return focus.detach() * cost, focus * ds / (1 - s)
+            return focus.detach() * cost, focus * ds / rest
         if gamma >= 1:
-            return focus * cost, ds * (focus / (1 - s) + gamma * power(s, gamma - 1) * cost)
-        return focus * cost, ds * focus * (1 / (1 - s) + gamma * torch.where(s > 0, cost / s, 1))
+            return focus * cost, ds * (focus / rest + gamma * power(s, gamma - 1) * cost)
+        return focus * cost, ds * focus * (1 / rest + gamma * torch.where(s > 0, cost / s, 1))
 
     def _each_its_own(self, z: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `_present` and `_absent` give, each cell evaluated once: one logarithm serves both sides.

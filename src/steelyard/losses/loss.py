@@ -127,7 +127,8 @@ class Loss(nn.Module, ABC):
 
 def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Tensor:
     """Return `weight` as a tensor that broadcasts to `logits`; on the CPU its values are checked where they count."""
-    w = as_tensor(weight).to(compute_dtype(logits))
+    dtype = compute_dtype(logits)
+    w = torch.tensor(weight, dtype=dtype) if isinstance(weight, int | float) else as_tensor(weight).to(dtype)
     w = w.to(logits.device) if w.ndim == 0 else w
     try:
         fits = torch.broadcast_shapes(w.shape, logits.shape) == logits.shape

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from steelyard.metrics.inputs import probable
 from steelyard.metrics.store import Store
 from steelyard.metrics.summary import Summary
 
+_MOST_BINS = 1_000_000
 _FORMAT = "steelyard-evaluator-1"
 
 
@@ -45,8 +46,8 @@ class Evaluator:
             raise ValueError(f"n_labels is {n_labels}: give at least one label")
         if names is not None and len(names) != n_labels:
             raise ValueError(f"names has {len(names)} entries, but n_labels is {n_labels}: give one name a label")
-        if bins < 1:
-            raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
+        if not 1 <= bins <= _MOST_BINS:
+            raise ValueError(f"bins is {bins!r:.20}: give 1 to {_MOST_BINS:,} bins, 15 being the usual choice")
         if dtype not in ("float32", "float16"):
             raise ValueError(f'dtype is {dtype!r}: give "float32" or "float16"')
         self.n_labels = n_labels
@@ -162,12 +163,20 @@ class Evaluator:
     @classmethod
     def load(cls, path: str | Path) -> Evaluator:
         """Read an evaluator that `save` wrote."""
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            if about.get("format") != _FORMAT:
-                raise ValueError(f"{path} is not an evaluator's file: give one that Evaluator.save wrote")
-            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-        return cls.from_state_dict({"counts": None, **json.loads(about["settings"]), **tensors})
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata() or {}
+                if about.get("format") != _FORMAT:
+                    raise ValueError("its format is another")
+                tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+            settings = json.loads(about["settings"])
+            names = settings["names"]
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("its names are no list of texts")
+            return cls.from_state_dict({"counts": None, **settings, **tensors})
+        except (SafetensorError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            why = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+            raise ValueError(f"{path} is not an evaluator's file that Evaluator.save wrote ({why:.120})") from None
 
 
 def _or_empty(counts: Array | None) -> Array:

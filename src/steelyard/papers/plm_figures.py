@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Floats: TypeAlias = NDArray[np.float64]
 
 BINS = 10
-TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100)
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+FINE_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2)
+"""Of ratios that stay within a factor of two."""
 FLOORS = (1e-2, 1e-6, 1e-12)
 MEASURES = ("F1", "precision", "recall", "accuracy")
 TOY = {"positives": (0.2, 0.2, 0.2, 0.4), "negatives": (0.4, 0.4, 0.0, 0.2)}
@@ -61,7 +63,8 @@ def ratios_by_epoch(result: Result) -> Figure:
         axes.axhline(1, color=INK, lw=0.6, ls=":")
         axes.set_yscale("log")
         low, high = (ratios / own).min(), (ratios / own).max()
-        inside = [tick for tick in TICKS if low / 1.1 <= tick <= high * 1.1]
+        ticks = FINE_TICKS if low > 0.5 and high < 2 else TICKS
+        inside = [tick for tick in ticks if low / 1.1 <= tick <= high * 1.1]
         axes.set_yticks(inside, [f"{tick:g}" for tick in inside])
         axes.set_yticks([], minor=True)
         axes.set_xlabel("epoch")

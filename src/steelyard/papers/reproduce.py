@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from steelyard._files import write_atomic
+from steelyard._files import naming, write_atomic
 from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import page
@@ -47,7 +47,8 @@ def prepared(reproduction: Reproduction, job: Job) -> Iterator[Job]:
         return
     with tempfile.TemporaryDirectory() as place:
         for need in reproduction.needs:
-            need.fixture(Path(place))
+            with naming(Path(place)):
+                need.fixture(Path(place))
         yield replace(job, data_root=Path(place), seeds=job.seeds[:1])
 
 

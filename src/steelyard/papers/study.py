@@ -19,7 +19,7 @@ from steelyard.models import input_of
 from steelyard.papers.claim import claimed
 from steelyard.papers.job import Job
 from steelyard.papers.result import Result, RowResult, RunResult
-from steelyard.papers.trial import FINISHED, Trial, key_of, trial
+from steelyard.papers.trial import FINISHED, Trial, key_of, read_facts, trial
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 
@@ -171,16 +171,30 @@ def _run(
     """One run, measured, and the facts about it."""
     folder = job.out / "runs" / key_of(config, datasets)
     file = folder / f"measured-{_name_of(measure)}.json"
-    if not (file.is_file() and (folder / FINISHED).is_file()):
-        was_there = (folder / FINISHED).is_file()
+    was_there = (folder / FINISHED).is_file()
+    said = _kept(file) if was_there else None
+    if said is None:
         done = trial(config, datasets, folder, job.console)
         measured = measure(done)
-        write_atomic(file, json.dumps({"values": measured.values, "details": dict(measured.details)}) + "\n")
+        said = json.loads(json.dumps({"values": measured.values, "details": dict(measured.details)}))
+        write_atomic(file, json.dumps({**said, "crc32": _sum(said)}) + "\n")
         how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
         job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
-    said = json.loads(file.read_text(encoding="utf-8"))
-    facts = json.loads((folder / FINISHED).read_text(encoding="utf-8"))["facts"]
+    facts = read_facts(folder)["facts"]
     return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
+
+
+def _kept(file: Path) -> dict[str, Any] | None:
+    """What was measured before; None where nothing was, or the file is damaged: then it is measured again."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+        return said if said.pop("crc32", None) in (None, _sum(said)) else None  # the first version noted none
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _sum(said: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
 def _name_of(measure: Measure) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard._files import write_atomic
+from steelyard.papers.in_memory import in_memory
 from steelyard.run.beginning import FREE, facts
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets, given_datasets
@@ -26,8 +27,10 @@ from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.fit import Asked, learn
 from steelyard.run.folder import RunFolder
 from steelyard.run.reading import Reading
+from steelyard.run.reading_file import checksum
 from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import read_history
+from steelyard.training.step import pick_device
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
@@ -88,7 +91,8 @@ def trial(config: Config, datasets: Datasets, folder: Path, console: Console | N
 
 def read(folder: Path) -> Trial:
     """Return the finished run in `folder`."""
-    said = json.loads((folder / FINISHED).read_text(encoding="utf-8"))
+    said = read_facts(folder)
+    RunFolder(folder).read_config()  # which tells whether it is whole
     tensors, _ = load_tensors(folder / "outputs.safetensors")
     outputs = {
         part: (tensors[f"{part}/logits"], tensors[f"{part}/targets"]) for part in PARTS if f"{part}/logits" in tensors
@@ -106,8 +110,22 @@ def read(folder: Path) -> Trial:
     )
 
 
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return what the file by which a run is finished says; a damaged one is one sentence."""
+    path = folder / FINISHED
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        if said.pop("sha256", None) not in (None, checksum(said)):  # the first version noted none
+            raise ValueError("it does not have its checksum")
+        return dict(said)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete {folder} to train it again") from None
+
+
 def _train(config: Config, datasets: Datasets, folder: Path, console: Console) -> None:
     ready = given_datasets(datasets, config.data, config.model, config.train.seed)
+    if pick_device(config.train.device).type == "cuda" and not config.model.frozen:
+        ready = in_memory(ready, config.train.workers)
     run = RunFolder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     learned = learn(Asked(config, None, "", ready), run, False, console)
@@ -132,7 +150,7 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console) -
             "commit": commit(),
         },
     }
-    write_atomic(folder / FINISHED, json.dumps(said) + "\n")
+    write_atomic(folder / FINISHED, json.dumps({**said, "sha256": checksum(said)}) + "\n")
     for left in ("checkpoint", "pseudo-labels", "cache"):
         shutil.rmtree(folder / left, ignore_errors=True)
 

@@ -83,10 +83,11 @@ class Advice(NamedTuple):
 RULES = (
     Rule(None, (Condition("positives", "=", 0),), "no label is present anywhere: there is nothing to learn"),
     Rule(
-        "pal",
+        "wan",
         (Condition("unknown", ">", 0), Condition("positive_among_known", "≥", 0.5)),
         "{positive_among_known:.0%} of the known labels are positives: a loss over known labels alone would expect as "
-        "many everywhere, so unknown labels must take part, as pseudo-labels",
+        "many everywhere, and pseudo-labels would have nothing that pulls them down, so unknown labels must take part, "
+        "as weak negatives",
     ),
     Rule(
         "pal",

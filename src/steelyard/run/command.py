@@ -192,6 +192,7 @@ def calibrate(
 
 def config_of(run: str) -> Config:
     """Return the settings of a run."""
+    RunFolder(run).read_config()  # which tells whether it is whole
     return load_config(Path(run) / "config.toml")
 
 

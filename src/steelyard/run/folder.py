@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -141,7 +142,8 @@ class RunFolder:
                 shutil.rmtree(self / name, ignore_errors=True)
             for name in _FILES:
                 (self / name).unlink(missing_ok=True)
-        write_atomic(self / "started.json", json.dumps({"format": _BEGUN, **started}, allow_nan=False) + "\n")
+        begun = {"format": _BEGUN, **started, "config": _digest(config)}
+        write_atomic(self / "started.json", json.dumps(begun, allow_nan=False) + "\n")
         write_atomic(self / "config.toml", config)
 
     def unfinished(self) -> Unfinished | None:
@@ -155,7 +157,7 @@ class RunFolder:
                 f"{self / 'config.toml'} is damaged ({error}): restore it, or begin anew with --overwrite"
             ) from None
         started = self._json("started.json")
-        return Unfinished(config, {what: value for what, value in started.items() if what != "format"})
+        return Unfinished(config, {what: value for what, value in started.items() if what not in ("format", "config")})
 
     @property
     def _is_marked(self) -> bool:
@@ -171,8 +173,14 @@ class RunFolder:
             return {}
 
     def read_config(self) -> str:
-        """Return the configuration."""
-        return self._text("config.toml")
+        """Return the configuration, which must be the one that the run was begun with."""
+        text = self._text("config.toml")
+        if self._found("started.json").get("config") not in (None, _digest(text)):  # the first version noted none
+            raise ValueError(
+                f"{self / 'config.toml'} is damaged or was edited, as started.json beside it tells: restore it, or "
+                "train again with --overwrite"
+            )
+        return text
 
     def write_model(
         self, model: Model, names: Sequence[str], counts: ArrayLike, n_known: ArrayLike, single_label: bool
@@ -272,6 +280,10 @@ class RunFolder:
             raise ValueError(f"{self / name} cannot be read ({error.strerror}): restore it, or train again") from None
         except UnicodeDecodeError:
             raise ValueError(f"{self / name} is damaged, not UTF-8: restore it, or train again") from None
+
+
+def _digest(config: str) -> str:
+    return hashlib.sha256(config.encode()).hexdigest()
 
 
 def _text_of(content: Mapping[str, Any]) -> str:

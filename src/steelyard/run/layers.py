@@ -46,7 +46,7 @@ def planted(sets: Sequence[str]) -> dict[str, Any]:
         path, equals, value = text.partition("=")
         names = [name.strip() for name in path.split(".")]
         if not equals or not all(names):
-            raise ValueError(f"--set {text!r}: write section.key=value, such as train.epochs=10")
+            raise ValueError(f"--set {text!r:.200}: write section.key=value, such as train.epochs=10")
         node = tree
         for name in names[:-1]:
             below = node.setdefault(name, {})
@@ -116,7 +116,7 @@ def _table(key: str, value: Any, wanted: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         shown = str(value) if isinstance(value, Typed) else value
         first = next(iter(fields_of(wanted)))
-        raise ValueError(f"{key} is {shown!r}: it is a section of settings, such as {key}.{first}")
+        raise ValueError(f"{key} is {shown!r:.80}: it is a section of settings, such as {key}.{first}")
     return value
 
 
@@ -149,7 +149,7 @@ def _unknown(name: str, prefix: str, known: Mapping[str, Any], root: type) -> st
     meant = f"{prefix}{near}" if near else next(iter(elsewhere), None)
     hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(known)}"
     shown = f"{prefix}{name}"
-    return f"there is no setting {shown if shown.isprintable() else repr(shown)}: {hint}"
+    return f"there is no setting {shown if shown.isprintable() else repr(shown):.200}: {hint}"
 
 
 def _source(sentence: str, layers: Sequence[Layer]) -> str:

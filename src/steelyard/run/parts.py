@@ -113,7 +113,7 @@ def check_kind(slot: Slot, kind: Any) -> str:
 
 def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
     """Return `value` as the argument `name` of that kind wants it, or raise."""
-    known, key = arguments(slot, kind), f"objective.{slot}.{name if name.isprintable() else repr(name)}"
+    known, key = arguments(slot, kind), f"objective.{slot}.{name if name.isprintable() else repr(name):.80}"
     if name not in known:
         if not known:
             raise ValueError(f"{key} is given, but objective.{slot} is {kind!r}, which has no arguments: leave it out")

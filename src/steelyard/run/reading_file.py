@@ -73,7 +73,7 @@ def fields_of(text: str, source: str) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise ValueError(
-            f"{source} does not hold a whole calibration ({what}): write it anew with steelyard calibrate"
+            f"{source} does not hold a whole calibration ({what:.200}): write it anew with steelyard calibrate"
         ) from None
 
 

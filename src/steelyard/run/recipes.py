@@ -197,7 +197,7 @@ SETUPS = {
             "objective": {"reduction": "item", "loss": Part("bce"), "label_pair": Part("on", {"weight": 0.1})},
             "evaluate": {"thresholds": "half", "deploy_prior": "estimate", "tail": 3},
         },
-        "none: chosen on held-out digits, see examples/beyond_multi_mnist.py",
+        "none: chosen on training digits, see steelyard reproduce plm-beyond",
         "the folder that holds MNIST/raw/",
     ),
     "multimnist-open": Recipe(
@@ -208,14 +208,14 @@ SETUPS = {
                 {
                     "epochs": 160,
                     "validate_every": 160,
-                    "sampler": {"kind": "class_aware", "visits": 1322},
+                    "sampler": {"kind": "class_aware"},
                     "augment": {"pad_crop": 6, "overlay": 1.0, **_WARPS},
                 }
             ),
             "objective": {"reduction": "item", "loss": Part("bce")},
             "evaluate": {"calibration": "temperature", "thresholds": "half", "deploy_prior": "estimate", "tail": 3},
         },
-        "none: chosen on held-out digits, see examples/beyond_multi_mnist.py",
+        "none: chosen on training digits, see steelyard reproduce plm-beyond",
         "the folder that holds MNIST/raw/",
     ),
     "cifar10-lt-plm": Recipe(

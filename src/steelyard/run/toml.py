@@ -41,9 +41,9 @@ class Typed(str):
         try:
             alone = tomllib.loads(f"value = {self}")["value"]
             listed = tomllib.loads(f"value = [{self}]")["value"]  # fails if a comment or another key follows
+            return alone if listed == [alone] else str(self)
         except (ValueError, RecursionError):
             return str(self)
-        return alone if listed == [alone] else str(self)
 
 
 def write(sections: Mapping[str, Mapping[str, Any]], comments: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +51,12 @@ def commit(folder: Path, before: Manifest, parts: Sequence[Part], added: Rows | 
             facts.append(write_part(folder, number, rows))
             number += 1
     left = np.concatenate([np.zeros(0, np.int64), *(dead_rows(part, dead) + part.first_key for part in keep)])
-    after = replace(before, generation=before.generation + 1, parts=tuple(facts), dead=len(left), next_part=number)
+    after = replace(before, generation=before.generation + 1, parts=tuple(facts), next_part=number)
+    after = replace(after, dead=len(left), dead_sum=None)
     if after.dead_file:
         with replacing(folder / after.dead_file) as partial:
             pq.write_table(pa.table({"key": pa.array(np.sort(left))}), partial)
+            after = replace(after, dead_sum=zlib.crc32(partial.read_bytes()))
     manifests.write(folder, after)
     return after
 
@@ -62,7 +65,11 @@ def dead_keys(folder: Path, manifest: Manifest) -> Ints:
     """Return the keys of the deleted rows, sorted."""
     if manifest.dead_file is None:
         return np.zeros(0, np.int64)
-    return np.asarray(pq.read_table(folder / manifest.dead_file).column("key").to_numpy())
+    path = folder / manifest.dead_file
+    content = path.read_bytes()
+    if manifest.dead_sum is not None and zlib.crc32(content) != manifest.dead_sum:
+        raise ValueError(f"{path} is damaged (it does not have its checksum): make the index anew")
+    return np.asarray(pq.read_table(pa.BufferReader(content)).column("key").to_numpy())
 
 
 def dead_rows(part: Part, dead: Ints) -> Ints:

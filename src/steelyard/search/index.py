@@ -204,7 +204,12 @@ class Index:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
         asked = Query.parse(query, self.names) if isinstance(query, str) else query
         sql = statement(asked, self.names)
-        found = (engine or self._own_engine()).top(sql.text, sql.parameters, k, offset)
+        if engine is None:
+            columns = [self.names.index(label) for label in sql.labels]
+            for part in self.parts:
+                part.test(columns)
+            engine = self._own_engine()
+        found = engine.top(sql.text, sql.parameters, k, offset)
         return [Hit(item, score, dict(zip(sql.labels, eta, strict=True))) for item, score, *eta in found]
 
     def _own_engine(self) -> Engine:

@@ -30,6 +30,8 @@ class PartFacts:
     rows: int
     bytes: tuple[int, int]
     """Of its table and its names."""
+    sums: tuple[str, str] = ("", "")
+    """Checksums of the blocks of both, see `blocks.sums_of`; the first version noted none."""
 
     @property
     def table(self) -> str:
@@ -55,6 +57,8 @@ class Manifest:
     dead: int = 0
     """How many rows of the parts are deleted."""
     next_part: int = 0
+    dead_sum: int | None = None
+    """The CRC-32 of the file of deleted rows; the first version noted none."""
 
     @property
     def n_items(self) -> int:
@@ -97,14 +101,25 @@ def read(folder: Path) -> Manifest:
             raise ValueError(f"its version is {version}, this one reads {VERSION}")
         if document.pop("sha256", None) != _checksum(document):
             raise ValueError("it does not have its checksum, it was cut, damaged or edited")
-        parts = tuple(PartFacts(p["number"], p["rows"], tuple(p["bytes"])) for p in document.pop("parts"))
-        return Manifest(tuple(document.pop("names")), parts=parts, **document)
+        parts = tuple(
+            PartFacts(p["number"], p["rows"], tuple(p["bytes"]), tuple(p.get("sums", ("", ""))))
+            for p in document.pop("parts")
+        )
+        found = Manifest(tuple(document.pop("names")), parts=parts, **document)
+        numbers = (n for part in parts for n in (part.number, part.rows, *part.bytes))
+        if not all(type(n) is int and n >= 0 for n in (found.generation, found.dead, found.next_part, *numbers)):
+            raise ValueError("it holds something else where a number should be")
+        if not all(isinstance(name, str) for name in found.names) or not isinstance(found.notes, dict):
+            raise ValueError("its names are not texts, or its notes no object")
+        if any(len(part.bytes) != 2 for part in parts) or found.n_items < 0:
+            raise ValueError("its numbers do not fit together")
+        return found
     except FileNotFoundError:
         raise ValueError(f"{folder} holds no index: make one with steelyard train or predict") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): give the folder of an index") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error!s:.120}): make the index anew") from None
+        raise ValueError(f"{path} is damaged ({' '.join(str(error).split()):.120}): make the index anew") from None
 
 
 @contextmanager

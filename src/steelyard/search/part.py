@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from steelyard._files import replacing
+from steelyard.search.blocks import Blocks, sums_of
 from steelyard.search.manifest import PartFacts
 from steelyard.search.sql import column
 
@@ -33,6 +34,8 @@ MOST_ROWS: Final = 2**31
 _GROUP = 1 << 18
 _GROUP_CELLS = 1 << 25
 _FEW = 256
+_TABLE_BLOCK = 1 << 20
+_NAMES_BLOCK = 1 << 16
 
 
 class Gone(Exception):
@@ -89,19 +92,19 @@ def write_part(folder: Path, number: int, rows: Rows) -> PartFacts:
                 key = (number << 32) + np.arange(start, stop)
                 ids = rows.ids[start:stop] if in_order else rows.ids.take(pa.array(at))
                 writer.write_table(pa.table([pa.array(key), ids, *map(pa.array, block)], schema=schema), size)
-        table_bytes = partial.stat().st_size
+        table_bytes, table_sums = partial.stat().st_size, sums_of(partial, _TABLE_BLOCK)
     ids, paths = (x if in_order else x.take(pa.array(order)) for x in (rows.ids, rows.paths))
     named = pa.record_batch([ids, paths], names=["id", "path"])
     with replacing(folder / facts.names) as partial:
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, named.schema) as names:
             names.write_batch(named)
-        names_bytes = partial.stat().st_size
-    return PartFacts(number, n, (table_bytes, names_bytes))
+        names_bytes, names_sums = partial.stat().st_size, sums_of(partial, _NAMES_BLOCK)
+    return PartFacts(number, n, (table_bytes, names_bytes), (table_sums, names_sums))
 
 
 @final
 class Part:
-    """An open part; while it is open no writer removes its files."""
+    """An open part; while it is open no writer removes its files. What is read of them is tested first."""
 
     def __init__(self, folder: Path, facts: PartFacts, n_labels: int) -> None:
         self.facts, self.n_labels, self.table = facts, n_labels, folder / facts.table
@@ -116,8 +119,13 @@ class Part:
             raise Gone from None
         if sizes != facts.bytes:
             raise ValueError(f"{self.table} or its names are not as they were written: make the index anew")
-        batch = pa.ipc.open_file(pa.memory_map(str(folder / facts.names))).get_batch(0)
-        self.ids, self._paths = batch.column(0), batch.column(1)
+        self._names = Blocks(folder / facts.names, facts.sums[1], _NAMES_BLOCK)
+        self._names.test(0, min(_NAMES_BLOCK, facts.bytes[1]))  # what is there, before the texts
+        self._names.test(max(0, facts.bytes[1] - _NAMES_BLOCK))  # and after them
+        source = pa.memory_map(str(folder / facts.names))
+        self._start = source.read_buffer(facts.bytes[1]).address
+        batch = pa.ipc.open_file(source).get_batch(0)
+        self._ids, self._paths = batch.column(0), batch.column(1)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -140,12 +148,30 @@ class Part:
 
     def id(self, row: int) -> str:
         """Return the id of a row."""
-        return str(self.ids[row].as_py())
+        return str(self._tested(self._ids, row).as_py())
 
     def path(self, row: int) -> str | None:
         """Return the path of a row."""
-        found: str | None = self._paths[row].as_py()
+        found: str | None = self._tested(self._paths, row).as_py()
         return found
+
+    def _tested(self, texts: Any, row: int) -> Any:
+        """An entry of an Arrow array of strings, its bytes tested."""
+        missing, offsets, content = texts.buffers()
+        if missing is not None:
+            self._names.test(missing.address - self._start + row // 8, missing.address - self._start + row // 8 + 1)
+        at = offsets.address - self._start + 8 * row
+        self._names.test(at, at + 16)
+        begin, end = self._names.bytes[at : at + 16].view("<i8").tolist()
+        if end > begin:  # what is empty may lie anywhere
+            self._names.test(content.address - self._start + begin, content.address - self._start + end)
+        return texts[row]
+
+    @property
+    def ids(self) -> Any:
+        """An Arrow array of all ids, sorted."""
+        self._names.test()
+        return self._ids
 
     def find(self, ids: Any) -> Ints:
         """Return the row of each id of an Arrow array, −1 where it is not here; null is nowhere."""
@@ -160,7 +186,7 @@ class Part:
     def _row(self, text: str | None) -> int:
         if text is None:
             return -1
-        row = bisect_left(_Texts(self.ids), text.encode())
+        row = bisect_left(_Texts(self), text.encode())
         return row if row < self.rows and self.id(row) == text else -1
 
     def values(self, rows: Ints, columns: Sequence[int]) -> Floats:
@@ -168,27 +194,42 @@ class Part:
         size = group_rows(self.n_labels)
         group, within = np.divmod(rows, size)
         offsets = self._offsets[group][:, columns] + 4 * within[:, None]
-        found = self._bytes[offsets[..., None] + np.arange(4)]
+        self._table.test_at(offsets)
+        found = self._table.bytes[offsets[..., None] + np.arange(4)]
         return np.ascontiguousarray(found).view("<f4").reshape(offsets.shape)
 
+    def test(self, columns: Sequence[int]) -> None:
+        """Raise unless the keys and the probabilities of some labels, all rows, are as they were written."""
+        for j in (0, *(2 + j for j in columns)):
+            for begin, end in zip(*(bounds[:, j].tolist() for bounds in self._chunks), strict=True):
+                self._table.test(begin, end)
+
     @cached_property
-    def _bytes(self) -> NDArray[np.uint8]:
-        return np.memmap(self.table, np.uint8, "r")
+    def _table(self) -> Blocks:
+        table = Blocks(self.table, self.facts.sums[0], _TABLE_BLOCK)
+        table.test(len(table.bytes) - 8)
+        footer = int(table.bytes[-8:-4].view("<u4")[0])
+        table.test(len(table.bytes) - 8 - footer)
+        return table
+
+    @cached_property
+    def _chunks(self) -> tuple[Ints, Ints]:
+        """Where each row group's part of each column begins and ends in the table, (groups, columns)."""
+        meta = pq.read_metadata(pa.BufferReader(pa.py_buffer(self._table.bytes)))
+        shape = (meta.num_row_groups, 2 + self.n_labels)
+        chunks = [meta.row_group(g).column(j) for g in range(shape[0]) for j in range(shape[1])]
+        begins = np.array([chunk.data_page_offset for chunk in chunks], np.int64)
+        return begins.reshape(shape), (begins + [chunk.total_compressed_size for chunk in chunks]).reshape(shape)
 
     @cached_property
     def _offsets(self) -> Ints:
-        """Where the values of each row group and label begin in the table."""
-        meta = pq.read_metadata(self.table)
-        found = np.empty((meta.num_row_groups, self.n_labels), np.int64)
-        for g in range(meta.num_row_groups):
-            group = meta.row_group(g)
-            for j in range(self.n_labels):
-                chunk = group.column(2 + j)
-                found[g, j] = chunk.data_page_offset + chunk.total_compressed_size - 4 * group.num_rows
-        return found
+        """Where the values of each row group and label begin in the table: they come last in their part of it."""
+        starts = np.arange(0, self.rows, group_rows(self.n_labels))
+        return np.asarray(self._chunks[1][:, 2:] - 4 * np.diff(starts, append=self.rows)[:, None])
 
     def read(self, keep: NDArray[np.bool_]) -> Rows:
         """Return the rows that are to be kept, all columns."""
+        self._table.test()
         table = pq.read_table(self.table, columns=[column(j) for j in range(self.n_labels)])
         values = np.empty((int(keep.sum()), self.n_labels), np.float32)
         for j, chunks in enumerate(table.columns):
@@ -215,13 +256,13 @@ def remove_unless_held(folder: Path, facts: PartFacts) -> None:
 
 
 class _Texts(Sequence[bytes]):
-    """The bytes of an Arrow array of strings, for a binary search."""
+    """The bytes of the ids of a part, for a binary search."""
 
-    def __init__(self, texts: Any) -> None:
-        self._texts = texts
+    def __init__(self, part: Part) -> None:
+        self._part = part
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return self._part.rows
 
     def __getitem__(self, i: Any) -> Any:
-        return self._texts[i].as_buffer().to_pybytes()
+        return self._part.id(i).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -182,7 +183,7 @@ def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
 
 def fetched(batches: DataLoader[Any]) -> Iterator[Batch]:
     """Yield batches, or raise what their fetching raised, in one sentence."""
-    iterator = iter(batches)
+    iterator = _begun(batches)
     while True:
         try:
             batch = next(iterator, None)
@@ -197,6 +198,19 @@ def fetched(batches: DataLoader[Any]) -> Iterator[Batch]:
         if isinstance(batch, Exception):
             raise batch
         yield batch
+
+
+def _begun(batches: DataLoader[Any]) -> Iterator[Any]:
+    """Start the processes of a loader; should one die before all are there, that is all that is said."""
+    try:
+        return iter(batches)
+    except RuntimeError as error:
+        if not is_death_of_worker(error):
+            raise
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        error.__traceback__ = None  # with it goes torch's half-made iterator, and stumbles over what it has not got yet
+        sys.unraisablehook = hook
+    raise ValueError(WORKER_DIED)
 
 
 def is_death_of_worker(error: Exception) -> bool:

@@ -55,9 +55,9 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
             if _checksum(tensor) != sums[name]:
                 raise ValueError(f"{name} does not have its checksum")
         return tensors, json.loads(header["notes"])
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} is damaged or was not written by Steelyard: {what}") from None
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(f"{path} is damaged or was not written by Steelyard: {what:.200}") from None
 
 
 def _checksum(tensor: Tensor) -> int:

@@ -13,15 +13,15 @@ Record: TypeAlias = dict[str, Any]
 
 
 def read_history(path: Path) -> list[Record]:
-    """Return the epochs' records; a line that a killed process left unfinished is passed over."""
+    """Return the epochs' records; a line that a killed process left unfinished, or a damaged one, is passed over."""
     records = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().splitlines():
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(record, dict) and "epoch" in record:
+            if isinstance(record, dict) and isinstance(record.get("epoch"), int):
                 records.append(record)
     return records
 

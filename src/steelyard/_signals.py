@@ -1,0 +1,64 @@
+"""Ctrl-C and SIGTERM at any moment of a command: both end it, and neither is lost."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SOON = 0.02  # seconds
+
+
+class Stop:
+    """Whether a stop was asked for."""
+
+    asked = False
+
+    def deafen(self) -> None:
+        """Ask no more: what is left to do is to say so."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Raise KeyboardInterrupt on SIGTERM as on Ctrl-C.
+
+    One that comes where Python cannot raise, in a destructor or a callback, is raised again a moment later. A library
+    may turn one that comes while it is imported into an error of its own: whether there was one, `asked` says.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+        raise KeyboardInterrupt
+
+    timers: list[threading.Timer] = []
+
+    def again(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            timers.append(threading.Timer(SOON, _thread.interrupt_main))  # here it would be swallowed once more
+            timers[-1].start()
+        else:
+            hook(unraisable)
+
+    hook, sys.unraisablehook = sys.unraisablehook, again
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
+    try:
+        yield stop
+    finally:
+        sys.unraisablehook = hook
+        for timer in timers:
+            timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)

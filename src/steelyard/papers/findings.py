@@ -1,0 +1,41 @@
+"""What became of a paper's claim, in words that follow from the numbers of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steelyard.papers.markdown import LOWER_IS_BETTER, best_row
+from steelyard.papers.result import Result
+
+
+def first(result: Result, name: str, column: str) -> tuple[str, ...]:
+    """Return a sentence on the claim that a row is the best by a column; nothing where there is none to compare."""
+    means = {row.name: mean for row in result.rows if (mean := row.mean(column)) is not None}
+    best = best_row(result, column)
+    if name not in means or len(means) < 2 or best is None:
+        return ()
+    sign = -1 if column.startswith(LOWER_IS_BETTER) else 1
+    better = sum(sign * mean > sign * means[name] for mean in means.values())
+    claim = f"the paper has {name} first by {column}"
+    if not better:
+        return (f"{claim}, and so it is here",)
+    others = f"{better} of {len(means) - 1} rows are better, {best.name} the best"
+    return (f"{claim}; not so here: {others}, {means[best.name]:.2f} against {means[name]:.2f}",)
+
+
+def firsts(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence on the columns by which a row is the best; nothing where there is none to compare."""
+    asked = [column for column in columns if first(result, name, column)]
+    if not asked:
+        return ()
+    won = [column for column in asked if (best := best_row(result, column)) is not None and best.name == name]
+    return (f"the row {name}, the paper's own method, is the best by {len(won)} of {len(asked)} columns",)
+
+
+def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple[str, ...]:
+    """Return a sentence with the difference of two rows by a column, behind the words of the claim."""
+    means = {row.name: row.mean(column) for row in result.rows}
+    mine, its = means.get(name), means.get(over)
+    if mine is None or its is None:
+        return ()
+    return (f"{claim}; here {name} less {over} is {mine - its:+.2f}",)

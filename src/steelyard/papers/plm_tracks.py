@@ -1,0 +1,250 @@
+"""Beyond the PLM paper on MultiMNIST: what training on the test pictures, without their labels, adds to a network, and
+what knowing how many labels a picture has adds to its probabilities.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard._files import write_atomic
+from steelyard.calibrate import LabelSets
+from steelyard.data.dataset import ArrayDataset
+from steelyard.labels import Labels
+from steelyard.metrics import calibration_error, exact_match, precision_recall_f1, rarest_labels
+from steelyard.papers.claim import claimed
+from steelyard.papers.job import Job
+from steelyard.papers.plm_data import MNIST
+from steelyard.papers.plm_rehearsal import Tracks, tracks
+from steelyard.papers.plm_rows import Settings, base_of, merged
+from steelyard.papers.reproduction import BEYOND, Reproduction
+from steelyard.papers.result import Result, RowResult, RunResult
+from steelyard.papers.study import Row, chosen_rows, settings_of
+from steelyard.papers.trial import Trial, key_of, trial
+from steelyard.run import recipes
+from steelyard.run.datasets import Datasets
+from steelyard.run.deployment import ESTIMATE, deployment
+
+READINGS = ("σ", "prior", "label sets")
+SCORES = ("F1", "F1 of the 3 rarest", "0-1", "ACE")
+TEMPERATURE = 1.5
+"""By which the paper's track divides log-odds, having no items to fit it to; chosen in a rehearsal."""
+SHARP = 1e-3
+"""Probabilities nearer to 0 or 1 than this are taught as 0 or 1."""
+
+RECIPES = ("multimnist-plm", "multimnist-beyond", "multimnist-open")
+FAST: Settings = {"evaluate": {"batch_size": 1024}}
+STUDENT: Settings = {"train": {"epochs": 24, "batch_size": 256}}
+OPEN_STUDENT: Settings = {
+    "train": {"epochs": 16, "batch_size": 256, "validate_every": 16},
+    "evaluate": {"calibration": "temperature"},
+}
+
+
+class Lesson(NamedTuple):
+    """A network that is trained: on what, and how its outputs are read."""
+
+    row: Row
+    data: Datasets
+    sets: LabelSets
+    """Of what it is trained on."""
+    temperature: float = 1.0
+
+
+class Taken(NamedTuple):
+    """A lesson that is over."""
+
+    trial: Trial
+    eta: Tensor
+    """Of the test pictures, (N, L), by label sets."""
+    there: LabelSets
+    """Of the test pictures, as estimated."""
+    values: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class School:
+    """Where lessons are taken, by one seed; `rare` are the labels that are measured apart."""
+
+    job: Job
+    seed: int
+    rare: Tensor
+
+    def learn(self, lesson: Lesson) -> Taken:
+        """Train a network, or read what was trained before, and measure it."""
+        config = settings_of(self.job, FAST, lesson.row, self.seed, lesson.data)
+        folder = self.job.out / "runs" / key_of(config, lesson.data)
+        return measured(trial(config, lesson.data, folder, self.job.console), lesson, self.rare)
+
+    def together(self, lesson: Lesson, *taken: Taken) -> Taken:
+        """Measure networks of the same lesson by the mean of their logits."""
+        first = taken[0].trial
+        logits = torch.stack([one.trial.logits for one in taken]).mean(0)
+        seconds = sum(one.trial.facts["seconds"] for one in taken)
+        several = replace(first, outputs={"test": (logits, first.targets)}, facts={**first.facts, "seconds": seconds})
+        return measured(several, lesson, self.rare)
+
+
+def _paper(data: Tracks, school: School) -> Iterator[tuple[str, Taken]]:
+    """The paper's track: its 14,694 pictures."""
+    sets = LabelSets.of(data.pictures.labels.values)
+    given = Datasets(data.pictures, None, data.test)
+    beyond = recipes.settings("multimnist-beyond")
+    yield "BCE", school.learn(Lesson(Row("", base_of("multimnist-plm")), given, sets, TEMPERATURE))
+    lesson = Lesson(Row("", merged(beyond, {"objective": {"label_pair": "none"}})), given, sets, TEMPERATURE)
+    plain = school.learn(lesson)
+    yield "warped", plain
+    paired = school.learn(lesson._replace(row=Row("", beyond)))
+    yield "warped, label pairs", paired
+    both = school.together(lesson, plain, paired)
+    yield "both networks", both
+    yield "self-taught", school.learn(taught(Row("", merged(beyond, STUDENT)), data.pictures, sets, both, data.test))
+
+
+def _open(data: Tracks, school: School) -> Iterator[tuple[str, Taken]]:
+    """The open track: the same digits, paired and shifted anew at every step."""
+    even = np.eye(10, dtype=np.int8)
+    pairs = np.maximum(even[:, None], even[None]).reshape(100, 10)  # of two classes drawn evenly
+    given = Datasets(data.singles, data.pairs, data.test)
+    taken = school.learn(Lesson(Row("", recipes.settings("multimnist-open")), given, LabelSets.of(pairs)))
+    yield "open", taken
+    row = Row("", merged(recipes.settings("multimnist-beyond"), OPEN_STUDENT))
+    lesson = taught(row, data.laid, LabelSets.of(data.laid.labels.values), taken, data.test)
+    yield "open, self-taught", school.learn(lesson._replace(data=lesson.data._replace(validation=data.pairs)))
+
+
+def taught(row: Row, given: ArrayDataset, sets: LabelSets, teacher: Taken, test: ArrayDataset) -> Lesson:
+    """Return a lesson on labelled pictures and on the test pictures, whose labels are what the teacher says of them."""
+    said = teacher.eta.float().numpy()
+    said = np.where(said < SHARP, 0, np.where(said > 1 - SHARP, 1, said))
+    values = np.concatenate([given.labels.values.astype(np.float32), said])
+    both = ArrayDataset(np.concatenate([given.inputs, test.inputs]), Labels(values, names=given.labels.names))
+    return Lesson(row, Datasets(both, None, test), _mixed(sets, len(given), teacher.there, len(test)))
+
+
+def _mixed(one: LabelSets, n: int, other: LabelSets, m: int) -> LabelSets:
+    """The distribution among n items of one and m of another."""
+    (labels, sizes), (labels_there, sizes_there) = one.frequencies, other.frequencies
+    most = max(len(sizes), len(sizes_there))
+    sizes, sizes_there = (torch.cat([part, part.new_zeros(most - len(part))]) for part in (sizes, sizes_there))
+    return LabelSets.with_frequencies(
+        *((n * a + m * b) / (n + m) for a, b in ((labels, labels_there), (sizes, sizes_there)))
+    )
+
+
+TRACKS = {"paper": _paper, "open": _open}
+ROWS = {
+    "BCE": "paper",
+    "warped": "paper",
+    "warped, label pairs": "paper",
+    "both networks": "paper",
+    "self-taught": "paper",
+    "open": "open",
+    "open, self-taught": "open",
+}
+"""The track of each row, in order."""
+
+
+def measured(done: Trial, lesson: Lesson, rare: Tensor) -> Taken:
+    """Read the logits of a run by σ, for the estimated prior, and by estimated label sets, and measure each.
+
+    No label of the items is used until they are measured: decisions, at ½ or the most probable set, those on the labels
+    `rare` apart, and calibration.
+    """
+    reading = done.reading
+    there = deployment(ESTIMATE, reading, done.names, done.logits).of(reading)
+    odds = reading.log_odds(done.logits.double()) / lesson.temperature
+    sets = lesson.sets.estimate(odds)
+    plain, shifted = torch.sigmoid(done.logits), there.probability(done.logits)
+    by_sets = lesson.sets.probability(odds, sets)
+    said = ((plain, plain >= 0.5), (shifted, shifted >= 0.5), (by_sets, lesson.sets.most_probable(odds, sets)))
+    values: dict[str, float | None] = {}
+    for how, (eta, decided) in zip(READINGS, said, strict=True):
+        f1 = precision_recall_f1(decided, done.targets).f1.double()
+        all_right, ace = exact_match(decided, done.targets), calibration_error(eta, done.targets).ace
+        for name, value in zip(SCORES, (f1.mean(), f1[rare].mean(), all_right, ace), strict=True):
+            values[f"{name}, {how}"] = 100 * float(value)
+    return Taken(done, by_sets, sets, values)
+
+
+def _track(job: Job, name: str, seed: int, data: Tracks, last: str) -> dict[str, Any]:
+    """Take the lessons of a track up to the row `last`; return what was measured on each, and the facts about it."""
+    rare = torch.from_numpy(rarest_labels(data.pictures.labels.counts, 3).copy())
+    said = {}
+    for row, taken in TRACKS[name](data, School(job, seed, rare)):
+        said[row] = {"values": taken.values, "facts": taken.trial.facts}
+        job.progress(f"{row}, seed {seed}: {taken.trial.facts['seconds']:.1f} s; {_line(taken.values)}")
+        if row == last:
+            break
+    return said
+
+
+def _line(values: dict[str, float | None]) -> str:
+    return ", ".join(f"{key} {value:.2f}" for key, value in values.items() if value is not None)
+
+
+def _beyond(job: Job) -> Result:
+    """Run the tracks with every seed; one that is finished is read, and one that another process is at comes last."""
+    wanted = [row.name for row in chosen_rows(job, [Row(name) for name in ROWS])]
+    last = {ROWS[row]: row for row in wanted}
+    left = [(name, seed) for seed in job.seeds for name in last]
+    data = tracks(job)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for waits in (False, True):
+        for name, seed in left:
+            file = job.out / "tracks" / f"{_mark(job, data)}-{name}-{seed}.json"
+            with claimed(job.out / "locks" / file.stem, waits) as is_ours:
+                if is_ours:
+                    said = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+                    if last[name] not in said:
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        said = _track(job, name, seed, data, last[name])
+                        write_atomic(file, json.dumps(said) + "\n")
+                    found[name, seed] = said
+        left = [one for one in left if one not in found]
+    rows = [(row, [(seed, found[ROWS[row], seed][row]) for seed in job.seeds]) for row in wanted]
+    facts = [run["facts"] for _, runs in rows for _, run in runs]
+    return Result(
+        tuple(f"{name}, {how}" for name in SCORES for how in READINGS),
+        tuple(
+            RowResult(row, tuple(RunResult(seed, run["values"], run["facts"]["seconds"]) for seed, run in runs))
+            for row, runs in rows
+        ),
+        data="; ".join([data.note, *([job.note] if job.note else [])]),
+        commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
+        seeds=job.seeds,
+        hardware=tuple(dict.fromkeys(said["device"] for said in facts)),
+        versions=facts[-1]["versions"],
+        changed=job.sets,
+        seconds=sum(said["seconds"] for said in facts),
+    )
+
+
+def _mark(job: Job, data: Tracks) -> str:
+    """What a track's numbers are known by: a checksum of what they come from."""
+    said = [job.sets, job.smoke, job.validation, [recipes.settings(name) for name in RECIPES], len(data.pictures)]
+    return f"{zlib.crc32(Path(__file__).read_bytes() + repr(said).encode()):08x}"
+
+
+REPRODUCTIONS: tuple[Reproduction, ...] = (
+    Reproduction(
+        "plm-beyond",
+        BEYOND,
+        "MultiMNIST beyond the paper, on its own pictures and on its own digits",
+        (MNIST,),
+        3,
+        _beyond,
+        note="self-taught: trained on the test pictures too, with the labels that the row above gives them; label "
+        "sets: label frequencies and how many labels a picture has, estimated from the test pictures; no label of "
+        "theirs is used; --validation .15 is a rehearsal on training digits alone, to choose settings by",
+    ),
+)
+"""One table."""

@@ -1,0 +1,147 @@
+"""MultiMNIST beyond the PLM paper: who sees which digit, what a student is taught, and the table that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from steelyard.calibrate import LabelSets
+from steelyard.data.builders import exponential_counts
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.multi_mnist import N_MAX, RHO, multi_mnist, multi_mnist_digits
+from steelyard.labels import Labels
+from steelyard.losses import BCE
+from steelyard.objective import Objective
+from steelyard.papers import fixtures, plm_tracks
+from steelyard.papers.job import Job
+from steelyard.papers.plm_rehearsal import tracks
+from steelyard.papers.plm_tracks import READINGS, ROWS, SCORES, Lesson, School, Taken, Tracks, measured, taught
+from steelyard.papers.study import Row
+from steelyard.run.datasets import Datasets
+from steelyard.run.reading import Reading
+from steelyard.run.sections import ObjectiveSettings
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    root = tmp_path_factory.mktemp("tracks")
+    fixtures.mnist(root)
+    return Job(root, root / "out", smoke=True)
+
+
+@pytest.fixture(scope="module")
+def whole(shared_data: Path) -> Tracks:
+    return tracks(Job(shared_data, shared_data))
+
+
+def seen(data: ArrayDataset) -> set[bytes]:
+    return {image.tobytes() for image in data.inputs}
+
+
+def test_tracks_are_the_papers_pictures_and_their_digits(shared_data: Path, whole: Tracks) -> None:
+    data = whole
+    pictures, test = multi_mnist(shared_data), multi_mnist(shared_data, train=False)
+    for one, other in ((data.pictures, pictures), (data.test, test)):
+        np.testing.assert_array_equal(one.inputs, other.inputs)
+        np.testing.assert_array_equal(one.labels.values, other.labels.values)
+    singles, pairs = multi_mnist_digits(shared_data)
+    assert seen(data.singles) == seen(singles)
+    assert seen(data.pairs) == seen(pairs)
+    assert len(data.laid) == 9 * len(data.singles)
+    assert (data.laid.labels.values.sum(1) == 2).all()
+
+
+def test_a_rehearsal_sees_no_digit_that_it_is_measured_on(shared_data: Path, whole: Tracks) -> None:
+    data = tracks(Job(shared_data, shared_data, validation=0.15))
+    counts = data.test.labels.counts
+    assert (counts == counts[0]).all()
+    assert counts[0] == 2 * 9 * 888
+    assert data.pictures.labels.n_items == exponential_counts(N_MAX - 888, 10, RHO).sum()
+    assert data.pictures.labels.imbalance == pytest.approx(whole.pictures.labels.imbalance, rel=0.2)
+    assert not seen(data.test) & (seen(whole.test) | seen(data.pictures) | seen(data.laid))
+    assert "rehearsal" in data.note
+
+
+def reading_of(counts: np.ndarray, n: int) -> Reading:
+    return Reading.of_objective(Objective(BCE()), ObjectiveSettings().loss, counts, np.full(len(counts), float(n)))
+
+
+def test_label_sets_are_read_without_the_labels_of_the_items() -> None:
+    """Two of four labels an item, evenly; learned where the first label is common and half of the items have one."""
+    rng = np.random.default_rng(0)
+    here = LabelSets.with_frequencies([0.75, 0.4, 0.25, 0.1], [0.0, 0.5, 0.5])
+    y = np.zeros((4000, 4), np.int8)
+    for row in y:
+        row[rng.choice(4, 2, replace=False)] = 1
+    u = torch.from_numpy(2.0 * ((2 * y - 1) + rng.normal(size=y.shape))) + here.labels
+    z = torch.logit(here._expected(u)[0]).float()
+    counts = 1000 * here.frequencies[0].numpy()
+    done = SimpleNamespace(
+        logits=z, targets=torch.from_numpy(y), counts=counts, names=tuple("abcd"), reading=reading_of(counts, 1000)
+    )
+    lesson = Lesson(Row("x"), Datasets(None, None, None), here)
+    found = measured(done, lesson, torch.tensor([2, 3]))  # type: ignore[arg-type]
+    assert list(found.values) == [f"{name}, {how}" for how in READINGS for name in SCORES]
+    values = {key: value or 0.0 for key, value in found.values.items()}
+    assert values["0-1, label sets"] > values["0-1, prior"] + 5 > values["0-1, σ"] + 5
+    assert values["F1 of the 3 rarest, label sets"] > values["F1 of the 3 rarest, σ"]
+    assert values["ACE, label sets"] < 4
+    np.testing.assert_allclose(found.there.frequencies[0], 0.5, atol=0.03)
+    warm = measured(done, lesson._replace(temperature=3.0), torch.tensor([2, 3]))  # type: ignore[arg-type]
+    assert values["ACE, label sets"] < (warm.values["ACE, label sets"] or 0.0)
+    done.targets = 1 - done.targets
+    assert torch.equal(measured(done, lesson, torch.tensor([2, 3])).eta, found.eta)  # type: ignore[arg-type]
+
+
+def test_a_student_is_taught_what_the_teacher_says_of_the_test_items() -> None:
+    rng = np.random.default_rng(1)
+    given = ArrayDataset(rng.integers(0, 255, (6, 1, 8, 8), np.uint8), Labels(np.eye(3, dtype=np.int8)[[0, 1, 2] * 2]))
+    test = ArrayDataset(rng.integers(0, 255, (4, 1, 8, 8), np.uint8), Labels(np.ones((4, 3), np.int8)))
+    eta = torch.tensor([[0.9995, 0.6, 0.4], [0.2, 0.0005, 0.999], [1.0, 0.5, 0.5], [0.7, 0.7, 0.6]])
+    there = LabelSets.with_frequencies([0.8, 0.7, 0.5], [0.0, 0.0, 1.0])
+    teacher = Taken(None, eta, there, {})  # type: ignore[arg-type]
+    lesson = taught(Row("x"), given, LabelSets.with_frequencies([0.4, 0.3, 0.3], [0.0, 1.0]), teacher, test)
+    values = lesson.data.train.labels.values
+    np.testing.assert_array_equal(values[:6], given.labels.values)
+    np.testing.assert_allclose(values[6:], [[1, 0.6, 0.4], [0.2, 0, 0.999], [1, 0.5, 0.5], [0.7, 0.7, 0.6]])
+    np.testing.assert_array_equal(lesson.data.train.inputs[6:], test.inputs)
+    labels, sizes = lesson.sets.frequencies
+    np.testing.assert_allclose(labels, [0.56, 0.46, 0.38], atol=1e-4)
+    np.testing.assert_allclose(sizes, [0, 0.6, 0.4], atol=1e-4)
+
+
+def test_a_table_is_made_once_and_read_again(small: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    job = replace(small, rows=("BCE", "warped*", "both*", "self*"), progress=lines.append)
+
+    def shortened(data: Tracks, school: School) -> Iterator[tuple[str, Taken]]:
+        first = ArrayDataset(data.pictures.inputs[:64], data.pictures.labels.take(np.arange(64)))
+        few = ArrayDataset(data.test.inputs[:40], data.test.labels.take(np.arange(40)))
+        return plm_tracks._paper(data._replace(pictures=first, test=few), school)
+
+    monkeypatch.setitem(plm_tracks.TRACKS, "paper", shortened)
+    first = plm_tracks.REPRODUCTIONS[0].run(replace(job, rows=("warped",)))
+    assert [row.name for row in first.rows] == ["warped"]
+    assert [line.split(", seed")[0] for line in lines] == ["BCE", "warped"]  # and none that comes after
+    lines.clear()
+    found = plm_tracks.REPRODUCTIONS[0].run(job)
+    assert found.row("warped") == first.rows[0]
+    assert [row.name for row in found.rows] == [name for name, track in ROWS.items() if track == "paper"]
+    assert [line.split(", seed")[0] for line in lines] == [row.name for row in found.rows]
+    assert found.row("both networks").runs[0].seconds == pytest.approx(
+        sum(found.row(name).runs[0].seconds for name in ("warped", "warped, label pairs"))
+    )
+    assert all(row.runs[0].values.keys() == set(found.columns) for row in found.rows)
+    again = plm_tracks.REPRODUCTIONS[0].run(job)
+    assert again == found
+    assert len(lines) == len(found.rows)
+    only = plm_tracks.REPRODUCTIONS[0].run(replace(job, rows=("BCE",)))
+    assert [row.name for row in only.rows] == ["BCE"]
+    with pytest.raises(ValueError, match="there is no row"):
+        plm_tracks.REPRODUCTIONS[0].run(replace(job, rows=("nothing",)))

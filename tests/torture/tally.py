@@ -1,0 +1,75 @@
+"""What the campaign counts: faults injected, survived, lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Tally:
+    """One row of the table.
+
+    Args:
+        fault: what was done, and to which command.
+        held_to: what counts as survived.
+        injected: how often.
+        lost: what was wrong, a sentence for each that was not survived.
+    """
+
+    fault: str
+    held_to: str
+    injected: int = 0
+    lost: list[str] = field(default_factory=list)
+
+    def add(self, wrong: str, injected: int = 1) -> None:
+        """Count faults, and what was wrong afterwards, "" where nothing was."""
+        self.injected += injected
+        if wrong:
+            self.lost.append(wrong)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self)
+
+
+PAGE = """# Faults
+
+What happens to a command that is killed, finds the disk full, is lied to about the time, or reads a damaged file.
+Written by
+
+```
+{command}
+```
+
+which takes some minutes on two cores; `EVERY=3` has a third of the writes meet a fault, another `SEED` draws other
+moments and places. A fault is *survived* if what stands in the third column holds, and *lost* otherwise. "Equal" is
+byte for byte, but for the seconds that a training took; of an index it is every item, probability, path and note.
+
+| fault | injected | survived if | survived | lost |
+|---|---:|---|---:|---:|
+{rows}
+| **all** | **{injected}** | | **{survived}** | **{lost}** |
+{told}"""
+
+
+def page(tallies: Sequence[Tally], command: str) -> str:
+    """Return the page of a campaign that `command` ran."""
+    rows = [f"| {t.fault} | {t.injected} | {t.held_to} | {t.injected - len(t.lost)} | {len(t.lost)} |" for t in tallies]
+    told = [f"- {t.fault}: {_brief(why)}" for t in tallies for why in t.lost]
+    injected, lost = sum(t.injected for t in tallies), sum(len(t.lost) for t in tallies)
+    return PAGE.format(
+        command=command,
+        rows="\n".join(rows),
+        injected=injected,
+        survived=injected - lost,
+        lost=lost,
+        told="\n## Lost\n\n" + "\n".join(told) + "\n" if told else "",
+    )
+
+
+def _brief(why: str) -> str:
+    """A line without the folders of this machine."""
+    return " ".join(why.replace(f"{Path(__file__).resolve().parents[2]}/", "").split())[:240]
