@@ -49,7 +49,7 @@ def stoppable() -> Iterator[Stop]:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
             timers.append(threading.Timer(SOON, _thread.interrupt_main))  # here it would be swallowed once more
             timers[-1].start()
-        else:
+        elif "DataLoader worker" not in str(unraisable.exc_value):  # torch finds it dead again, where it can be told
             hook(unraisable)
 
     hook, sys.unraisablehook = sys.unraisablehook, again

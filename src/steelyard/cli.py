@@ -440,14 +440,17 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
-    with stoppable() as stop:
-        try:
-            app(standalone_mode=False)
-            return
-        except BaseException as problem:
-            stop.deafen()
-            lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # the library it came in hid it
-            code = _said(Interrupted("stopped") if lost else problem)
+    try:
+        with stoppable() as stop:
+            try:
+                app(standalone_mode=False)
+                return
+            except BaseException as problem:
+                stop.deafen()
+                lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # the library it came in hid it
+                code = _said(Interrupted("stopped") if lost else problem)
+    except KeyboardInterrupt:  # in the moment before it is listened for
+        code = _said(Interrupted("stopped"))
     sys.exit(code)
 
 

@@ -145,13 +145,16 @@ def _is_within(name: str, folders: set[str]) -> bool:
 def _content_of(name: str, path: Path) -> Any:
     """The content of a file, without what tells the time it took; None for what is of no account."""
     last = path.name
-    if last == "report.html" or "/locks/" in name or "/cache/" in name:
+    if last == "report.html" or any(part in name for part in ("/locks/", "/cache/", ".partial/")):
         return None
     if last == "history.jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         return [{key: value for key, value in line.items() if key not in TIMED} for line in lines]
     if path.suffix == ".json":
-        found = _untimed(json.loads(path.read_text()))
+        try:
+            found = _untimed(json.loads(path.read_text()))
+        except ValueError:
+            return path.read_bytes()  # which is then found to differ
         return {key: value for key, value in found.items() if key != "sha256"} if last in SUMMED else found
     if path.suffix == ".md":
         return [line for line in path.read_text().splitlines() if " s" not in line]

@@ -46,7 +46,8 @@ Written by
 
 which takes some minutes on two cores; `EVERY=3` has a third of the writes meet a fault, another `SEED` draws other
 moments and places. A fault is *survived* if what stands in the third column holds, and *lost* otherwise. "Equal" is
-byte for byte, but for the seconds that a training took; of an index it is every item, probability, path and note.
+byte for byte, but for the seconds that a training took; of an index it is every item, probability, path and note. A
+kill may leave a hidden folder `.NAME.PID.partial` beside the file that was being written; it is of no account.
 
 | fault | injected | survived if | survived | lost |
 |---|---:|---|---:|---:|
