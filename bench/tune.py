@@ -32,6 +32,8 @@ def main() -> None:
     print(f"{'tile':>6s}{'warps':>6s}{'per SM':>7s}" + "".join(f"{name:>10s}" for name in names))
     for tile, warps, programs in product((512, 1024, 2048, 4096), (4, 8), (4, 8, 16, 32)):
         fused._TILE, fused._WARPS, fused._FLAT_WARPS, fused._PROGRAMS = tile, warps, warps, programs
+        fused._ROW_TILE, fused._ROW_WARPS, fused._ROW_PROGRAMS = tile, warps, programs
+        fused._DRAWN_TILE, fused._DRAWN_WARPS = tile, warps
         fused._plans.clear()
         times = Clock(device, given.seconds).times(candidates)
         figures = "".join(f"{1e6 * times[name].device_seconds:10.1f}" for name in names)

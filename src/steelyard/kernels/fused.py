@@ -164,7 +164,8 @@ class _Fused(torch.autograd.Function):
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
             grad = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-        if job.rebalanced is not None and not _tile(logits.shape[1])[1] >= logits.shape[1] < _LONG:
+        n_labels = logits.shape[1]
+        if job.rebalanced is not None and (_tile(n_labels)[1] < n_labels or n_labels >= _LONG):
             job = _summed(job, job.rebalanced)
         elif job.divisor is None:
             job = job._replace(divisor=_n_counted(job))

@@ -468,8 +468,8 @@ def loss(
     have `negative`. SIDED: no cell has both coefficients. SHIFTS: so many rows of class-wise b are in `shifts`, b₊
     first. EACH: `out` takes every cost instead of their sum. SLOPE: `grad` (contiguous) takes the gradient. UPSTREAM 1:
     `upstream` is a number, and with SKIP nothing is done where it is 1; 2: it is a matrix; 0: it is 1, and the cost is
-    wanted. GRAIN divides L and the strides of rows, so that so many cells are read at once. n_chunks programs share a
-    row, n_tiles tiles each.
+    wanted. GRAIN divides L and the strides of rows, or, with ROW, the address a row begins at: so many cells are read
+    at once. n_chunks programs share a row, n_tiles tiles each.
     """
     COST: tl.constexpr = UPSTREAM == 0
     HOW: tl.constexpr = (
