@@ -27,7 +27,7 @@ from steelyard.papers.plm_rehearsal import Tracks, tracks
 from steelyard.papers.plm_rows import Settings, base_of, merged
 from steelyard.papers.reproduction import BEYOND, Reproduction
 from steelyard.papers.result import Result, RowResult, RunResult
-from steelyard.papers.study import Row, chosen_rows, settings_of
+from steelyard.papers.study import Row, chosen_rows, result_of, settings_of
 from steelyard.papers.trial import Trial, key_of, trial
 from steelyard.run import recipes
 from steelyard.run.datasets import Datasets
@@ -212,20 +212,12 @@ def _beyond(job: Job) -> Result:
         left = [one for one in left if one not in found]
     rows = [(row, [(seed, found[ROWS[row], seed][row]) for seed in job.seeds]) for row in wanted]
     facts = [run["facts"] for _, runs in rows for _, run in runs]
-    return Result(
-        tuple(f"{name}, {how}" for name in SCORES for how in READINGS),
-        tuple(
-            RowResult(row, tuple(RunResult(seed, run["values"], run["facts"]["seconds"]) for seed, run in runs))
-            for row, runs in rows
-        ),
-        data="; ".join([data.note, *([job.note] if job.note else [])]),
-        commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
-        seeds=job.seeds,
-        hardware=tuple(dict.fromkeys(said["device"] for said in facts)),
-        versions=facts[-1]["versions"],
-        changed=job.sets,
-        seconds=sum(said["seconds"] for said in facts),
+    done = tuple(
+        RowResult(row, tuple(RunResult(seed, run["values"], run["facts"]["seconds"]) for seed, run in runs))
+        for row, runs in rows
     )
+    columns = [f"{name}, {how}" for name in SCORES for how in READINGS]
+    return result_of(job, columns, done, [data.note], facts)
 
 
 def _mark(job: Job, data: Tracks) -> str:

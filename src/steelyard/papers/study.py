@@ -101,9 +101,21 @@ def study(
                         found[row.name, seed], said = _run(job, row, seed, config, datasets, measure)
                         facts.append(said)
             left = [(row, seed) for row, seed in left if (row.name, seed) not in found]
+    rows_done = tuple(RowResult(row.name, tuple(found[row.name, seed] for seed in row.seeds(job))) for row in chosen)
+    return result_of(job, columns, rows_done, notes, facts)
+
+
+def result_of(
+    job: Job,
+    columns: Sequence[str],
+    rows: tuple[RowResult, ...],
+    notes: Sequence[str],
+    facts: Sequence[Mapping[str, Any]],
+) -> Result:
+    """Return rows with where they come from: `notes` are about the data, `facts` those of every run."""
     return Result(
         tuple(columns),
-        tuple(RowResult(row.name, tuple(found[row.name, seed] for seed in row.seeds(job))) for row in chosen),
+        rows,
         data="; ".join([*notes, *([job.note] if job.note else [])]),
         commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
         seeds=job.seeds,
