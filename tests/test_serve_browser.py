@@ -309,7 +309,9 @@ def test_everything_is_done_by_keys(page: Any, place: Place) -> None:
     press("ArrowRight", "ArrowRight")
     expect(slider).to_have_value("0.02")
     assert ("t", "cat:0.02") in query(page)
+    expect(page.get_by_role("status").locator("code")).to_have_text("cat >= 0.02 & dog")  # the answer is there
     tab_to(page.locator(".grid .card").first)
+    expect(page.get_by_role("listbox")).to_have_count(0)
     press("ArrowDown", "ArrowUp", "ArrowRight", "Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading")).to_have_text(ids(page)[1])
@@ -325,6 +327,23 @@ def test_everything_is_done_by_keys(page: Any, place: Place) -> None:
     expect(dialog).to_be_visible()
     press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def test_an_answer_that_comes_late_leaves_one_on_the_same_card(page: Any) -> None:
+    page.goto("/?w=cat&w=dog")
+    expect(page.locator(".grid .card").first).to_be_visible()
+    second = ids(page)[1]
+    held: list[Any] = []
+    page.route("**/api/search*", lambda route: held.append(route))
+    slider = page.get_by_label("cat: at least")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.locator(".grid .card").nth(1).focus()
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().continue_()
+    expect(page.get_by_role("status").locator("code")).to_have_text("cat >= 0.01 & dog")
+    assert page.evaluate("document.activeElement.dataset.id") == second
 
 
 def test_names_with_markup_are_text(page: Any) -> None:

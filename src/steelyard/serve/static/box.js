@@ -31,11 +31,11 @@ export function searchBox(app, now) {
     },
     onkeydown: pressed,
     onfocus: () => { if (field.value === "") offer(); },
-    onblur: () => setTimeout(() => { if (!form.contains(document.activeElement)) close(); }, 0),
   });
   const form = el("form", { class: "box", role: "search", onsubmit: (event) => { event.preventDefault(); submit(); } },
     el("span", { class: "glass", "aria-hidden": "true" }, "⌕"), chips, field,
     el("button", { type: "submit", class: "go" }, "Search"), list);
+  form.addEventListener("focusout", (event) => { if (!form.contains(event.relatedTarget)) close(); });
   form.addEventListener("click", (event) => { if (event.target === form || event.target === chips) field.focus(); });
 
   function chip(label, wanted) {

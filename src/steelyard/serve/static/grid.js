@@ -22,6 +22,16 @@ export function card(hit, terms, href, open, hasImages) {
   el("span", { class: "bars" }, terms.map(({ label, wanted }) => bar(label, hit.probabilities[label], { unwanted: !wanted }))));
 }
 
+/** Other cards in a grid; who was on one of the old stays on its item, or where that is gone, on its place. */
+export function replaceCards(grid, cards) {
+  const old = [...grid.children];
+  const at = old.indexOf(document.activeElement);
+  grid.replaceChildren(...cards);
+  if (at < 0 || cards.length === 0) return;
+  const same = cards.find((one) => one.dataset.id === old[at].dataset.id);
+  (same ?? cards[Math.min(at, cards.length - 1)]).focus({ preventScroll: true });
+}
+
 /** Arrow keys move among the cards of a grid, whatever its number of columns. */
 export function arrows(event, grid) {
   const cards = [...grid.children];

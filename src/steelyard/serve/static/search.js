@@ -3,7 +3,7 @@
 import { ask, askOnce } from "./api.js";
 import { quoted, searchBox } from "./box.js";
 import { chance, count, el } from "./dom.js";
-import { arrows, card, picture } from "./grid.js";
+import { arrows, card, picture, replaceCards } from "./grid.js";
 import { itemDialog } from "./item.js";
 import { EMPTY, isEmpty, marked, question, write } from "./state.js";
 
@@ -114,8 +114,8 @@ export function searchPage(main, app, first) {
       } else {
         found = answer;
       }
-      grid.replaceChildren();
-      addCards(found.hits);
+      replaceCards(grid, cards(found.hits));
+      more.hidden = !found.more;
       const asItIs = found.query.length > 120 ? `${found.query.slice(0, 120)}…` : found.query;
       status.replaceChildren(
         found.hits.length ? `The likeliest of ${count(found.n_items)} items for ` : `None of ${count(found.n_items)} items is left for `, el("code", {}, asItIs));
@@ -137,7 +137,8 @@ export function searchPage(main, app, first) {
       const seen = new Set(found.hits.map(({ id }) => id)); // the index may have changed in between
       const fresh = answer.hits.filter(({ id }) => !seen.has(id));
       found = { ...found, hits: [...found.hits, ...fresh], more: answer.more && fresh.length > 0 };
-      addCards(fresh);
+      grid.append(...cards(fresh));
+      more.hidden = !found.more;
       dialog.update(state);
     } catch (error) {
       if (error.name !== "AbortError") status.append(el("span", { class: "problem", role: "alert" }, error.message));
@@ -146,10 +147,8 @@ export function searchPage(main, app, first) {
     }
   }
 
-  function addCards(hits) {
-    grid.append(...hits.map((hit) => card(hit, found.terms, write({ ...state, item: hit.id }), (id) => app.go({ ...state, item: id }), app.facts.has_images)));
-    more.hidden = !found.more;
-  }
+  const cards = (hits) => hits.map((hit) =>
+    card(hit, found.terms, write({ ...state, item: hit.id }), (id) => app.go({ ...state, item: id }), app.facts.has_images));
 
   return {
     update(next) {
