@@ -11,7 +11,7 @@ from torch import Tensor
 from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking
 from steelyard.balance.label_pair import _PairSum
 from steelyard.balance.philox import uniform
-from steelyard.kernels import choice, fused
+from steelyard.kernels import choice, compiled, fused
 from steelyard.losses import BCE, SPA, Asymmetric, DistributionBalanced, Focal, FormulaLoss, NegativeTolerant
 from steelyard.losses.table import TABLE, Row
 from steelyard.objective import Objective
@@ -327,7 +327,8 @@ def test_more_than_2_to_31_cells() -> None:
                    for i in range(0, rows, 8192)))  # fmt: skip
 
 
-def test_a_formula_takes_the_plain_path() -> None:
+@pytest.mark.parametrize("kind", ["hard", "unknown", "soft"])
+def test_a_formula_is_compiled_by_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Softplus(FormulaLoss):
         def positive(self, z: Tensor) -> Tensor:
             return torch.nn.functional.softplus(-z)
@@ -335,8 +336,24 @@ def test_a_formula_takes_the_plain_path() -> None:
         def negative(self, z: Tensor) -> Tensor:
             return torch.nn.functional.softplus(z)
 
-    z, t = logits_of(64, 80).clamp(-15, 15), targets_of("unknown", 64, 80)
-    torch.testing.assert_close(Softplus()(z, t), BCE()(z, t), rtol=1e-5, atol=1e-7)
+    calls = []
+
+    def noted(function: Any) -> Any:
+        calls.append(function)
+        return torch.compile(function)
+
+    monkeypatch.setattr(compiled, "_fast", noted)
+    for rows in (64, 17):
+        z, t = logits_of(rows, 80).clamp(-15, 15).requires_grad_(), targets_of(kind, rows, 80)
+        for loss, twin in ((Softplus(), BCE()), (Softplus(reduction="none"), BCE(reduction="none"))):
+            got, want = loss(z, t), twin(z, t)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+            up = torch.rand_like(want)
+            torch.testing.assert_close(
+                torch.autograd.grad(got, z, up)[0], torch.autograd.grad(want, z, up)[0], rtol=1e-5, atol=1e-7
+            )
+    assert len(calls) == 4
+    assert Softplus not in compiled._refused
 
 
 @pytest.mark.parametrize("shape", [(1024, 600), (64, 37), (9, 5000), (2, 1_000_000)])

@@ -42,7 +42,7 @@ def using(choice: Choice) -> Iterator[None]:
 
 def fuses(device: torch.device) -> bool:
     """Return whether what is on `device` goes through the fused kernels."""
-    if _choice == "plain" or torch.compiler.is_compiling():
+    if _choice == "plain" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return _choice == "fused" or (device.type == "cuda" and _supported(device.index))
 

@@ -261,16 +261,28 @@ def _put(at, x, inside, MASKED: tl.constexpr):
 
 
 @triton.jit
+def _unknown(word):
+    """How many of the four targets in a word are −1."""
+    signs = word & -2139062144  # 0x80808080
+    if FAST:
+        return tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [signs], tl.int32, is_pure=True, pack=1)
+    else:
+        return ((signs >> 7) & 1) + ((signs >> 15) & 1) + ((signs >> 23) & 1) + ((signs >> 31) & 1)
+
+
+@triton.jit
 def rows(
     targets, inverse, drawn, out, parts, counter, n, L, t_row, t_col, HOLES: tl.constexpr, GRAIN: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
     """Σ_j present_j inverse_j of each of n rows in `drawn`, and, with HOLES, what `count` gives in `out`.
 
-    A row goes round from its first address that is a multiple of GRAIN.
+    A row goes round from its first address that is a multiple of GRAIN. Targets of a byte, GRAIN 16, are read as words
+    of four, in which a present one has a lowest bit and no highest, an unknown one both.
     """
     SOFT: tl.constexpr = targets.dtype.element_ty.is_floating()
-    lane, few = tl.arange(0, C), tl.arange(0, C // 2)
+    lane, few, quad = tl.arange(0, C), tl.arange(0, C // 2), tl.arange(0, C // 4)
+    seen_words = tl.zeros([C // 4], tl.int32)
     seen, seen_last = tl.zeros([C], tl.int32), tl.zeros([C // 2], tl.int32)
     for row in range(tl.program_id(0), n, tl.num_programs(0)):
         base = tl.cast(row, tl.int64) * t_row
@@ -278,9 +290,18 @@ def rows(
         origin = tl.multiple_of(base + head, GRAIN)
         rest = tl.maximum((L - head) // C, 0) * C
         acc, last = tl.zeros([C], tl.float32), tl.zeros([C // 2], tl.float32)
-        for first in range(0, rest, C):
+        acc_words = tl.zeros([C // 4], tl.float32)
+        for first in range(0, rest if GRAIN == 16 else 0, C):
+            word = tl.load((targets + origin + first).to(tl.pointer_type(tl.int32)) + quad)
+            present = word & ~(word >> 7)
+            at = inverse + head + first + 4 * quad
+            for i in tl.static_range(4):  # few are present: hardly anything is read
+                acc_words += tl.load(at + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
+            if HOLES:
+                seen_words += 4 - _unknown(word)
+        for first in range(rest if GRAIN == 16 else 0, rest, C):
             t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
-            share = tl.load(inverse + head + first + lane, mask=t > 0, other=0.0)  # few are: hardly anything is read
+            share = tl.load(inverse + head + first + lane, mask=t > 0, other=0.0)
             acc += t.to(tl.float32) * share if SOFT else share
             if HOLES:
                 seen += (t != -1).to(tl.int32)
@@ -293,9 +314,10 @@ def rows(
             last += t.to(tl.float32) * share if SOFT else share
             if HOLES:
                 seen_last += (t != -1).to(tl.int32)
-        tl.store(drawn + row, tl.sum(acc, 0) + tl.sum(last, 0))
+        tl.store(drawn + row, tl.sum(acc_words, 0) + tl.sum(acc, 0) + tl.sum(last, 0))
     if HOLES:
-        tl.store(parts + tl.program_id(0), (tl.sum(seen, 0) + tl.sum(seen_last, 0)).to(tl.float64))
+        n_seen = tl.sum(seen_words, 0) + tl.sum(seen, 0) + tl.sum(seen_last, 0)
+        tl.store(parts + tl.program_id(0), n_seen.to(tl.float64))
         if _is_last(counter):
             tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import torch
@@ -69,12 +70,7 @@ class Asymmetric(AnalyticLoss):
 
     def kernel(self) -> Pair:
         """Return this pair as the fused kernels know it."""
-        gamma = (self.gamma_pos, self.gamma_neg)
-        if self.margin == 0:
-            return Pair(SOFTPLUS, gamma=gamma, detach=self.detach_focus)
-        first = float(np.float32(self.z_margin))
-        edge = (first, self.z_margin - first)
-        return Pair(SHIFTED, gamma=gamma, detach=self.detach_focus, margin=self.margin, edge=edge)
+        return _pair((self.gamma_pos, self.gamma_neg), self.detach_focus, self.margin, self.z_margin)
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z)), at least −100 where there is a margin."""
@@ -153,3 +149,11 @@ class Asymmetric(AnalyticLoss):
         z = torch.tensor([self.z_margin + 1e-9, 500.0], dtype=torch.float64)
         low, high = torch.sigmoid(self.link(z)).tolist()
         return (low if self.gamma_neg == 0 else 0.0, 1.0 if self.gamma_pos > 0 else high)
+
+
+@cache
+def _pair(gamma: tuple[float, float], detach: bool, margin: float, z_margin: float) -> Pair:
+    if margin == 0:
+        return Pair(SOFTPLUS, gamma=gamma, detach=detach)
+    first = float(np.float32(z_margin))
+    return Pair(SHIFTED, gamma=gamma, detach=detach, margin=margin, edge=(first, z_margin - first))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ class BCE(AnalyticLoss):
 
     def kernel(self) -> Pair:
         """Return this pair as the fused kernels know it."""
-        return Pair(smoothing=self.smoothing / 2)
+        return _pair(self.smoothing / 2)
 
     def link(self, z: Tensor) -> Tensor:
         """Return log (σ(z) − s/2) − log (1 − s/2 − σ(z)) in the form that does not cancel."""
@@ -49,3 +50,8 @@ class BCE(AnalyticLoss):
         h = self.smoothing / 2
         edge = math.log(1 / h - 1)
         return (z + log1mexp(edge + z) - log1mexp(edge - z)).clamp(LOG_ZERO, -LOG_ZERO)
+
+
+@cache
+def _pair(smoothing: float) -> Pair:
+    return Pair(smoothing=smoothing)

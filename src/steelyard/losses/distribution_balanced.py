@@ -34,17 +34,18 @@ class WeightedLoss(nn.Module):
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
-        self.loss.check_logits(logits)
-        checked = as_targets(targets, logits, self.loss.validate)
-        if isinstance(self.loss, AnalyticLoss) and type(self.weighting) is Rebalanced:
-            pair = self.loss.kernel_for(logits)
+        loss, weighting = self.loss, self.weighting
+        loss.check_logits(logits)
+        checked = as_targets(targets, logits, loss.validate)
+        if isinstance(loss, AnalyticLoss) and type(weighting) is Rebalanced:
+            pair = loss.kernel_for(logits)
             if pair is not None:
                 w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
-                inside, weights = self._rebalanced(self.weighting), self.weighting.weights
-                return self.loss.by_kernel(pair, logits, checked, weight=w, rebalanced=inside, weights=weights)
+                inside, weights = self._rebalanced(weighting), weighting.weights
+                return loss.by_kernel(pair, logits, checked, weight=w, rebalanced=inside, weights=weights)
         cells = known_cells(checked, compute_dtype(logits))
-        cells = cells.times(self.weighting.weights(cells.a))
-        return self.loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits, cells)))
+        cells = cells.times(weighting.weights(cells.a))
+        return loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits, cells)))
 
     def _rebalanced(self, weighting: Rebalanced) -> fused.Rebalanced:
         """Return the weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""

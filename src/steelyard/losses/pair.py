@@ -12,6 +12,7 @@ from torch import Tensor
 
 from steelyard.kernels import fused
 from steelyard.kernels.choice import fuses
+from steelyard.kernels.compiled import compiled, compiles
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor
 from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, check_weight, compute_dtype, known_cells
 
@@ -159,12 +160,7 @@ class AnalyticLoss(PairLoss):
         w = None if weight is None else weight.expand(logits.shape)
 
         def plain(z: Tensor) -> Tensor:
-            cells = known_cells(targets, compute_dtype(z))
-            if weights is not None:
-                cells = cells.times(weights(cells.a))
-            if w is not None:
-                cells = cells.times(w if cells.counted is None else torch.where(cells.counted, w, 0))
-            return self._plain(z, cells, self.divisor(z.shape, cells))
+            return _of_targets(self, z, targets, w, weights)
 
         return fused.value(
             logits,
@@ -187,7 +183,7 @@ class AnalyticLoss(PairLoss):
             return fused.value(
                 logits, given, pair, lambda z: self._plain(z, cells, known_divisor), each=each, divisor=divisor
             )
-        if torch.compiler.is_compiling():  # the compiler fuses the plain form by itself
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # they take plain code apart
             return self._plain(logits, cells, divisor)
         out: Tensor = _OnePass.apply(logits, self, cells, divisor)  # type: ignore[no-untyped-call]
         return out
@@ -211,7 +207,8 @@ class FormulaLoss(PairLoss):
     """A pair given by two formulas alone: subclass it, write `positive` and `negative` with torch, and that is all.
 
     Gradients and the link come from automatic differentiation (the link in float64, its log-slopes floored at the
-    smallest normal number), and a pair whose link is not monotone is refused when probabilities are asked for.
+    smallest normal number), and a pair whose link is not monotone is refused when probabilities are asked for. Where
+    fused kernels are used, the formulas are compiled with torch.compile, at their first call.
     """
 
     def link(self, z: Tensor) -> Tensor:
@@ -224,9 +221,43 @@ class FormulaLoss(PairLoss):
         tiny = torch.finfo(torch.float64).tiny
         return (torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))).to(z.dtype)
 
+    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        if not compiles(logits.device):
+            return super().forward(logits, targets, weight)
+        self.check_logits(logits)
+        checked = as_targets(targets, logits, self.validate)
+        w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
+        return compiled(_of_targets, self, logits, checked, w)
+
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
-        return self._plain(logits, cells, self.divisor(logits.shape, cells) if divisor is None else divisor)
+        divisor = self.divisor(logits.shape, cells) if divisor is None else divisor
+        if not compiles(logits.device):
+            return self._plain(logits, cells, divisor)
+        cost = compiled(_of_cells, self, logits, cells)
+        return cost if self.reduction == "none" else cost / divisor
+
+
+def _of_targets(
+    loss: PairLoss,
+    logits: Tensor,
+    targets: Targets,
+    weight: Tensor | None,
+    weights: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Return the loss of checked targets by plain means; `weights` are of present labels."""
+    cells = known_cells(targets, compute_dtype(logits))
+    if weights is not None:
+        cells = cells.times(weights(cells.a))
+    if weight is not None:
+        cells = cells.times(weight if cells.counted is None else torch.where(cells.counted, weight, 0))
+    return loss._plain(logits, cells, loss.divisor(logits.shape, cells))
+
+
+def _of_cells(loss: PairLoss, logits: Tensor, cells: Cells) -> Tensor:
+    """Return the loss of cells by plain means, its sum where it is reduced."""
+    return loss._plain(logits, cells, 1.0)
 
 
 class _OnePass(torch.autograd.Function):

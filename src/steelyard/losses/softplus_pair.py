@@ -62,19 +62,21 @@ class SoftplusPair(AnalyticLoss):
 
     def kernel(self) -> Pair:
         """Return this pair as the fused kernels know it; its shifts are copied once, to where the buffers are."""
-        b_pos, b_neg = self.shift_positive, self.shift_negative
+        b_pos, b_neg = self._buffers["shift_positive"], self._buffers["shift_negative"]
+        assert b_pos is not None
+        assert b_neg is not None
         key = (b_pos.data_ptr(), b_pos._version, b_neg.data_ptr(), b_neg._version)
         if self._pair[0] != key:
-            both = (b_pos,) if b_pos is b_neg and b_pos.ndim else torch.broadcast_tensors(b_pos, b_neg)
-            wise = torch.stack(both).to(torch.float32)
-            numbers = (0.0, 0.0) if wise.ndim == 2 else (b_pos.item(), b_neg.item())
             pair = Pair(
-                slope=(self.k_pos, self.k_neg),
-                scale=(self.c_pos, self.c_neg),
-                shift=numbers,
-                gamma=(self.gamma, self.gamma),
-                shifts=wise.contiguous() if wise.ndim == 2 else None,
+                slope=(self.k_pos, self.k_neg), scale=(self.c_pos, self.c_neg), gamma=(self.gamma, self.gamma)
             )
+            if self._shifted:
+                both = (b_pos,) if b_pos is b_neg and b_pos.ndim else torch.broadcast_tensors(b_pos, b_neg)
+                wise = torch.stack(both).to(torch.float32)
+                if wise.ndim == 2:
+                    pair = pair._replace(shifts=wise.contiguous())
+                else:
+                    pair = pair._replace(shift=(b_pos.item(), b_neg.item()))
             self._pair = (key, pair)
         return self._pair[1]
 
