@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOMS := losses balance metrics calibrate
+CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
@@ -21,7 +22,7 @@ demo: $(STAMP)  ## the main job on built-in data: long-tailed digit pairs with m
 	$(BIN)/steelyard demo
 
 test: $(STAMP)  ## all tests of the core
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not onnx and not spark and not slow"
+	$(BIN)/python -m pytest $(CORE)
 
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
@@ -57,7 +58,7 @@ wheel: $(STAMP)  ## wheel and source archive, in dist/
 
 coverage: $(STAMP)  ## lines of losses, balance, metrics and calibrate that the tests reach, those in Triton's interpreter included
 	$(BIN)/python -m pip install --quiet -c constraints.txt 'pytest-cov>=7'
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not onnx and not spark and not slow" $(ROOMS:%=--cov=steelyard.%) \
+	$(BIN)/python -m pytest $(CORE) $(ROOMS:%=--cov=steelyard.%) \
 		--cov-report=term-missing:skip-covered --cov-fail-under=95
 
 mutants: $(STAMP)  ## planted faults in losses and metrics, and which the tests find, in docs/mutants.md (hours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -23,11 +24,14 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     triton_interpreter.mend()
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = ("kernels_losses", "torture", "kernels_norms", "training_processes", "commands", "compile")
+"""The files that take longest: begun first, none of them runs alone at the end while the other core has nothing."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Name the mark of tests that run Triton's kernels on a CPU."""
-    config.addinivalue_line("markers", "interpreter: Triton's kernels, run by its interpreter")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    turn = {f"test_{name}.py": i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: turn.get(item.path.name, len(turn)))
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +42,13 @@ def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tool = ROOT.parent / "shared" / "tools" / "unpack_data.py"
     if not tool.exists():
         pytest.skip("no real data: neither STEELYARD_TEST_DATA nor ../shared is there")
-    folder = tmp_path_factory.mktemp("data")
-    subprocess.run([sys.executable, str(tool), str(folder)], check=True)
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # of all the processes that run tests
+    folder, part = shared / "data", shared / "data.part"
+    with (shared / "data.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            subprocess.run([sys.executable, str(tool), str(part)], check=True)
+            part.rename(folder)
     return folder

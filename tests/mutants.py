@@ -7,7 +7,8 @@
 
 A run that was stopped goes on where it was; a file that changed is begun anew. First every test is run once and the
 lines it reaches are noted. Then each mutant meets the tests that reach its lines until one fails, in a process of its
-own that imports the changed file in place of the real one.
+own: forked from one where all is imported and collected (`mutants_warm`), or, for what is changed on import, from one
+where nothing is, so that it imports the changed file in place of the real one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import mutants_page
+import mutants_warm
 from mutations import Mutant, mutants, planted, unharmed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -192,6 +194,10 @@ class Reached:
                 _note(self.at, reached, [name])
             _note(self.first, found["first"], found["tests"])
 
+    def on_import(self, mutant: Mutant) -> bool:
+        """Return whether a mutant's lines run before any test does."""
+        return any(line in mutant.seen_at for line in self.first.get(mutant.file, ()))
+
     def by(self, mutant: Mutant, most: float) -> list[str]:
         """Return the tests that can see a mutant, as long as they take `most` seconds together.
 
@@ -337,39 +343,101 @@ def plant(every: Sequence[Mutant], digests: dict[str, str], results: Path, optio
     gc.collect()
     gc.freeze()  # what is here already need not be searched for garbage in every process
     tests = [ROOT / "tests" / f"test_{name}.py" for name in TESTS]
-    reached = Reached(reaching([test for test in tests if test.exists()], results.parent, options.jobs))
+    tests = [test for test in tests if test.exists()]
+    reached = Reached(reaching(tests, results.parent, options.jobs))
     found = mutants_page.read(results)
     settled = {(name, r["digest"]) for name, r in found.items() if not (options.again and r["result"] != "killed")}
     wanted = [m for m in every if not options.only or m.file.removesuffix(".py") in options.only]
     wanted = [m for m in wanted if (m.name, digests[m.file]) not in settled]
     wanted.sort(key=lambda m: hashlib.sha256(m.name.encode()).digest())  # a part of a run speaks for the whole
     print(f"{len(wanted)} of {len(every)} mutants to plant", flush=True)
+    campaign = Campaign(wanted, digests, reached, results, options, begun)
+    if os.fork() == 0:
+        try:
+            _pytest(["--capture=no", *map(str, tests)], mutants_warm.Collected(campaign.warm))
+        finally:
+            os._exit(0)
+    os.wait()
+    print(f"{time.monotonic() - begun:.0f} s, what runs on import is left", flush=True)
+    campaign.cold()
+    print(f"{time.monotonic() - begun:.0f} s", flush=True)
 
-    with results.open("a") as out:
+
+class Campaign:
+    """Mutants to plant, first where everything is imported, then the rest where nothing is; outcomes go to a file."""
+
+    def __init__(
+        self,
+        wanted: Sequence[Mutant],
+        digests: dict[str, str],
+        reached: Reached,
+        results: Path,
+        options: argparse.Namespace,
+        begun: float,
+    ) -> None:
+        self.wanted, self.digests, self.reached, self.results = wanted, digests, reached, results
+        self.options, self.until = options, begun + options.seconds
+        self.size = results.stat().st_size if results.exists() else 0
+
+    def warm(self, collected: mutants_warm.Collected) -> None:
+        """Plant mutants of functions in a process that has collected the tests."""
+
+        def outcome(mutant: Mutant, chosen: Sequence[str]) -> dict[str, str] | None:
+            if mutant.number >= 0 and not mutants_warm.replace(mutant, SOURCE / mutant.file, collected.functions):
+                return None
+            if by := collected.first_that_fails(chosen):
+                return {"result": "killed", "by": by}
+            return None if mutant.number < 0 or self.reached.on_import(mutant) else {"result": "survived", "by": ""}
 
         def done(mutant: Mutant, answer: dict[str, str] | None, seconds: float) -> None:
-            noted = {"name": mutant.name, "file": mutant.file, "digest": digests[mutant.file], "line": mutant.line}
-            noted |= answer or {"result": "killed", "by": "hung or died"}
-            out.write(json.dumps(noted, ensure_ascii=False) + "\n")
-            out.flush()
-            if noted["by"] in reached.seconds:
-                kills = reached.kills.setdefault(mutant.file, {})
-                kills[noted["by"]] = kills.get(noted["by"], 0) + 1
-            if (noted["result"] != "killed") == (mutant.number >= 0):
-                print(f"{noted['result']} after {seconds:.0f} s, line {noted['line']}: {mutant.name}", flush=True)
+            if answer:
+                self.note(mutant, answer, seconds)
+
+        self.run(outcome, done)
+
+    def cold(self) -> None:
+        """Plant what is left, each in a process that imports everything anew."""
+
+        def done(mutant: Mutant, answer: dict[str, str] | None, seconds: float) -> None:
+            self.note(mutant, answer or {"result": "killed", "by": "hung or died"}, seconds)
+
+        self.run(attack, done)
+
+    def run(self, outcome: Callable[[Mutant, Sequence[str]], Any], done: Callable[[Mutant, Any, float], None]) -> None:
+        """Plant each mutant that has no outcome yet."""
+        noted = {json.loads(line)["name"] for line in self.lines()}
 
         def jobs() -> Iterator[tuple[Mutant, Callable[[], Any], float]]:
-            for mutant in wanted:
-                chosen = reached.by(mutant, options.each)
-                if time.monotonic() - begun > options.seconds:
+            for mutant in self.wanted:
+                if mutant.name in noted:
+                    continue
+                chosen = self.reached.by(mutant, self.options.each)
+                if time.monotonic() > self.until:
                     return
                 if not chosen:
-                    done(mutant, {"result": "unreached", "by": ""}, 0.0)
+                    self.note(mutant, {"result": "unreached", "by": ""}, 0.0)
                     continue
-                yield mutant, lambda m=mutant, c=chosen: attack(m, c), 20 + 8 * options.each
+                yield mutant, lambda m=mutant, c=chosen: outcome(m, c), 20 + 8 * self.options.each
 
-        in_processes(jobs(), options.jobs, done)
-    print(f"{time.monotonic() - begun:.0f} s", flush=True)
+        in_processes(jobs(), self.options.jobs, done)
+
+    def lines(self) -> list[str]:
+        """Return what this run noted so far."""
+        if not self.results.exists():
+            return []
+        return self.results.read_bytes()[self.size :].decode().splitlines()
+
+    def note(self, mutant: Mutant, answer: dict[str, str], seconds: float) -> None:
+        """Note an outcome, and the test that found it for those that come after."""
+        noted = {"name": mutant.name, "file": mutant.file, "digest": self.digests[mutant.file], "line": mutant.line}
+        noted |= answer
+        with self.results.open("a") as out:
+            out.write(json.dumps(noted, ensure_ascii=False) + "\n")
+        if noted["by"] in self.reached.seconds:
+            kills = self.reached.kills.setdefault(mutant.file, {})
+            kills[noted["by"]] = kills.get(noted["by"], 0) + 1
+        if (noted["result"] != "killed") == (mutant.number >= 0):
+            print(f"{noted['result']} after {seconds:.0f} s, line {noted['line']}: {mutant.name}", flush=True)
 
 
 if __name__ == "__main__":

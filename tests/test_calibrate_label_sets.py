@@ -142,3 +142,31 @@ def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="no items"):
         made.estimate(np.zeros((0, 5)))
     assert made.probability(np.zeros((0, 5), np.float32)).shape == (0, 5)
+
+
+def test_the_likelihood_of_a_set_is_its_share_of_all_sets() -> None:
+    here = random_sets(1, [-np.inf, 0.4, 0.0, -1.0])
+    u = np.random.default_rng(5).normal(scale=2, size=(32, N_LABELS))
+    p = weights(u, here.sizes.numpy())[np.arange(32), np.arange(32)]  # item i has the set i
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(here.log_likelihood(torch.from_numpy(u), SETS), np.log(p), atol=1e-9)
+    assert (p == 0).sum() == 1 + 5 + 1  # none, four or five labels are never
+    with pytest.raises(ValueError, match="targets has shape"):
+        here.log_likelihood(torch.from_numpy(u), SETS[:, :4])
+
+
+def test_what_probabilities_imply_does_not_depend_on_the_labels_that_were_drawn() -> None:
+    here = random_sets(1, [-np.inf, 0.4, 0.0, -1.0])
+    labels, sizes = here.frequencies
+    u = np.random.default_rng(6).normal(scale=1.5, size=(500, N_LABELS))
+    p = weights(u, here.sizes.numpy())
+    odds = logit(p @ SETS)
+    wanted = [p[:, SETS.sum(1) == k].sum() / 500 for k in range(4)]
+    for skewed in (sizes, sizes * torch.tensor([1, 1.1, 0.95, 0.9])):
+        share = skewed / skewed.sum()
+        found = LabelSets.with_frequencies(labels * (share @ torch.arange(4.0).double()) / labels.sum(), share)
+        found = found.implied(odds)
+        np.testing.assert_allclose(found.frequencies[0], (p @ SETS).mean(0), atol=1e-3)
+        np.testing.assert_allclose(found.frequencies[1], wanted, atol=0.01)
+    with pytest.raises(ValueError, match="no items"):
+        here.implied(odds[:0])

@@ -158,6 +158,7 @@ def test_mistakes_are_one_sentence():
         ({"level": 0.5}, "belongs to the goals"),
         ({"goal": "cost", "cost_fp": 1.0}, "cost_fp or cost_fn is missing"),
         ({"goal": "cost", "cost_fp": 0.0, "cost_fn": 1.0}, "cost_fp has the value 0"),
+        ({"goal": "cost", "cost_fp": np.array([1.0, np.inf]), "cost_fn": 1.0}, "cost_fp has the value inf"),
         ({"goal": "cost", "cost_fp": np.ones(3), "cost_fn": 1.0}, "cost_fp has shape"),
         ({"cost_fp": 1.0}, "belong to the goal cost"),
         ({"prior_positives": -1.0}, "prior_positives is -1"),
@@ -174,3 +175,6 @@ def test_mistakes_are_one_sentence():
         cal.thresholds(p * np.nan)
     with pytest.raises(ValueError, match="of which no"):
         cal.thresholds(p * np.nan, -t)
+    some = np.array([[0, 1], [0, 0], [-1, 1], [-1, 0]])  # label 0 has negatives alone, and goes by all its items
+    with pytest.raises(ValueError, match="label 0, of which no positive is known"):
+        cal.thresholds(np.where(some == -1, np.nan, p), some)

@@ -214,6 +214,10 @@ def test_train_reads_probabilities_for_another_prior(place: Path, tmp_path: Path
     assert (there.probability(x)[:, 0] > here.probability(x)[:, 0]).all()
     estimated = done(*asked, "--deploy-prior", "estimate", "--out", tmp_path / "estimated", "--json")
     assert json.loads(estimated.out)["test"]["deploy_prior"]["items"] == 50
+    again = ("calibrate", tmp_path / "estimated", "--thresholds", "recall", "--target", 0.8)
+    for keep in ((), ("--keep",)):  # what is estimated at every evaluation is no part of the calibration
+        assert json.loads(done(*again, *keep, "--json").out)["deploy_prior"] is None
+        assert sy.Run.load(tmp_path / "estimated").trained.reading.to_prior is None
     alone = ("train", "--data", place / "items.csv", "--out", tmp_path / "no", *QUICK)
     assert "no test items to estimate it from" in typed(*alone, "--deploy-prior", "estimate").line
     assert "nowhere.csv cannot be read" in typed(*alone, "--deploy-prior", "nowhere.csv").line
@@ -362,7 +366,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
     [
         (("trian",), "No such command 'trian'"),
         (("train", "--dta", "x"), "No such option: --dta"),
-        (("predict", "run"), "Missing argument"),
+        (("predict", "run"), "(see steelyard predict --help)"),
         (("train",), "data.path is not given"),
         (("train", "nowhere.toml"), "nowhere.toml does not exist: give a TOML file"),
         (("train", "plm"), "did you mean --recipe plm?"),
@@ -409,8 +413,12 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("calibrate", "nowhere"), "nowhere is not a folder"),
         (("calibrate", "run", "--kind", "plat"), "did you mean platt?"),
         (("calibrate", "run", "--target", "2"), "evaluate.target is 2.0"),
+        (("calibrate", "run", "--target", "0.9"), "thresholds are for f1: add --thresholds precision or recall"),
+        (("calibrate", "run", "--false-negative-cost", "2"), "thresholds are for f1: add --thresholds cost"),
+        (("calibrate", "run", "--keep", "--kind", "platt"), "--keep keeps the calibrator: leave one of them out"),
         (("calibrate", "run", "--deploy-prior", "estimate"), "--keep"),
         (("predict", "nowhere", "new.csv"), "nowhere is not a folder"),
+        (("predict", "new.csv", "new.csv", "--runtime", "onnx", "--index", "i"), "give the folder of the run"),
         (("predict", "run", "nowhere.csv"), "nowhere.csv does not exist"),
         (("predict", "run", "photos/images"), "photos/images"),
         (("predict", "run", "new.csv", "--out", "found.xls"), "found.xls ends in none of"),
@@ -515,6 +523,17 @@ def test_a_finished_run_is_kept_unless_told(place: Path, tmp_path: Path) -> None
     assert not list((tmp_path / "run").glob(".*"))
 
 
+def test_images_that_were_moved_since(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", 30)
+    small = ("--set", "model.backbone=small", "--set", "data.size=12", "--set", "data.test=train")
+    manifest, moved = next(photos.glob("*.csv")), tmp_path / "moved"
+    done("train", "--data", manifest, "--images", photos / "images", "--out", tmp_path / "run", *small, *QUICK)
+    before = done("evaluate", tmp_path / "run", "--json").out
+    (photos / "images").rename(moved)
+    assert typed("evaluate", tmp_path / "run").code == 2
+    assert done("evaluate", tmp_path / "run", "--images", moved, "--json").out == before
+
+
 def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", 30)
     (photos / "images" / "photo007.png").unlink()
@@ -528,6 +547,11 @@ def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     said = done("predict", tmp_path / "run", photos / "images", "--skip-bad", "--out", tmp_path / "found.csv")
     assert "Left out photo009.png" in said.err
     assert "29 items, 1 of them unreadable" in said.err
+    for n in range(10, 24):
+        (photos / "images" / f"photo{n:03}.png").write_bytes(b"junk")
+    assert "Left out 5 more: their rows have no probabilities" in done(
+        "predict", tmp_path / "run", photos / "images", "--skip-bad"
+    ).err
     row = next(row for row in rows_of((tmp_path / "found.csv").read_text()) if row["id"] == "photo009.png")
     assert row["probability:red"] == ""
 

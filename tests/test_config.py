@@ -184,7 +184,7 @@ def test_a_new_kind_starts_from_its_own_defaults():
         (["train.epochs=3"], "train.epochs", 3),
         (["optimizer.lr=1"], "optimizer.lr", 1.0),
         (["optimizer.lr=1e-4"], "optimizer.lr", 1e-4),
-        (["optimizer.betas=[0.5, 1]"], "optimizer.betas", (0.5, 1.0)),
+        (["optimizer.betas=[0.5, 0]"], "optimizer.betas", (0.5, 0.0)),
         (["data.path=photos/my labels.csv"], "data.path", "photos/my labels.csv"),
         (['data.path="quoted # text"'], "data.path", "quoted # text"),
         (["data.path=a#b"], "data.path", "a#b"),

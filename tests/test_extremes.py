@@ -368,6 +368,7 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "PLM initial", lambda: PartialLabelMasking(n, 9, initial="median"), ("initial", "median")  # type: ignore[arg-type]
     yield "PLM initial shape", lambda: PartialLabelMasking(n, 9, initial=torch.ones(2)), ("initial", "2")
     yield "PLM initial 0", lambda: PartialLabelMasking(n, 9, initial=torch.zeros(3)), ("initial", "0")
+    yield "PLM initial nan", lambda: PartialLabelMasking(n, 9, initial=n * float("nan")), ("initial", "nan")
     yield "PLM seed", lambda: PartialLabelMasking(n, 9, seed=-1), ("seed", "-1")
     yield "PLM targets", lambda: PartialLabelMasking(n, 9).mask(torch.zeros(2, 4)), ("3", "4")
     yield "PLM index", lambda: PartialLabelMasking(n, 9).mask(y, torch.arange(3)), ("index", "3")
@@ -376,6 +377,15 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "LabelPair", lambda: LabelPair(-1.0), ("weight", "-1.0")
     yield "LabelPair shape", lambda: LabelPair()(z, y[:, :2]), ("(2, 2)",)
     yield "LabelPair target", lambda: LabelPair()(z, y + 3), ("targets", "3")
+    yield "LabelPair list", lambda: LabelPair()([[1.0]], y), ("log_odds", "list")  # type: ignore[arg-type]
+    yield "LabelPair int", lambda: LabelPair()(z.long(), y), ("log_odds", "int64")
+    yield "Pseudo weight", lambda: losses.Pseudo(None, float("inf")), ("weight", "inf")  # type: ignore[arg-type]
+    for weighting in (Rebalanced(n), ClassBalanced(n[:1])):
+        yield (
+            f"weighted labels {weighting.n_labels}",
+            lambda weighting=weighting: losses.WeightedLoss(bce, weighting)(torch.zeros(2, 4), torch.zeros(2, 4)),
+            ("4", str(weighting.n_labels)),
+        )
     yield "Objective rule", lambda: Objective(bce, "weak"), ("unknown", "weak")  # type: ignore[arg-type]
     yield "Objective rule type", lambda: Objective(bce, None), ("unknown", "None")  # type: ignore[arg-type]
     yield "Objective epoch", lambda: Objective(bce).start_epoch(0, 3), ("epoch", "0")

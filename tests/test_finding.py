@@ -52,6 +52,10 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_found_small_scores_and_strange_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     find(str(folder), "dog > 0.95")
     assert capsys.readouterr().out == "None of 4 items fits dog > 0.95.\n"
+    find(str(folder), "dog & ~dog")
+    assert capsys.readouterr().out == "None of 4 items fits dog & ~dog.\n"
+    find(str(folder), "car", as_json=True)
+    assert "<i>.png" not in {hit["id"] for hit in json.loads(capsys.readouterr().out)["hits"]}  # its η is 0
     find(str(folder), 'dog "a\nb" "<b>x</b>"')
     out = capsys.readouterr().out
     assert "2.0e-05" in out

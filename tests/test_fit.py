@@ -22,6 +22,7 @@ from steelyard.models.lite0 import Lite0
 from steelyard.run import fit as whole
 from steelyard.run.advice import resolve_auto
 from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
 from steelyard.run.recipes import METHODS
 from steelyard.training.files import load_tensors
@@ -196,7 +197,36 @@ def test_auto_is_resolved_by_the_labels_and_said(capsys: pytest.CaptureFixture[s
     assert fit(items(), None).trained.reading.loss.kind == "bce"
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("side", "model", "epochs", "prior", "recipe"),
+    [
+        (24, {}, 1000, "estimate", "lpr+scratch"),
+        (24, {"backbone": "small"}, 1000, "", "plm+scratch"),
+        (24, {}, 999, "estimate", "lpr"),
+        (64, {"backbone": "lite0", "pretrained": False}, 1000, "estimate", "lpr"),
+        (16, {"backbone": "small"}, 1000, "", "plm"),
+    ],
+)
+def test_auto_looks_at_the_network_and_at_where_labels_are_read(
+    side: int, model: dict[str, Any], epochs: int, prior: str, recipe: str
+) -> None:
+    y = np.zeros((600, 3), np.int8)
+    for c, n in enumerate((500, 100, 25)):
+        y[:n, c] = 1
+    data = ArrayDataset(np.zeros((600, 1, side, side), np.uint8), Labels(y))
+
+    def configure(name: str | None) -> Config:
+        return load_config(
+            None, name, (), {"model": model, "train": {"epochs": epochs}, "evaluate": {"deploy_prior": prior}}
+        )
+
+    asked = whole.ask(configure, "auto", Datasets(data, None, data))
+    assert asked.recipe == recipe
+    assert asked.config.train.ema == (0.999 if "scratch" in recipe else 0.0)
+    assert asked.config.objective.masking.kind == ("plm" if "plm" in recipe else "none")
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "scratch"])  # which is for images
 def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> None:
     x, y = items(unknown=0.3)
     run = fit((x, y), name, out=tmp_path / "run", test=items(60, 1))

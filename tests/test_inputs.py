@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
+import multiprocessing
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +105,19 @@ def test_without_a_size_images_must_be_alike(tmp_path: Path, workers: int) -> No
         list(open_inputs(tmp_path).batches(8, workers))
     assert "\n" not in str(caught.value)
     assert together(list(open_inputs(tmp_path, size=(4, 5)).batches(8)))[0].shape == (3, 3, 4, 5)
+
+
+def test_names_that_are_not_utf_8_are_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table of results could hold them, which would be found out when it is written."""
+    paint(tmp_path / "a.png", 1).rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png"))
+    message = r"holds '\\udcff.png', a name that is not UTF-8: rename that file"
+    with pytest.raises(ValueError, match=message):
+        open_inputs(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a.png\n\xff.png\n")))
+    with pytest.raises(ValueError, match=message):
+        list(open_inputs("-", tmp_path, 4).batches())
+    with pytest.raises(ValueError, match=message):
+        ImageDataset(["a.png", "\udcff.png"], Labels([[1], [0]]))
 
 
 def test_one_image(tmp_path: Path) -> None:
@@ -387,6 +403,7 @@ class _Words:
         (lambda root: root, {"on_bad_image": "drop"}, "on_bad_image is 'drop': choose"),
         (lambda root: root, {"size": 0}, "size is 0: give a side"),
         (lambda root: layouts.write(root / "a.npy", "PK"), {}, "is no .npy file of a plain array"),
+        (lambda root: zipped(root / "a.npy"), {}, "a.npy holds several arrays, as .npz files do: rename it"),
         (lambda root: layouts.write(root / "a.npz", "PK"), {}, "is no .npz file of plain arrays"),
         (lambda root: save(root / "a.npy", np.arange(3)), {}, r"has shape \(3,\) of int64: give numbers"),
         (lambda root: save(root / "a.npy", np.eye(2)), {"split": "test"}, "is one array, which has none"),
@@ -407,6 +424,39 @@ def save(path: Path, *array: Any, **arrays: Any) -> Path:
     else:
         np.savez(path, **arrays)
     return path
+
+
+def zipped(path: Path) -> Path:
+    with path.open("wb") as file:
+        np.savez(file, X=np.zeros((2, 2)))
+    return path
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    """It is not the image's fault, so none is skipped, and it names the file."""
+    paint(tmp_path / "a.png", 1)
+    monkeypatch.setattr("steelyard.data.images._pixels", fails)
+    opened = open_inputs(tmp_path, size=4, on_bad_image="skip")
+    with pytest.raises(ValueError, match=r"^\S*a.png cannot be read \(Input/output error\): see to its disk.*$"):
+        list(opened.batches(workers=workers))
+    with pytest.raises(OSError, match=r"Input/output error: '.*a.png'$"):
+        decode(tmp_path / "a.png")
+
+
+def fails(*_: Any) -> Any:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_process_that_is_killed_is_one_line(tmp_path: Path) -> None:
+    for i in range(40):
+        paint(tmp_path / f"{i}.png", i)
+    batches = open_inputs(tmp_path, size=4).batches(1, workers=1)
+    next(batches)
+    for process in multiprocessing.active_children():
+        process.kill()
+    with pytest.raises(ValueError, match="a process that reads items was killed"):
+        list(batches)
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

@@ -248,6 +248,10 @@ SURE = Evidence(positives=1000, unknown=0.0, positive_among_known=0.1, imbalance
         ({"imbalance": 20.0, "tail": 0.19}, "plm"),
         ({"imbalance": 500.0, "tail": 0.9, "unknown": 0.4}, "db"),
         ({"imbalance": 500.0, "tail": 0.9, "unknown": 0.8}, "pal"),
+        ({"unknown": 0.05, "positive_among_known": 0.039}, "wan"),
+        ({"unknown": 0.8, "positive_among_known": 0.039, "imbalance": 500.0, "tail": 0.9}, "wan"),
+        ({"unknown": 0.049, "positive_among_known": 0.039}, "asl"),
+        ({"unknown": 0.05, "positive_among_known": 0.04}, "bce"),
         ({"positive_among_known": 0.039}, "asl"),
         ({"positive_among_known": 0.039, "imbalance": 50.0}, "plm"),
     ],
@@ -323,7 +327,7 @@ def test_extreme_tables_are_shown(values: NDArray[Any], tmp_path: Path):
 
 def test_percent_and_bar_do_not_hide_what_is_there():
     assert [percent(x) for x in (0, 1, 0.5, 0.00012, 0.99999, float("nan"))] == [
-        *("0 %", "100 %", "50.0 %", "0.012 %", "100 %", "–")
+        *("0 %", "100 %", "50.0 %", "0.012 %", "99.999 %", "–")
     ]
     assert [percent(x) for x in (0.9998, 0.0999)] == ["99.98 %", "9.99 %"]
     assert [len(bar(x, 10)) for x in (0, 1e-6, 0.5, 1)] == [0, 1, 5, 10]

@@ -119,19 +119,23 @@ def check(loss: Any, z: Tensor, *rest: Any, cancels: bool = False, upstream: Ten
 
 @inside
 @pytest.mark.usefixtures("fuse")
-@pytest.mark.parametrize("labels", [64, 149])
+@pytest.mark.parametrize("labels", [64, 101])
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in CLASS_WISE], ids=lambda row: row.name)
 @pytest.mark.parametrize("tiles", ["small_tiles", "long_rows"])
 def test_class_wise_over_several_tiles(
     row: Row, labels: int, tiles: str, g: torch.Generator, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue(tiles)
-    rows = 5 if tiles == "long_rows" else B
+    rows = 5
     loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, "mean")
-    for kind in ("hard", "unknown", "soft"):
+    for kind, dtype in (
+        ("hard", torch.bool),
+        ("unknown", torch.int8),
+        ("unknown", torch.float64),
+        ("soft", torch.float32),
+    ):
         z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels)
-        check(loss, z, t, cancels=kind == "soft")
-        check(loss, z, t.bool() if kind == "hard" else t.double(), cancels=kind == "soft")
+        check(loss, z, t.to(dtype), cancels=kind == "soft")
 
 
 @inside
@@ -356,13 +360,15 @@ def test_objective(rule: str, how: str, long: bool, g: torch.Generator, request:
     """Rule, mask, weights and loss in one launch are what they are one after the other."""
     if long:
         request.getfixturevalue("long_rows")
+    rows = 4 if long else B
     counts = torch.randint(20, 380, (L,), generator=g)
     losses = ((BCE(), False), (Asymmetric(reduction="item"), True), (NegativeTolerant(counts, 400), False))
-    for loss, weighted in losses[:1] if long else losses:
+    tried = {"index": losses[:1] if long else losses, "counter": losses[:1], "ahead": losses[1:2]}[how]
+    for loss, weighted in tried:
         ours, plain = objectives(loss, counts, rule, weighted, 2**63 + 12345)
         for kind in ("hard", "unknown", "soft"):
-            z, t = logits_of(g), targets_of(g, kind)
-            index = None if how == "counter" else torch.randperm(B, generator=g) + (2**33 if how == "index" else 0)
+            z, t = logits_of(g, rows), targets_of(g, kind, rows)
+            index = None if how == "counter" else torch.randperm(rows, generator=g) + (2**33 if how == "index" else 0)
             if how == "ahead":
                 table = torch.zeros_like(t)
                 table[index] = t
@@ -380,7 +386,8 @@ def test_objective(rule: str, how: str, long: bool, g: torch.Generator, request:
             assert y.grad is not None
             close(value.total.detach(), want.total.detach())
             close(x.grad, y.grad, 2e-6 * y.grad.abs().max().item() if kind == "soft" else 1e-30)
-            assert torch.equal(x.grad == 0, y.grad.float() == 0) or loss is not BCE
+            if isinstance(loss, BCE):  # its slope is nowhere 0: what is masked, and nothing else
+                assert torch.equal(x.grad == 0, y.grad.float() == 0)
             assert ours.masking is not None
             assert plain.masking is not None
             assert ours.masking.n_drawn == plain.masking.n_drawn == (0 if index is not None else plain.masking.n_drawn)

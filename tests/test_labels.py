@@ -250,6 +250,20 @@ def test_inputs_of_other_kinds() -> None:
     assert Labels(wanted, names=np.array(["x", "y"])).names == ("x", "y")
 
 
+@pytest.mark.parametrize("value", [1e-50, 1 - 1e-12])
+@pytest.mark.parametrize("fill", [0, UNKNOWN])
+def test_what_float32_rounds_to_a_hard_label_is_one(value: float, fill: int, tmp_path: Path) -> None:
+    """As float64 outputs of a model are: they are kept, saved and read back as 0 and 1."""
+    dense = np.full((2, 3), float(fill))
+    dense[0, 1], dense[1, 0] = value, 1
+    listed = Labels.from_cells([1, 0], [0, 1], [1.0, value], (2, 3), fill)
+    for labels in (Labels(dense), listed):
+        labels.save(tmp_path / "labels.npz")
+        for table in (labels, Labels.load(tmp_path / "labels.npz")):
+            assert table.values.dtype == np.int8
+            assert table.values.tolist() == np.where(dense == value, round(value), dense).tolist()
+
+
 def test_cells_listed_twice() -> None:
     labels = Labels.from_cells([1, 0, 1], [1, 0, 1], [1, 0, 1], (2, 2), UNKNOWN)
     assert labels.values.tolist() == [[0, -1], [-1, 1]]

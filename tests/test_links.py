@@ -182,6 +182,14 @@ def test_asl_ceiling() -> None:
     assert losses.Asymmetric(detach_focus=False).eta_range[1] == pytest.approx(flowing / (1 + flowing), abs=1e-12)
 
 
+@pytest.mark.parametrize("detach", [True, False])
+def test_asl_keeps_its_ceiling_at_huge_logits(detach: bool) -> None:
+    loss = losses.Asymmetric(detach_focus=detach)
+    z = torch.tensor([[30.0, 1e4, 1e6, 1e8, 3e38]])
+    want = torch.full_like(z, torch.tensor(loss.eta_range[1], dtype=torch.float64).logit().item())
+    torch.testing.assert_close(loss.log_odds(z), want, rtol=2e-6, atol=0)
+
+
 @every_link
 def test_monotone(name: str) -> None:
     z = torch.linspace(-40, 40, 4001, dtype=torch.float64)[:, None].expand(-1, 4)

@@ -266,6 +266,33 @@ def test_ldam_softmax_needs_one_positive(targets: np.ndarray) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("given", [torch.tensor, lambda y: torch.tensor(y, dtype=torch.float64)])
+def test_ldam_softmax_counts_items_of_weight_0(given: Callable[[np.ndarray], torch.Tensor]) -> None:
+    """As the mean of every loss does: a weight says nothing about which labels are known."""
+    z = LOGITS[:3] / 8
+    targets = np.array([[1, 0, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]])
+    items = np.array(ref.ldam_softmax(z, targets, COUNTS))
+    weight = torch.tensor([[1.0], [0.0], [3.0]])
+    got = losses.LDAM(torch.tensor(COUNTS), softmax=True)(torch.tensor(z), given(targets), weight)
+    assert float(got) == pytest.approx((items[0] + 3 * items[2]) / 3, rel=1e-11)
+
+
+def test_arrays_that_torch_does_not_take() -> None:
+    """Wide unsigned numbers, another byte order, a step backwards, a read-only view: as any other targets."""
+    targets, z = HARD.astype(np.int64), torch.tensor(LOGITS)
+    loss = losses.BCE()
+    want = loss(z, targets)
+    locked = targets.copy()
+    locked.setflags(write=False)
+    for dtype in (np.uint16, np.uint32, np.uint64, ">f4", ">i2"):
+        assert loss(z, targets.astype(dtype)) == want
+    assert loss(z, np.ascontiguousarray(targets[::-1])[::-1]) == want
+    assert loss(z, locked) == want
+    assert loss(z, torch.tensor(targets).to(torch.uint16)) == want
+    with pytest.raises(ValueError, match="targets has dtype object"):
+        loss(z, np.full(targets.shape, None))
+
+
 @every_pair
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float16, torch.float32, torch.uint8, torch.bool])
 def test_targets_of_any_numeric_dtype(row: Row, dtype: torch.dtype) -> None:

@@ -7,11 +7,13 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -437,7 +439,30 @@ def test_files_of_regions_that_do_not_fit_are_named(tmp_path: Path) -> None:
     join([7, 9, 9], "image_ids holds 9 twice")
     join([7, 9], r"has shape \(3, 4, 5\) of float16 and image_ids \(2,\)")
     join([7, 9, 30], "length is 0", length=0)
+    np.save(path, np.zeros((0, 4, 5), np.float16))
+    join([], r"has shape \(0, 4, 5\) of float16")
+    with path.open("wb") as file:
+        np.savez(file, np.zeros((3, 4, 5)))
+    join([7, 9, 30], "holds several arrays")
     path.write_bytes(b"rubbish")
     join([7, 9, 30], "is no .npy file")
     with pytest.raises(ValueError, match="words holds 'a' twice"):
         WordTable(["a", "b", "a"])
+
+
+def test_what_befalls_the_processes_that_read_is_one_line(tmp_path: Path) -> None:
+    data = ImageDataset(photographs(tmp_path), Labels(np.eye(6)), size=12)
+    model = build_model(ModelSettings("small"), input_of(data), data.labels)
+
+    def compute(match: str, progress: Any = None) -> None:
+        with pytest.raises(ValueError, match=match) as e:
+            frozen_features(model, data, tmp_path / "cache", batch_size=1, workers=1, progress=progress)
+        assert "\n" not in str(e.value)
+
+    def kill(done: int, of: int) -> None:
+        for process in multiprocessing.active_children():
+            process.kill()
+
+    compute("a process that reads items was killed", kill)
+    Path(data.paths[5]).write_bytes(b"rubbish")
+    compute(f"^{re.escape(data.paths[5])} is not an image")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mutants_page
+import mutants_warm
 from mutations import mutants, planted, unharmed
 
 SOURCE = '''
@@ -85,3 +87,24 @@ def test_the_page_counts_and_argues(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     false = {"a.py as it is": {**rows[0], "name": "a.py as it is"}}
     with pytest.raises(SystemExit, match="without any fault"):
         mutants_page.write(tmp_path / "page.md", false, 1)
+
+
+def test_a_function_that_others_hold_is_changed_in_place(tmp_path: Path) -> None:
+    """The warm process plants a body's mutant in every holder of the function, and leaves to others what it cannot."""
+    source = "LIMIT = 1\n\ndef outer(x, by=1):\n    def inner(y):\n        return x + y\n    return inner(by) * LIMIT\n"
+    file = tmp_path / "box.py"
+    file.write_text(source)
+    found = {m.name.removeprefix("box.py "): m for m in mutants("box.py", source)}
+    for name, want in (
+        ("outer.inner: x + y → x - y", 9),
+        ("outer: inner(by) * LIMIT → inner(by) / LIMIT", 11),
+        ("outer: by=1 → 2", None),
+        ("module: 1 → 2", None),
+    ):
+        room: dict[str, Any] = {}
+        exec(compile(source, str(file), "exec"), room)
+        held = room["outer"]
+        functions = {(str(file), "outer", 3): [held]}
+        assert mutants_warm.replace(found[name], file, functions) == (want is not None)
+        assert held(10) == (11 if want is None else want)
+        assert isinstance(held(10), float if want == 11 else int)  # a quotient

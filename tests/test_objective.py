@@ -24,7 +24,9 @@ from steelyard.balance import (
     PseudoLabels,
     Rebalanced,
 )
+from steelyard.labels.targets import as_targets
 from steelyard.objective import Role
+from steelyard.objective.objective import RULES, Rule, _assumed
 
 Z = np.array([[0.3, -1.0, 2.0, 0.5], [-2.0, 1.5, 0.1, -0.7], [1.0, 0.0, -3.0, 2.5]])
 Y = np.array([[1, 0, -1, -1], [-1, -1, 0, 1], [-1, -1, -1, -1]])
@@ -245,11 +247,56 @@ def test_a_weighted_loss_is_taken_apart() -> None:
     weights = ref.rebalanced(y.numpy(), COUNTS.tolist())
     for c in range(4):
         seen = weights[y.numpy()[:, c] == 1, c]
-        assert float(w_pos[c]) == pytest.approx(seen.mean() if len(seen) else 1.0, rel=1e-6)  # type: ignore[index]
+        seen = seen if len(seen) else weights[:, c]  # without positives, as the negatives
+        assert float(w_pos[c]) == pytest.approx(seen.mean(), rel=1e-6)  # type: ignore[index]
     twice = Objective(loss, weighting=ClassBalanced(COUNTS))
     product = weights * ref.class_balanced(y.numpy(), COUNTS.tolist(), 0.9999, "class")
     value, _ = ref.cells([ref.negative_tolerant(n, 100) for n in COUNTS.tolist()], Z, y.numpy(), product)
     assert float(twice(torch.tensor(Z), y).total) == pytest.approx(value.sum() / 12, rel=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
+def test_weights_of_both_signs_are_no_news_about_a_label(rule: Rule) -> None:
+    """A weight that a class's positives and negatives share leaves its log-odds alone, also of assumed negatives."""
+    y = np.where(Y == 1, 1, -1)
+    plain = Objective(losses.BCE(), rule)
+    weighted = Objective(losses.BCE(), rule, weighting=ClassBalanced(COUNTS, 0.9))
+    for objective in (plain, weighted):
+        objective(torch.tensor(Z), torch.tensor(y))
+    z = torch.tensor(Z)
+    torch.testing.assert_close(weighted.log_odds(z), plain.log_odds(z))
+
+
+def test_weights_of_assumed_negatives_are_undone() -> None:
+    y = np.where(Y == 1, 1, -1)
+    objective = Objective(losses.BCE(), "negative", weighting=Rebalanced(COUNTS))
+    objective(torch.tensor(Z), torch.tensor(y))
+    _, w_neg = objective.class_weights()
+    weights = ref.rebalanced(np.maximum(y, 0), COUNTS.tolist())
+    for c in range(4):
+        assert float(w_neg[c]) == pytest.approx(weights[y[:, c] == -1, c].mean(), rel=1e-6)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
+def test_a_rule_as_the_kernels_know_it_is_the_rule(rule: str) -> None:
+    for values in (Y, np.where(Y < 0, Y, np.array([[0.3, 1, 0.8, 0]]))):
+        targets = as_targets(torch.tensor(values, dtype=torch.float32), torch.tensor(Z))
+        resolver = RULES[rule]()
+        said, known_to_kernels = resolver(targets, torch.tensor(Z), None), resolver.rule(torch.tensor(Z))
+        assert known_to_kernels is not None
+        got = _assumed(known_to_kernels, targets.values)
+        torch.testing.assert_close(got.a.double(), said.a, check_dtype=False)
+        torch.testing.assert_close(got.b.double(), said.b, check_dtype=False)
+
+
+@pytest.mark.parametrize(("n_labels", "n_index"), [(1, 3), (5, 3), (4, 1)])
+def test_pseudo_labels_of_other_items_or_labels_are_refused(tmp_path: Path, n_labels: int, n_index: int) -> None:
+    """One label or one item would fit every batch, silently."""
+    store = PseudoLabels(tmp_path, 3, n_labels)
+    for rule in (losses.Pseudo(store), losses.Annotation(store)):
+        objective = Objective(losses.BCE(reduction="item"), rule).eval()
+        with pytest.raises(ValueError, match="the pseudo-labels at index have shape"):
+            objective(torch.tensor(Z), torch.tensor(Y), torch.arange(n_index))
 
 
 def test_unknown_cells_are_inert_everywhere() -> None:
@@ -371,10 +418,7 @@ def test_a_weighting_and_a_mask_multiply() -> None:
     objective = Objective(losses.SPA(), "wan", masking, ClassBalanced(COUNTS))
     objective(torch.tensor(Z), torch.tensor(np.abs(Y)), torch.arange(3))
     z = torch.tensor(Z)
-    own = ref.class_balanced(np.abs(Y), COUNTS.tolist(), 0.9999, "class")[0]
-    seen = (np.abs(Y) == 1).any(0), (np.abs(Y) == 0).any(0)
-    shift = np.where(seen[1], np.log(own), 0) - np.where(seen[0], np.log(own), 0) - np.log(3)
-    want = losses.SPA().log_odds(z).numpy() + shift - masking.log_odds_shift.numpy()
+    want = losses.SPA().log_odds(z).numpy() - np.log(3) - masking.log_odds_shift.numpy()  # w_c cancels
     np.testing.assert_allclose(objective.log_odds(z).numpy(), want, rtol=1e-5, atol=1e-5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,6 +210,41 @@ def test_images_are_found_beside_the_manifest_or_in_a_folder_there(images: str, 
         assert isinstance(opened.data, ImageDataset)
         assert opened.data[0][0].shape == (3, 8, 8)
         assert "read as comma-separated text in list form" in opened.note
+
+
+@pytest.mark.parametrize("folder", [".", "pics"])
+def test_the_first_image_may_be_missing(folder: str, tmp_path: Path):
+    """Without any image the data would be labels alone, and say so in its note only."""
+    for name in "bc":
+        layouts.write_image(tmp_path / folder / f"{name}.JPG", np.random.default_rng(0))
+    layouts.write(tmp_path / "mine.csv", "image,label\na,cat\nb,cat\nc,dog\n")
+    with pytest.raises(DataError, match=r"1 of 3 images are not in .* \('a'\): add them"):
+        open_data(tmp_path / "mine.csv")
+    opened = open_data(tmp_path, on_bad_image="skip", size=4)
+    assert isinstance(opened.data, ImageDataset)
+    assert [target.tolist() for _, target, _ in opened.data] == [[-1, -1], [1, 0], [0, 1]]
+
+
+def test_a_damaged_npz_is_one_line_whichever_bit_of_its_index_is_wrong(tmp_path: Path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, X=np.zeros((2, 1)), Y=np.eye(2, dtype=np.int8))
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(whole.index(b"PK\x01\x02"), len(whole)):
+        for bit in (0x01, 0x08, 0x40, 0x80):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+            try:
+                open_data(path)
+            except DataError:
+                refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("arrays", [{"classes": "a"}, {"ids": "a"}, {"ids": "a", "class_freq": np.zeros(20)}])
+def test_names_that_are_no_list(arrays: dict[str, Any], tmp_path: Path):
+    np.savez(tmp_path / "mine.npz", Y=np.zeros((3, 20), np.int8), **arrays)
+    with pytest.raises(DataError, match=r"mine.npz: (classes|ids) has shape \(\): save a list of names"):
+        open_data(tmp_path / "mine.npz")
 
 
 def test_images_elsewhere_and_missing_ones(tmp_path: Path):

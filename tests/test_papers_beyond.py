@@ -14,7 +14,7 @@ from PIL import Image
 from steelyard.data import ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
-from steelyard.papers import auto, db_beyond, db_frozen, findings, in_memory, pal, spa_beyond
+from steelyard.papers import auto, db_beyond, db_frozen, findings, in_memory, pal, pal_beyond, spa_beyond
 from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
 from steelyard.papers.reproduce import prepared, reproduce_one
@@ -97,6 +97,51 @@ def test_a_part_is_left_out_at_a_time() -> None:
     assert db["auto"].train.sampler.kind == "class_aware"
 
 
+def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
+    def found(rows: Sequence[Row], base: dict[str, Any] | None = None) -> dict[str, set[str]]:
+        made = configured(rows, base)
+        assert made["auto"].model.frozen
+        assert made["auto"].data.size == 224
+        return {
+            name: changed(made["auto"], config) for name, config in made.items() if name not in ("auto", "DB-Focal")
+        }
+
+    assert found(spa_beyond.frozen_rows(settings("bce"))) == {
+        "at 160 pixels": {"data.size"},
+        "without dropout": {"model.dropout"},
+        "without held-out items": {"data.validation"},
+        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
+        "by the two-way loss": {"objective.loss"},
+    }
+    assert found(db_beyond.frozen_rows(settings("db")), settings("voc-mlt-db")) == {
+        "at 160 pixels": {"data.size"},
+        "without dropout": {"model.dropout"},
+        "under a linear layer": {"model.head"},
+        "by the focal loss": {"objective.loss"},
+        "by cross-entropy": {"objective.loss"},
+    }
+    assert found(pal_beyond.frozen_rows(settings("wan"), "SPL"), dict(pal.OURS[0].settings)) == {
+        "at 160 pixels": {"data.size"},
+        "without dropout": {"model.dropout"},
+        "with 20 epochs": {"train.epochs"},
+    }
+
+
+def test_the_paper_s_row_over_a_frozen_backbone_is_that_of_its_table() -> None:
+    base = settings("voc-mlt-db")
+    beside = configured(db_beyond.frozen_rows(settings("db")), base)["DB-Focal"]
+    table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
+    job = Job(Path(), Path(), sets=db_frozen.SETS)
+    assert changed(beside, configured([table], base)["DB-Focal"].with_overrides(job.overrides)) == set()
+
+
+def test_an_epoch_that_visits_every_class_is_about_as_long_as_the_data() -> None:
+    labels = Labels(np.eye(40, dtype=np.int8)[np.arange(200) % 40])
+    assert pal_beyond.short_epochs(settings("db"), labels)["train"]["sampler"] == {"kind": "class_aware", "visits": 5}
+    assert pal_beyond.short_epochs(settings("wan"), labels) == settings("wan")
+    assert pal_beyond.short_epochs(settings("db"), labels.take(np.arange(3)))["train"]["sampler"]["visits"] == 1
+
+
 def test_the_paper_s_row_beside_auto_is_that_of_table_1() -> None:
     base = settings("voc-mlt-db")
     beside = configured(db_beyond.rows(settings("db")), base)["DB-Focal"]
@@ -169,7 +214,7 @@ def test_over_a_frozen_backbone_only_that_is_set_besides() -> None:
     made.run(replace(job, smoke=True))
     assert asked[1].sets == ("train.epochs=2",), "a trial has a tiny network, which no weights are published for"
     assert {name for name in CATALOGUE if name.startswith("db-") and name.endswith("-frozen")} == {
-        f"{name}-frozen" for name in db_frozen.NAMES
+        f"{name}-frozen" for name in (*db_frozen.NAMES, "db-beyond")
     }
 
 

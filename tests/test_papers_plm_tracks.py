@@ -21,7 +21,19 @@ from steelyard.objective import Objective
 from steelyard.papers import fixtures, plm_tracks
 from steelyard.papers.job import Job
 from steelyard.papers.plm_rehearsal import tracks
-from steelyard.papers.plm_tracks import READINGS, ROWS, SCORES, Lesson, School, Taken, Tracks, measured, taught
+from steelyard.papers.plm_tracks import (
+    READINGS,
+    ROWS,
+    SCORES,
+    VIEWS,
+    Lesson,
+    School,
+    Taken,
+    Tracks,
+    measured,
+    taught,
+    viewed,
+)
 from steelyard.papers.study import Row
 from steelyard.run.datasets import Datasets
 from steelyard.run.reading import Reading
@@ -82,9 +94,9 @@ def test_label_sets_are_read_without_the_labels_of_the_items() -> None:
     u = torch.from_numpy(2.0 * ((2 * y - 1) + rng.normal(size=y.shape))) + here.labels
     z = torch.logit(here._expected(u)[0]).float()
     counts = 1000 * here.frequencies[0].numpy()
-    done = SimpleNamespace(
-        logits=z, targets=torch.from_numpy(y), counts=counts, names=tuple("abcd"), reading=reading_of(counts, 1000)
-    )
+    views = torch.cat([z + 0.5 * torch.randn(z.shape, generator=torch.Generator().manual_seed(0)) for _ in VIEWS[1:]])
+    logits, targets, names = torch.cat([z, views]), torch.from_numpy(y), tuple("abcd")
+    done = SimpleNamespace(logits=logits, targets=targets, counts=counts, names=names, reading=reading_of(counts, 1000))
     lesson = Lesson(Row("x"), Datasets(None, None, None), here)
     found = measured(done, lesson, torch.tensor([2, 3]))  # type: ignore[arg-type]
     assert list(found.values) == [f"{name}, {how}" for how in READINGS for name in SCORES]
@@ -95,8 +107,23 @@ def test_label_sets_are_read_without_the_labels_of_the_items() -> None:
     np.testing.assert_allclose(found.there.frequencies[0], 0.5, atol=0.03)
     warm = measured(done, lesson._replace(temperature=3.0), torch.tensor([2, 3]))  # type: ignore[arg-type]
     assert values["ACE, label sets"] < (warm.values["ACE, label sets"] or 0.0)
+    z_mean = done.logits.view(len(VIEWS), *z.shape).mean(0)
+    np.testing.assert_allclose(found.eta, here.probability(z_mean, found.there), atol=1e-5)
+    assert torch.equal(found.decided, here.most_probable(z_mean.double(), found.there))
     done.targets = 1 - done.targets
     assert torch.equal(measured(done, lesson, torch.tensor([2, 3])).eta, found.eta)  # type: ignore[arg-type]
+
+
+def test_views_are_the_pictures_shifted_by_a_pixel() -> None:
+    inputs = np.arange(1, 33, dtype=np.uint8).reshape(2, 1, 4, 4)
+    seen = viewed(ArrayDataset(inputs, Labels(np.eye(2, dtype=np.int8)))).inputs.reshape(len(VIEWS), 2, 4, 4)
+    for view, (down, right) in zip(seen, VIEWS, strict=True):
+        wanted = np.roll(inputs[:, 0], (down, right), (1, 2))
+        if down:
+            wanted[:, 0 if down > 0 else -1] = 0
+        if right:
+            wanted[:, :, 0 if right > 0 else -1] = 0
+        np.testing.assert_array_equal(view, wanted)
 
 
 def test_a_student_is_taught_what_the_teacher_says_of_the_test_items() -> None:
@@ -105,12 +132,18 @@ def test_a_student_is_taught_what_the_teacher_says_of_the_test_items() -> None:
     test = ArrayDataset(rng.integers(0, 255, (4, 1, 8, 8), np.uint8), Labels(np.ones((4, 3), np.int8)))
     eta = torch.tensor([[0.9995, 0.6, 0.4], [0.2, 0.0005, 0.999], [1.0, 0.5, 0.5], [0.7, 0.7, 0.6]])
     there = LabelSets.with_frequencies([0.8, 0.7, 0.5], [0.0, 0.0, 1.0])
-    teacher = Taken(None, eta, there, {})  # type: ignore[arg-type]
+    best = torch.tensor([[1, 1, 0], [0, 0, 1], [1, 1, 0], [1, 1, 0]]).bool()
+    teacher = Taken(None, eta, best, there, {})  # type: ignore[arg-type]
     lesson = taught(Row("x"), given, LabelSets.with_frequencies([0.4, 0.3, 0.3], [0.0, 1.0]), teacher, test)
     values = lesson.data.train.labels.values
     np.testing.assert_array_equal(values[:6], given.labels.values)
     np.testing.assert_allclose(values[6:], [[1, 0.6, 0.4], [0.2, 0, 0.999], [1, 0.5, 0.5], [0.7, 0.7, 0.6]])
     np.testing.assert_array_equal(lesson.data.train.inputs[6:], test.inputs)
+    few = LabelSets.with_frequencies([0.4, 0.3, 0.3], [0.0, 1.0])
+    hard = taught(Row("x"), given, few, teacher, test, surer=np.inf).data.train.labels.values
+    np.testing.assert_array_equal(hard[6:], best)
+    surer = taught(Row("x"), given, few, teacher, test, surer=2.0).data.train.labels.values
+    np.testing.assert_allclose(surer[6:, 1], [0.36 / 0.52, 0, 0.5, 0.49 / 0.58], atol=1e-6)
     labels, sizes = lesson.sets.frequencies
     np.testing.assert_allclose(labels, [0.56, 0.46, 0.38], atol=1e-4)
     np.testing.assert_allclose(sizes, [0, 0.6, 0.4], atol=1e-4)

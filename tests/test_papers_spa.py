@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from steelyard.losses import SPA, Asymmetric
 from steelyard.papers import spa, spa_figures
@@ -152,9 +153,30 @@ def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) ->
         assert list(query["runs"]) == ["BCE", "ASY", "SPA", "SPA + LPR"]
         for hits in query["runs"].values():
             assert len(hits["ids"]) == len(hits["right"]) == 6
-            assert set(hits["ids"]) <= set(found.figure["pictures"])
-    figure = BY_NAME["spa-fig4"].draw(type(found).load(out / "spa-fig4.json"))  # type: ignore[misc]
-    assert sum(bool(axes.images) for axes in figure.axes) == 3 * 4 * 6
+    for row in found.rows:
+        right = [sum(query["runs"][row.name]["right"]) for query in queries]
+        assert [row.mean(column) for column in found.columns] == right
+    draw = BY_NAME["spa-fig4"].draw
+    assert draw is not None
+    drawn = draw(type(found).load(out / "spa-fig4.json"))
+    assert not any(axes.images for axes in drawn.axes), "no photograph is passed on"
+    names = [id_.replace("_", "\n") for query in queries for hits in query["runs"].values() for id_ in hits["ids"]]
+    assert [text.get_text() for axes in drawn.axes for text in axes.texts] == names
+
+
+def test_photographs_that_are_at_hand_are_shown(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    Image.new("RGB", (20, 10), (200, 0, 0)).save(tmp_path / "b.png")
+    hits = {"ids": ["a", "b"], "right": [False, True]}
+    queries = [{"text": "dog", "runs": {"BCE": hits, "SPA": hits}}]
+    named, shown, *_ = spa_figures.found_figure(queries, {"b": str(tmp_path / "b.png")}).axes
+    assert [text.get_text() for text in named.texts] == ["a"]
+    assert not named.images
+    assert not shown.texts
+    pixels = np.asarray(shown.images[0].get_array())
+    assert pixels.shape[1] == 2 * pixels.shape[0]
+    np.testing.assert_array_equal(np.unique(pixels.reshape(-1, 3), axis=0), [[200, 0, 0]])
+    assert named.spines["left"].get_edgecolor() != shown.spines["left"].get_edgecolor()
 
 
 def test_the_best_items_are_those_of_the_product() -> None:

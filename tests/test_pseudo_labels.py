@@ -155,6 +155,21 @@ def test_predictions_of_any_float(tmp_path: Path, dtype: torch.dtype) -> None:
     assert near(store.read(ALL), given.detach().float())
 
 
+@pytest.mark.parametrize("note", [b"", b'{"form', b"\xff\xfe{"])
+def test_a_damaged_note_is_written_anew(tmp_path: Path, note: bytes) -> None:
+    store = PseudoLabels(tmp_path, N, L)
+    store.write(ALL, table(1))
+    store.flush()
+    (tmp_path / "pseudo_labels.json").write_bytes(note)
+    again = PseudoLabels(tmp_path, N, L)
+    again.start_epoch(2)
+    assert near(again.read(ALL), table(1))
+    PseudoLabels(tmp_path, N, L)
+    (tmp_path / "pseudo_labels.json").write_bytes(note)
+    with pytest.raises(ValueError, match="values-0.i8 is missing or not 48 bytes long"):
+        PseudoLabels(tmp_path, N, L - 1)
+
+
 MISTAKES = {
     "other n_items": (lambda store, path: PseudoLabels(path, N + 1, L), ("13", "12")),
     "other n_labels": (lambda store, path: PseudoLabels(path, N, L + 1), ("6", "5")),

@@ -262,6 +262,11 @@ def test_npz_without_splits_names_or_ids_and_with_images(tmp_path: Path) -> None
 def test_npz_translates_files_in_which_minus_one_is_absent(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.zeros((2, 1)), Y=np.array([[1, -1, 0], [-1, -1, 1]], np.int8))
     np.testing.assert_array_equal(npz(tmp_path / "a.npz", absent=-1).labels.values, [[1, 0, UNKNOWN], [0, 0, 1]])
+    for dtype in (bool, np.uint8, np.uint64, np.int8, np.float16):
+        np.savez(tmp_path / "b.npz", X=np.zeros((2, 1)), Y=np.eye(2, dtype=dtype))
+        np.testing.assert_array_equal(
+            npz(tmp_path / "b.npz", absent=-1).labels.values, [[1, UNKNOWN], [UNKNOWN, 1]], err_msg=str(dtype)
+        )
     np.testing.assert_array_equal(npz(tmp_path / "a.npz").labels.values, [[1, UNKNOWN, 0], [UNKNOWN, UNKNOWN, 1]])
     with pytest.raises(ValueError, match="absent is 1"):
         npz(tmp_path / "a.npz", absent=1)

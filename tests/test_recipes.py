@@ -91,8 +91,12 @@ def test_python_of_what_no_recipe_sets(tmp_path: Path, monkeypatch: pytest.Monke
     assert "labels.values, 2.5" in python(role.objective, role.train.sampler)
 
 
-def test_methods_set_objective_and_sampler_only():
+def test_methods_set_objective_and_sampler_only_but_for_one():
+    assert set(METHODS["scratch"].settings) == {"model", "train"}
+    assert not METHODS["scratch"].whole
     for name, recipe in METHODS.items():
+        if name == "scratch":
+            continue
         assert not recipe.whole
         assert set(recipe.settings) <= {"objective", "train"}, name
         assert set(recipe.settings.get("train", {})) <= {"sampler"}, name
@@ -201,4 +205,18 @@ def test_auto_is_the_advice():
     with pytest.raises(ValueError, match="nothing to learn"):
         resolve_auto(Labels(np.zeros((4, 2))))
     assert load_config(recipe="auto") == Config()
+    long_tailed = np.zeros((600, 3), np.int8)
+    for c, n in enumerate((500, 100, 25)):
+        long_tailed[:n, c] = 1
+    assert resolve_auto(Labels(long_tailed))[0] == "plm"
+    name, why = resolve_auto(Labels(long_tailed), elsewhere=True)
+    assert name == "lpr"
+    assert "ρ is 20" in why
+    assert resolve_auto(Labels(values), elsewhere=True)[0] == "bce"
+    name, why = resolve_auto(Labels(long_tailed), elsewhere=True, from_scratch=True)
+    assert name == "lpr+scratch"
+    assert "dropout" in why
+    config = load_config(recipe=name, overrides={"train": {"ema": 0.5}})
+    assert (config.model.dropout, config.train.ema, config.train.augment.pad_crop) == (0.5, 0.5, 2)
+    assert config.objective.label_pair.kind == "on"
     assert {rule.recipe for rule in RULES if rule.recipe} | {name for name, _ in OTHERWISE} <= set(METHODS)

@@ -330,7 +330,7 @@ def test_nothing_to_say_of_sound_runs():
         ({"objective": {"unknown": "negative"}}, "'negative': the .* unknown count as absent"),
         ({"objective": {"unknown": "wan"}}, "'wan': the .* unknown count as absent"),
         ({}, "'0', '1', '2' and 1 more: never absent"),
-        ({}, "unknown is 'ignore' and 100% of the known labels are positives"),
+        ({}, "unknown is 'ignore' and 100% of the known labels are positives: .* set objective.unknown to wan"),
         ({"objective": {"unknown": "role"}}, "expected_positives is estimated"),
         (
             {"objective": {"loss": "distribution_balanced"}},

@@ -1,10 +1,11 @@
-"""What the server refuses, and what it never gives away."""
+"""What the server refuses, and what it never gives away: beside the ten risks that OWASP lists."""
 
 # ruff: noqa: E402  (what the extras bring is imported after it is known to be there)
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -25,10 +26,18 @@ from PIL import Image
 
 from serve_data import NAMES, Place, app_of, make_place, running
 from steelyard.search import Index
+from steelyard.serve import make_app, serve
 from steelyard.serve.guards import HEADERS
 from steelyard.serve.pictures import NoPicture, Pictures
 from steelyard.serve.server import _is_loopback
+from steelyard.serve.shown import Shown
 from steelyard.serve.static_files import static_files
+
+ADDRESSES = [
+    *("/", "/label", "/data", "/static/main.js", "/nothing"),
+    *("/api/run", "/api/labels", "/api/search?q=cat", "/api/search?q=(", "/api/item?id=item 000", "/api/item?id=no"),
+    *("/api/label?name=cat", "/api/data", "/api/thumbnail?id=item 000", "/api/thumbnail?id=no", "/api/openapi.json"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +50,190 @@ def app(place: Place) -> Any:
     return app_of(place)
 
 
-def ask(app: Any, path: str, method: str = "GET", **options: Any) -> Any:
+@pytest.fixture(scope="module")
+def port(place: Place) -> Any:
+    with running(app_of(place, hosts=("127.0.0.1", "localhost"))) as number:
+        yield number
+
+
+def ask(app: Any, path: str, method: str = "GET", *, failing: bool = False, **options: Any) -> Any:
+    """Ask once; a failure of the server is raised here, or with `failing` answered as a browser would see it."""
+
     async def go() -> Any:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        asked = httpx.ASGITransport(app, raise_app_exceptions=not failing)
+        async with httpx.AsyncClient(transport=asked, base_url="http://127.0.0.1") as client:
             return await client.request(method, path, **options)
 
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/data", "/static/main.js", "/api/run", "/api/thumbnail?id=item 000", "/nothing"]
-)
+def has_the_headers(found: Any) -> bool:
+    return {name: found.headers.get(name) for name in HEADERS} == HEADERS
+
+
+def test_every_address_is_in_the_list(app: Any) -> None:
+    """Else what is tested here would fall behind what is served."""
+    told = {path.split("?")[0] for path in ADDRESSES}
+    assert set(ask(app, "/api/openapi.json").json()["paths"]) <= told
+
+
+@pytest.mark.parametrize("path", ADDRESSES)
 def test_every_reply_has_the_headers(app: Any, path: str) -> None:
     found = ask(app, path)
-    assert {name: found.headers.get(name) for name in HEADERS} == HEADERS
+    assert has_the_headers(found)
     assert "unsafe" not in found.headers["content-security-policy"]
     assert "server" not in found.headers
 
 
-def test_refusals_have_the_headers_too(app: Any) -> None:
-    assert {name: ask(app, "/", "POST").headers.get(name) for name in HEADERS} == HEADERS
+@pytest.mark.parametrize("path", ADDRESSES)
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_no_other_site_may_read_an_answer(app: Any, path: str, origin: str) -> None:
+    found = ask(app, path, headers={"origin": origin, "sec-fetch-site": "cross-site"})
+    assert not [name for name in found.headers if name.startswith("access-control-")]
+    assert found.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "set-cookie" not in found.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/api/labels", "/api/search"])
+@pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH", "TRACE", "CONNECT"])
+def test_nothing_but_get_is_answered(app: Any, method: str, path: str) -> None:
+    asked = {"origin": "https://evil.example", "access-control-request-method": "GET"}
+    found = ask(app, path, method, headers=asked)
+    assert found.status_code == 405
+    assert found.headers["allow"] == "GET"
+    assert has_the_headers(found)
+    assert "evil" not in found.text + str(found.headers)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"path": "/api/search?q=" + "a" * 9000}, 414),
+        ({"path": "/" + "a" * 9000}, 414),
+        ({"path": "/api/run", "content": b"x" * 10}, 413),
+        ({"path": "/api/run", "headers": {"transfer-encoding": "chunked"}}, 413),
+        ({"path": "/api/run", "headers": {"host": "evil.example"}}, 421),
+        ({"path": "/api/run", "headers": {"host": "evil.example:8000"}}, 421),
+        ({"path": "/api/run", "headers": {"host": "127.0.0.1.evil.example"}}, 421),
+        ({"path": "/api/run", "headers": {"host": ""}}, 421),
+        ({"path": "/api/run", "headers": {"host": "LOCALHOST:8000"}}, 200),
+        ({"path": "/api/run", "headers": {"host": "[::1]:8000"}}, 200),
+    ],
+)
+def test_what_no_page_of_ours_asks_is_refused(app: Any, options: dict[str, Any], status: int) -> None:
+    assert ask(app, **options).status_code == status
+
+
+def test_asking_changes_nothing(app: Any, place: Place) -> None:
+    def seen() -> dict[Path, tuple[int, int]]:
+        return {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in place.run.rglob("*")}
+
+    before = seen()
+    for path in ADDRESSES:
+        ask(app, path)
+    assert seen() == before
+
+
+def test_what_browsers_and_proxies_may_keep(app: Any) -> None:
+    """Pictures only in the browser that asked, failures nowhere, all else not without asking again."""
+    for path in ADDRESSES:
+        found = ask(app, path)
+        if found.status_code >= 400:
+            assert found.headers["cache-control"] == "no-store", path
+        elif path.startswith("/api/thumbnail"):
+            assert found.headers["cache-control"].startswith("private")
+        elif path != "/api/openapi.json":
+            assert found.headers["cache-control"] == "no-cache", path
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, OSError, KeyError])
+def test_a_failure_of_ours_tells_nothing(
+    app: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[Exception]
+) -> None:
+    def fails(*_: object) -> None:
+        raise kind("secret of /home/someone")
+
+    for name, path in {"facts": "/api/run", "image": "/api/thumbnail?id=item 001", "item": "/api/item?id=x"}.items():
+        monkeypatch.setattr(Shown, name, fails)
+        found = ask(app, path, failing=True)
+        assert found.status_code == 500
+        assert found.json() == {"error": "this could not be answered: the server's log says why"}
+        assert has_the_headers(found)
+    assert "secret" in caplog.text
+
+
+def test_a_damaged_index_tells_no_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = make_place(tmp_path, 8)
+    app = app_of(place)
+    for file in place.index.iterdir():
+        if file.suffix in (".parquet", ".arrow"):
+            content = bytearray(file.read_bytes())
+            content[len(content) // 3 : len(content) // 2] = b"\xff" * (len(content) // 2 - len(content) // 3)
+            file.write_bytes(content)
+    for path in ADDRESSES:
+        found = ask(app, path, failing=True)
+        assert str(tmp_path) not in found.text
+        assert "Traceback" not in found.text
+        assert has_the_headers(found)
+
+
+def test_data_that_cannot_be_opened_tells_no_path(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    settings, begun = place.run / "config.toml", place.run / "started.json"
+    kept = settings.read_text(), begun.read_text()
+    try:
+        settings.write_text(f'[data]\npath = "{place.run}/gone.csv"\n')
+        begun.unlink()  # it tells that the settings were edited
+        found = ask(make_app(place.run), "/api/data")
+    finally:
+        settings.write_text(kept[0])
+        begun.write_text(kept[1])
+    assert found.status_code == 200
+    assert "the server's log says why" in found.json()["note"]
+    assert str(place.run) not in found.text
+    assert "gone.csv" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["cat\r\nERROR forged line", "\x1b[2Jcat", "%0d%0aforged", "\u2028forged", "{0}%s%n"])
+def test_requests_write_nothing_into_the_log(app: Any, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    caplog.set_level(logging.DEBUG, "steelyard")
+    for path, name in (("/api/search", "q"), ("/api/labels", "text"), ("/api/item", "id"), ("/api/label", "name")):
+        found = ask(app, path, params={name: text})
+        assert found.status_code < 500
+        assert found.headers["content-type"] == "application/json"
+    assert [record for record in caplog.records if record.name.startswith("steelyard")] == []
+
+
+def test_label_names_are_data_everywhere(app: Any) -> None:
+    for name in NAMES[3:]:
+        found = ask(app, "/api/search", params={"wanted": name, "k": 3})
+        assert found.headers["content-type"] == "application/json"
+        assert found.json()["terms"] == [{"label": name, "wanted": True}]
+        assert ask(app, "/api/label", params={"name": name}).json()["name"] == name
+
+
+def test_a_query_is_no_sql(app: Any, place: Place) -> None:
+    for text in ("cat'; DROP TABLE items; --", "cat\") UNION SELECT * FROM read_csv('/etc/passwd') --", '"cat\'"'):
+        assert ask(app, "/api/search", params={"q": text}).status_code == 400
+    nasty = next(name for name in NAMES if "DROP" in name)
+    assert len(ask(app, "/api/search", params={"wanted": nasty}).json()["hits"]) == 12
+    with Index.open(place.index) as index:
+        assert index.n_items == 12
+
+
+def test_the_page_makes_no_markup_from_data_and_asks_no_one_else() -> None:
+    for name, file in static_files().items():
+        text = file.body.decode()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+            assert word not in text, f"{name} has {word}"
+        outside = [part for part in text.split() if "://" in part and "www.w3.org/2000/svg" not in part]
+        assert outside == [], name
+        if name.endswith(".html"):
+            assert " on" not in text.replace(" only", "").lower().split("<body>")[0]
+            assert "<style" not in text
+            assert 'style="' not in text
+            assert text.count("<script") == text.count('<script src="/static/') + text.count(
+                '<script type="module" src="/static/'
+            )
 
 
 @pytest.mark.parametrize(
@@ -158,49 +331,34 @@ def test_links_out_of_the_root_are_refused_over_http(tmp_path: Path) -> None:
         assert str(tmp_path) not in found.text
 
 
+def raw(port: int, request: bytes) -> bytes:
+    with connect(port) as client:
+        client.sendall(request)
+        return client.recv(65536)
+
+
 @pytest.mark.parametrize(
-    ("options", "status"),
+    ("request_", "statuses"),
     [
-        ({"path": "/api/search?q=" + "a" * 9000}, 414),
-        ({"path": "/" + "a" * 9000}, 414),
-        ({"path": "/", "method": "POST"}, 405),
-        ({"path": "/api/search", "method": "DELETE"}, 405),
-        ({"path": "/api/run", "content": b"x" * 10}, 413),
-        ({"path": "/api/run", "headers": {"transfer-encoding": "chunked"}}, 413),
-        ({"path": "/api/run", "headers": {"host": "evil.example"}}, 421),
-        ({"path": "/api/run", "headers": {"host": "evil.example:8000"}}, 421),
-        ({"path": "/api/run", "headers": {"host": "127.0.0.1.evil.example"}}, 421),
-        ({"path": "/api/run", "headers": {"host": ""}}, 421),
-        ({"path": "/api/run", "headers": {"host": "LOCALHOST:8000"}}, 200),
-        ({"path": "/api/run", "headers": {"host": "[::1]:8000"}}, 200),
+        (b"GET /api/run HTTP/1.1\r\nHost: evil.example\r\nHost: 127.0.0.1\r\n\r\n", (400,)),
+        (b"GET /api/run HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n", (400,)),
+        (b"GET /api/run HTTP/1.1\r\n\r\n", (400,)),
+        (b"GET /api/run HTTP/1.0\r\n\r\n", (421,)),
+        (b"GET /api/run HTTP/1.1\r\nHost: 127.0.0.1@evil.example\r\n\r\n", (400, 421)),
+        (b"GET http://evil.example/api/run HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", (400, 404)),
+        (b"GET /api/run HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: 127.0.0.1\r\n\r\n", (421,)),
+        (
+            b"GET /api/run HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            (400, 413),
+        ),
+        (b"GET /api/labels?text=%0d%0aX-Evil:1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", (200,)),
     ],
 )
-def test_what_no_page_of_ours_asks_is_refused(app: Any, options: dict[str, Any], status: int) -> None:
-    assert ask(app, **options).status_code == status
-
-
-def test_label_names_are_data_everywhere(app: Any) -> None:
-    for name in NAMES[3:]:
-        found = ask(app, "/api/search", params={"wanted": name, "k": 3})
-        assert found.headers["content-type"] == "application/json"
-        assert found.json()["terms"] == [{"label": name, "wanted": True}]
-        assert ask(app, "/api/label", params={"name": name}).json()["name"] == name
-
-
-def test_the_page_makes_no_markup_from_data_and_asks_no_one_else() -> None:
-    for name, file in static_files().items():
-        text = file.body.decode()
-        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
-            assert word not in text, f"{name} has {word}"
-        outside = [part for part in text.split() if "://" in part and "www.w3.org/2000/svg" not in part]
-        assert outside == [], name
-        if name.endswith(".html"):
-            assert " on" not in text.replace(" only", "").lower().split("<body>")[0]
-            assert "<style" not in text
-            assert 'style="' not in text
-            assert text.count("<script") == text.count('<script src="/static/') + text.count(
-                '<script type="module" src="/static/'
-            )
+def test_forged_requests(port: int, request_: bytes, statuses: tuple[int, ...]) -> None:
+    answer = raw(port, request_)
+    head = answer.partition(b"\r\n\r\n")[0].lower()
+    assert int(answer.split(b" ", 2)[1]) in statuses
+    assert b"evil" not in head
 
 
 def test_loopback_is_known() -> None:
@@ -263,8 +421,8 @@ def test_a_client_that_does_not_read_is_cut_off(app: Any) -> None:
         assert ended
 
 
-def test_a_query_of_a_megabyte_is_refused(app: Any) -> None:
-    with running(app) as port, connect(port) as client:
+def test_a_query_of_a_megabyte_is_refused(port: int) -> None:
+    with connect(port) as client:
         try:
             client.sendall(b"GET /api/search?q=" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             answer = client.recv(65536)
@@ -313,7 +471,5 @@ def test_an_index_that_is_behind_its_run_is_told(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_one_sentence(place: Place) -> None:
-    from steelyard.serve import serve
-
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ValueError, match="cannot listen on"):
         serve(place.run, port=taken.getsockname()[1])

@@ -23,7 +23,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler: faults.c is what refuses writes")
     rows = tmp_path_factory.mktemp("torture") / "rows.json"
-    command = [sys.executable, "-m", "torture", "--short", "--found", str(rows)]
+    command = [sys.executable, "-m", "torture", "--short", "--lanes", "1", "--found", str(rows)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True
     )

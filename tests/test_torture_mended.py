@@ -19,12 +19,12 @@ import pytest
 
 from small_run import saved_run, small_run
 from steelyard._signals import stoppable
+from steelyard.data.loading import fetched, loader
 from steelyard.papers.trial import read_facts
 from steelyard.run.command import config_of
 from steelyard.run.folder import RunFolder
 from steelyard.search import Index
 from steelyard.search.blocks import Blocks, sums_of
-from steelyard.training.batches import fetched, loader
 from training_jobs import images
 
 NAMES = ["cat", "dog", "car"]

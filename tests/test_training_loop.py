@@ -36,11 +36,11 @@ from steelyard.balance.samplers import Shuffled
 from steelyard.balance.weighting import Weighting
 from steelyard.data import BadImage
 from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.loading import _begin
 from steelyard.labels import Labels
 from steelyard.losses import BCE, LDAM
 from steelyard.objective import Objective, Role
 from steelyard.training import files
-from steelyard.training.batches import _begin_worker
 from steelyard.training.checkpoint import Checkpoints
 from steelyard.training.finite import NotFinite
 from steelyard.training.loop import Outcome, train
@@ -821,7 +821,9 @@ def test_a_worker_that_is_killed(wait: float, tmp_path: Path) -> None:
         others = {child.pid for child in multiprocessing.active_children()}  # of the process this is a copy of
         threading.Thread(target=kill_one, args=(others,), daemon=True).start()
         settings = replace(SETTINGS, epochs=10_000, workers=2, batch_size=2)
-        with pytest.raises(ValueError, match=r"^a process that reads items was killed, .*: set train.workers lower$"):
+        with pytest.raises(
+            ValueError, match=r"^a process that reads items was killed, .*: use fewer \(train.workers\)$"
+        ):
             fit(tmp_path, data=images(), model=job("plain", tmp_path)["model"], settings=settings)
 
     in_a_child(work, tmp_path / "note.txt")
@@ -831,8 +833,8 @@ def test_a_worker_without_a_parent_ends(tmp_path: Path) -> None:
     """Torch would wait for ever for a parent that was killed before the worker first looked."""
     note = tmp_path / "note.txt"
     here = os.getpid()
-    assert waited(forked(lambda: _begin_worker(here, 0), note)) == 0
-    assert waited(forked(lambda: _begin_worker(here + 1, 0), note)) == 1
+    assert waited(forked(lambda: _begin(here, 0), note)) == 0
+    assert waited(forked(lambda: _begin(here + 1, 0), note)) == 1
     assert not note.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -22,13 +23,23 @@ from torch import Tensor
 
 from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard.balance.philox import uniform
-from steelyard.data.dataset import ArrayDataset
+from steelyard.balance.samplers import Shuffled
+from steelyard.data.dataset import ArrayDataset, as_inputs
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.training import group
 from steelyard.training.augment import augment
 from steelyard.training.average import Average
-from steelyard.training.batches import Batches, Loaded, Resident, as_inputs, make_batches, make_sampler, n_workers
+from steelyard.training.batches import (
+    Batches,
+    Loaded,
+    Resident,
+    fits,
+    make_batches,
+    make_sampler,
+    n_workers,
+    ordered,
+)
 from steelyard.training.checkpoint import module_tensors, optimizer_tensors, restore_optimizer
 from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import History, read_history
@@ -604,7 +615,9 @@ def test_only_the_first_process_writes_history(tmp_path: Path) -> None:
         (lambda: OptimizerSettings(lr=-1), "optimizer.lr is -1: it must be at least 0 and finite"),
         (lambda: OptimizerSettings(lr=math.nan), "optimizer.lr is nan: it must be at least 0 and finite"),
         (lambda: OptimizerSettings(clip_norm=math.inf), "optimizer.clip_norm is inf: it must be at least 0 and finite"),
-        (lambda: OptimizerSettings(betas=(0.9, 1.5)), "optimizer.betas is 1.5: it must lie between 0 and 1"),
+        (lambda: OptimizerSettings(betas=(0.9, 1)), "optimizer.betas is [0.9, 1]: both must be at least 0 and below 1"),
+        (lambda: OptimizerSettings(betas=(-0.1, 0)), "optimizer.betas is [-0.1, 0]: both must be at least 0 and"),
+        (lambda: OptimizerSettings(nesterov=True, momentum=0), "optimizer.nesterov is true, but optimizer.momentum is"),
         (lambda: ScheduleSettings(kind="step"), "schedule.kind is 'step': choose one of constant, multistep, cosine"),
         (
             lambda: ScheduleSettings("multistep", milestones=(3, 1)),
@@ -618,6 +631,8 @@ def test_only_the_first_process_writes_history(tmp_path: Path) -> None:
         (lambda: TrainSettings(epochs=0), "train.epochs is 0: it must be at least 1"),
         (lambda: TrainSettings(batch_size=0), "train.batch_size is 0: it must be at least 1"),
         (lambda: TrainSettings(workers=-2), "train.workers is -2: it must be at least -1"),
+        (lambda: TrainSettings(seed=-1), "train.seed is -1: it must lie between 0 and 9223372036854775807"),
+        (lambda: TrainSettings(seed=2**64), "train.seed is 18446744073709551616: it must lie between 0 and"),
         (lambda: TrainSettings(ema=1.5), "train.ema is 1.5: it must lie between 0 and 1"),
         (lambda: TrainSettings(monitor="auc"), "train.monitor is 'auc': choose one of map, f1, loss, ace, error"),
         (lambda: TrainSettings(precision="fp16"), "train.precision is 'fp16': choose one of auto, float32"),
@@ -642,6 +657,53 @@ def test_devices_and_precisions() -> None:
         assert pick_device("auto") == CPU
         with pytest.raises(ValueError, match="this machine has no usable GPU: give cpu or auto"):
             pick_device("cuda:1")
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_must_not_be_written_to_are_copied() -> None:
+    inputs = np.arange(6, dtype=np.float32).reshape(3, 2)
+    inputs.setflags(write=False)
+    batches = Resident(ArrayDataset(inputs, Labels(np.eye(3, dtype=np.int8))), Shuffled(3), 3, CPU)
+    batches.inputs.zero_()
+    assert inputs.sum() == 15
+
+
+def test_soft_labels_take_four_times_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 1000 * 20, 0))
+    for values, whether in ((np.ones((1000, 16), np.int8), True), (np.full((1000, 16), 0.5, np.float32), False)):
+        data = ArrayDataset(np.zeros((1000, 1), np.float32), Labels(values))
+        assert fits(data, torch.device("cuda")) is whether  # 4 + 16 bytes an item, or 4 + 64
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_end_of_file_in_an_item_is_no_death_of_a_process(workers: int) -> None:
+    with pytest.raises(EOFError, match="item 3 ends too soon"):
+        list(ordered(Torn(), 2, workers))
+
+
+class Torn(torch.utils.data.Dataset[Any]):
+    """Data of one's own, one of whose items is cut off."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> Any:
+        if i == 3:
+            raise EOFError("item 3 ends too soon")
+        return torch.zeros(2), torch.zeros(1), i
+
+
+def test_a_file_that_cannot_be_read_while_another_is_written_is_the_one_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as e, replacing(tmp_path / "out"):
+        (tmp_path / "in").read_bytes()
+    assert e.value.filename == str(tmp_path / "in")
+    with pytest.raises(OSError) as e, replacing(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, "No space left")
+    assert e.value.filename == str(tmp_path / "out")
+    with pytest.raises(OSError) as e, replacing(tmp_path / "out") as partial:
+        (partial.parent / "deep" / "er").write_bytes(b"")
+    assert e.value.filename == str(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_jobs_of_these_tests_have_labels_to_learn() -> None:

@@ -149,12 +149,24 @@ def test_class_means_are_computed_where_the_weighting_is() -> None:
             assert mean.shape == (4,)
 
 
-def test_class_means_of_a_class_never_seen_are_1() -> None:
+def test_a_class_mean_never_seen_is_that_of_the_other_sign() -> None:
+    """Then a weight that both signs share cancels in the link, whatever its unit, from the first batch on."""
     targets = torch.tensor([[0, 1, -1, 0], [0, 1, -1, 1]])
     up, down = expected_weights(ClassBalanced(torch.tensor(COUNTS)), targets)
     own = ref.class_balanced(np.zeros((1, 4)), COUNTS, 0.9999, "class")[0]
-    np.testing.assert_allclose(up.numpy(), [1, own[1], 1, own[3]], rtol=1e-6)
-    np.testing.assert_allclose(down.numpy(), [own[0], 1, 1, own[3]], rtol=1e-6)
+    np.testing.assert_allclose(up.numpy(), [own[0], own[1], 1, own[3]], rtol=1e-6)
+    np.testing.assert_allclose(down.numpy(), [own[0], own[1], 1, own[3]], rtol=1e-6)
+
+
+def test_counts_are_copied() -> None:
+    counts = np.array(COUNTS, np.float64)
+    targets = torch.tensor(TARGETS)
+    for make in (InverseFrequency, Rebalanced, lambda n: ClassBalanced(n, mode="mean_count")):
+        for mine in (counts.copy(), torch.tensor(counts)):
+            weighting = make(mine)
+            before = weighting(targets).clone()
+            mine[:] = 1.0
+            assert torch.equal(weighting(targets), before)
 
 
 def test_running_means_are_of_the_epoch_under_way() -> None:
@@ -165,7 +177,7 @@ def test_running_means_are_of_the_epoch_under_way() -> None:
     means.observe(torch.tensor([[9.0, 9.0]]), zeros, ones * torch.tensor([1.0, 0.0]))
     up, down = means.class_weights()
     assert up.tolist() == [3.0, 4.0]
-    assert down.tolist() == [9.0, 1.0]
+    assert down.tolist() == [9.0, 4.0]
     means.start_epoch()
     assert means.class_weights()[0].tolist() == [3.0, 4.0]
     means.observe(torch.tensor([[7.0, 5.0]]), ones, zeros)

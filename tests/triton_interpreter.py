@@ -42,18 +42,27 @@ def generator() -> torch.Generator:
 
 
 def mend() -> None:
-    """Let loops with computed bounds run in the interpreter; does nothing where Triton is missing.
+    """Let loops with computed bounds run in the interpreter, sooner; does nothing where Triton is missing.
 
-    triton 3.6 reads the bounds by int(array of shape (1,)), which numpy 2.4 refuses; this reads the element.
+    triton 3.6 reads the bounds by int(array of shape (1,)), which numpy 2.4 refuses; this reads the element. It also
+    puts its own functions into `triton.language` anew at each launch and each call between kernels: here, where
+    nothing is compiled, they are put there once for each module of kernels, and stay.
     """
     try:
         from triton.runtime import interpreter  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         return
-    patch = interpreter._patch_lang_tensor
+    patch_tensor, patch, ready = interpreter._patch_lang_tensor, interpreter._patch_lang, set[int]()
 
-    def mended(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
+    def mended_tensor(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
-    interpreter._patch_lang_tensor = mended
+    def patched_once(kernel: Any) -> Any:
+        if id(kernel.__globals__) not in ready:
+            ready.add(id(kernel.__globals__))
+            patch(kernel)
+        return interpreter._LangPatchScope()  # nothing to take back after the launch
+
+    interpreter._patch_lang_tensor = mended_tensor
+    interpreter._patch_lang = patched_once

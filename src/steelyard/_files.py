@@ -20,7 +20,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     folder = final.with_name(f".{final.name}.{os.getpid()}.partial")
     partial = folder / final.name
     try:
-        with naming(final):
+        with naming(final, folder):
             folder.mkdir(exist_ok=True)
             partial.touch()
             mode = partial.stat().st_mode  # a writer that makes its own file may be more secretive than the umask
@@ -37,6 +37,14 @@ def write_atomic(path: str | os.PathLike[str], content: bytes | str) -> None:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Refuse, before the work, a file that could not be written after it."""
+    file = Path(path)
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        what = "is a folder" if file.is_dir() else "cannot be written, its folder does not exist"
+        raise ValueError(f"{file} {what}: give a file in a folder that is there")
+
+
 def put(partial: Path, final: Path) -> None:
     """Hand a file to the disk, give it its final name on the same disk, and hand that to the disk too."""
     _flush(partial)
@@ -45,11 +53,18 @@ def put(partial: Path, final: Path) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name `path` in the OSError of a write that fails: that of a full disk names no file by itself."""
+def naming(path: Path, folder: Path | None = None) -> Iterator[None]:
+    """Name `path` in the OSError of a write that fails: that of a full disk names no file by itself.
+
+    With `folder`, the temporary one, an error that names a file elsewhere is passed on: something could not be read.
+    """
     try:
         yield
     except OSError as error:
+        if folder is not None and isinstance(error.filename, str):
+            named = Path(error.filename)
+            if named != path and folder not in (named, *named.parents):
+                raise
         raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
 

@@ -82,7 +82,9 @@ def demo(
 
 @app.command()
 def inspect(
-    data: str = typer.Argument(help="A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."),
+    data: str = typer.Argument(
+        metavar="DATA", help="A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."
+    ),
     format: str | None = typer.Option(None, help="What DATA is: table, voc, multi_mnist, … Guessed if not given."),
     split: str | None = typer.Option(None, help="The part to read: train, val, … By default the training part."),
     year: int | None = typer.Option(None, help="Of VOC and COCO. By default the last one that is there."),
@@ -149,7 +151,9 @@ def inspect(
 
 @app.command()
 def train(
-    config: str | None = typer.Argument(None, help="A TOML file of settings; those not in it have their defaults."),
+    config: str | None = typer.Argument(
+        None, metavar="CONFIG", help="A TOML file of settings; those not in it have their defaults."
+    ),
     data: str | None = typer.Option(None, help="What to train on: a manifest, file or folder, as for inspect."),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     recipe: str | None = typer.Option(
@@ -229,7 +233,7 @@ def evaluate(
 
 @app.command()
 def calibrate(
-    run: str = typer.Argument(help="The folder of a finished run."),
+    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
     data: str | None = typer.Option(None, help="Labelled items that training has not seen. By default validation's."),
     split: str | None = typer.Option(None, help="The part to read: val, test, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
@@ -257,8 +261,10 @@ def calibrate(
 
 @app.command()
 def predict(
-    run: str = typer.Argument(help="The folder of a finished run."),
-    data: str = typer.Argument(help="Images or features: a folder, a file, a manifest, or - for paths on stdin."),
+    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
+    data: str = typer.Argument(
+        metavar="DATA", help="Images or features: a folder, a file, a manifest, or - for paths on stdin."
+    ),
     out: str | None = typer.Option(
         None, metavar="FILE", help="A .csv, .parquet or .jsonl file. By default CSV to stdout."
     ),
@@ -307,8 +313,10 @@ def predict(
 
 @app.command()
 def search(
-    run: str = typer.Argument(help="The folder of a run, or of an index."),
-    query: str = typer.Argument(help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'),
+    run: str = typer.Argument(metavar="RUN", help="The folder of a run, or of an index."),
+    query: str = typer.Argument(
+        metavar="QUERY", help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
+    ),
     k: int = typer.Option(20, "-k", help="How many items."),
     open: str | None = typer.Option(None, "--open", metavar="FILE", help="Write a contact sheet, .png or .html."),
     explain: bool = typer.Option(False, "--explain", help="Say where each score came from."),
@@ -331,7 +339,7 @@ def search(
 
 @app.command()
 def serve(
-    run: str = typer.Argument(help="The folder of a finished run."),
+    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
     host: str = typer.Option("127.0.0.1", help="The address to listen on; others than loopback show it to everyone."),
     port: int = typer.Option(8000, help="0 takes a free one."),
     index: str | None = typer.Option(None, metavar="DIR", help="Another index than the run's own."),
@@ -348,7 +356,7 @@ def serve(
 
 @app.command()
 def export(
-    run: str = typer.Argument(help="The folder of a finished run."),
+    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
     out: str | None = typer.Option(None, metavar="FILE", help="By default model.onnx in the run folder."),
     check: bool = typer.Option(True, help="Compare the file with the model through onnxruntime before it is kept."),
 ) -> None:
@@ -366,7 +374,7 @@ def export(
 
 @app.command()
 def reproduce(
-    name: str | None = typer.Argument(None, help="A table or figure, see --list; all for every one."),
+    name: str | None = typer.Argument(None, metavar="NAME", help="A table or figure, see --list; all for every one."),
     list_: bool = typer.Option(False, "--list", help="List the tables and figures, their data, and stop."),
     data: str = typer.Option("data", metavar="DIR", help="The folder that holds the data sets."),
     out: str | None = typer.Option(None, metavar="DIR", help="Of runs and results. By default runs/papers."),
@@ -460,7 +468,9 @@ def _said(problem: BaseException) -> int:
         return int(problem.code or 0)
     code = 2
     if isinstance(problem, UsageProblem):
-        sentence = f"{problem.format_message()} (see steelyard --help)"
+        context = getattr(problem, "ctx", None)  # of the command, where one was typed
+        name = "" if context is None or context.parent is None else f"{context.info_name} "
+        sentence = f"{problem.format_message()} (see steelyard {name}--help)"
     elif isinstance(problem, OSError) and problem.filename:
         sentence = f"{problem.filename}: {problem.strerror}"
     elif isinstance(problem, ValueError | OSError):

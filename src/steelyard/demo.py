@@ -17,13 +17,13 @@ from steelyard.data.builders import exponential_counts, keep_labels
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.report.canvas import has_matplotlib
+from steelyard.report.headline import get
 from steelyard.run import fit
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
-from steelyard.run.scores import get
 from steelyard.training.history import read_history
 
 CANVAS = 12

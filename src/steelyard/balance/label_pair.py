@@ -38,7 +38,9 @@ class LabelPair(nn.Module):
     def forward(self, log_odds: Tensor, targets: ArrayLike) -> Tensor:
         """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L)."""
         if not isinstance(log_odds, Tensor) or not log_odds.is_floating_point() or log_odds.ndim != 2:
-            raise ValueError(f"log_odds must be a floating-point tensor (B, L), not {tuple(log_odds.shape)}")
+            tensor = isinstance(log_odds, Tensor)
+            kind = f"{log_odds.dtype} of shape {tuple(log_odds.shape)}" if tensor else type(log_odds).__name__
+            raise ValueError(f"log_odds is {kind}: give a floating-point tensor (B, L)")
         t = as_targets(targets, log_odds).values
         n_items, n_labels = log_odds.shape
         if n_labels < 2 or n_items == 0:

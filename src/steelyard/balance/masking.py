@@ -12,7 +12,7 @@ from steelyard.balance.ahead import Ahead
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
 from steelyard.kernels.choice import fuses
-from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, known
+from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, check_within, known
 
 Initial = Literal["dataset", "mean", "min", "max"]
 Observed = Literal["training", "validation"]
@@ -67,11 +67,7 @@ class PartialLabelMasking(nn.Module):
         self.observes = observes
         n = check_vector("counts", counts)
         k = check_known(n_known, len(n))
-        if (n > k).any():
-            c = int((n > k).nonzero()[0])
-            raise ValueError(
-                f"counts[{c}] is {n[c].item():g}, more than the {k[c].item():g} known labels of that class"
-            )
+        check_within(n, k)
         if not 0 <= rate < math.inf:
             raise ValueError(f"rate is {rate}: it must be at least 0 and finite")
         if bins < 2:
@@ -224,8 +220,9 @@ class PartialLabelMasking(nn.Module):
         given = as_tensor(initial).to(torch.float64).cpu()
         if given.shape != r.shape:
             raise ValueError(f"initial has shape {tuple(given.shape)}: give a ratio for each of {len(r)} classes")
-        if not (torch.isfinite(given) & (given > 0)).all():
-            raise ValueError(f"initial has the value {given.min().item():g}: a ratio is positive and finite")
+        bad = ~(torch.isfinite(given) & (given > 0))
+        if bad.any():
+            raise ValueError(f"initial has the value {given[bad][0].item():g}: a ratio is positive and finite")
         return torch.where(self.maskable, given, r)
 
     def _clipped(self, ratio: Tensor) -> Tensor:

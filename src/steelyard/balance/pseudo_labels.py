@@ -141,7 +141,7 @@ class PseudoLabels:
         note = self.path / "pseudo_labels.json"
         try:
             found = json.loads(note.read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
+        except (FileNotFoundError, ValueError):  # no note, or a damaged one
             found = None
         if found not in (None, header):
             raise ValueError(f"{note} describes {found}, not {header}: use another folder or delete this one")
@@ -209,7 +209,8 @@ class _Held:
 def _mapped(path: Path, dtype: type[Any], shape: tuple[int, ...], is_made: bool) -> np.memmap[Any, Any]:
     """Map a file, new cells of which are 0. Its room on the disk is taken now: later, want of it would be a crash."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if is_made and not (path.is_file() and path.stat().st_size == size):
+    there = path.stat().st_size if path.is_file() else 0
+    if there > size or (is_made and there < size):
         raise ValueError(f"{path} is missing or not {size} bytes long: delete its folder and train anew")
     with path.open("ab") as file:
         found = file.tell()

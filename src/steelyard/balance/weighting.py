@@ -185,8 +185,9 @@ class Deferred(Weighting):
 class ExpectedWeights(nn.Module):
     """Running means of what positives and negatives of each class were weighted by: w₊ and w₋ (L,).
 
-    First-order class weights of a weighting that depends on the item: E[w | y_c = 1] and E[w | y_c = 0]. A class of
-    which none was seen has 1. The means are of the epoch under way, once it has begun.
+    First-order class weights of a weighting that depends on the item: E[w | y_c = 1] and E[w | y_c = 0]. Where one of
+    them was not seen it is taken to equal the other, and both are 1 where neither was: a link reads w₋/w₊ alone, which
+    no unit of weight may change. The means are of the epoch under way, once it has begun.
     """
 
     sums: Tensor
@@ -213,11 +214,10 @@ class ExpectedWeights(nn.Module):
 
     def class_weights(self) -> tuple[Tensor, Tensor]:
         """Return (w₊, w₋)."""
-        weighed_pos, pos, weighed_neg, neg = self.sums
-        return (
-            torch.where(weighed_pos > 0, weighed_pos / torch.where(pos > 0, pos, 1), 1),
-            torch.where(weighed_neg > 0, weighed_neg / torch.where(neg > 0, neg, 1), 1),
-        )
+        weighed, amount = self.sums[::2], self.sums[1::2]
+        mean, seen = weighed / torch.where(amount > 0, amount, 1), weighed > 0
+        positive, negative = torch.where(seen, mean, torch.where(seen.flip(0), mean.flip(0), 1))
+        return positive, negative
 
 
 def expected_weights(weighting: Weighting, targets: ArrayLike) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.loss import compute_dtype
-from steelyard.metrics.inputs import as_tensor, paired
+from steelyard.metrics.inputs import paired
 
 Per: TypeAlias = Literal["label", "pooled"]
 State: TypeAlias = dict[str, Any]

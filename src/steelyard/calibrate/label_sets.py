@@ -21,6 +21,8 @@ _DAMPING = 0.7
 _SWEEPS = 200
 _CLOSE = 1e-6
 """A difference of frequencies at which an estimate is done."""
+_NEVER = -1e30
+"""The log of 0, near enough, and with a slope."""
 
 
 @final
@@ -89,6 +91,21 @@ class LabelSets:
         z = self._read(log_odds)
         return torch.cat([self._inverted(part) for part in z.split(_ITEMS_AT_ONCE)]) if len(z) else z
 
+    def implied(self, log_odds: ArrayLike) -> LabelSets:
+        """Return the distribution that the η of items, distributed as `self`, have themselves: their means.
+
+        An estimate compares items with those that η is calibrated for, and is the surer for it: that of the same items
+        is this distribution, whatever their labels happen to be.
+
+        Args:
+            log_odds: of η (N, L), at least one item.
+        """
+        z = self._read(log_odds)
+        if len(z) == 0:
+            raise ValueError("log_odds has no items: give at least one to take the mean of")
+        eta, sizes = self._expected(self.potentials(z))
+        return self.with_frequencies(eta.mean(0), sizes.mean(0))
+
     def estimate(self, log_odds: ArrayLike) -> LabelSets:
         """Return the distribution of the label sets of unlabelled items, by maximum likelihood (EM).
 
@@ -114,21 +131,40 @@ class LabelSets:
         """Return η (N, L) among sets distributed as `there` (by default `self`) of items with these log-odds."""
         _, dtype, from_numpy = read_logits(log_odds)
         where = there or self
-        u = self.potentials(log_odds) + where.labels - self.labels
-        parts = [where._expected(part)[0] for part in u.split(_ITEMS_AT_ONCE)]
-        eta = torch.cat(parts) if parts else u
+        eta = where.marginals(self.potentials(log_odds) + where.labels - self.labels)
         return given_back(eta.to(dtype), from_numpy)
 
+    def marginals(self, potentials: Tensor) -> Tensor:
+        """Return η (N, L) of items with potentials u (N, L), float64, whose sets have the sizes of `self`."""
+        parts = [self._expected(part)[0] for part in potentials.split(_ITEMS_AT_ONCE)]
+        return torch.cat(parts) if parts else potentials
+
+    def log_likelihood(self, potentials: Tensor, targets: ArrayLike) -> Tensor:
+        """Return log p(S|x), float64 (N,), of the label sets S of `targets` (N, L), of items with potentials u (N, L).
+
+        It is −inf where an item has as many labels as none should have.
+        """
+        u, present = potentials, torch.as_tensor(targets).cpu() >= 0.5
+        if present.shape != u.shape:
+            raise ValueError(f"targets has shape {tuple(present.shape)}: give {tuple(u.shape)}, that of potentials")
+        b = torch.cat([self.sizes, self.sizes.new_full((u.shape[1],), -torch.inf)])[present.sum(1)]
+        return (u * present).sum(1) + b - self._log_z(u, self.sizes.expand(len(u), -1))
+
     def most_probable(self, log_odds: ArrayLike, there: LabelSets | None = None) -> Any:
-        """Return the most probable set of each item, bool (N, L): of each size the largest u, then the best size."""
+        """Return the most probable set of each item, bool (N, L), among sets distributed as `there`."""
         _, _, from_numpy = read_logits(log_odds)
         where = there or self
-        u = self.potentials(log_odds) + where.labels - self.labels
-        ordered, place = u.sort(1, descending=True)
-        sums = torch.cat([u.new_zeros(len(u), 1), ordered.cumsum(1)], 1)[:, : len(where.sizes)]
-        size = (sums + where.sizes).argmax(1)
-        among = torch.arange(u.shape[1]) < size[:, None]
-        return given_back(torch.zeros_like(among).scatter(1, place, among), from_numpy)
+        return given_back(where.best(self.potentials(log_odds) + where.labels - self.labels), from_numpy)
+
+    def best(self, potentials: Tensor) -> Tensor:
+        """Return the most probable set, bool (N, L), of items with potentials u: of each size the largest u, then the
+        best size.
+        """
+        ordered, place = potentials.sort(1, descending=True)
+        sums = torch.cat([ordered.new_zeros(len(ordered), 1), ordered.cumsum(1)], 1)[:, : len(self.sizes)]
+        size = (sums + self.sizes).argmax(1)
+        among = torch.arange(potentials.shape[1]) < size[:, None]
+        return torch.zeros_like(among).scatter(1, place, among)
 
     @property
     def frequencies(self) -> tuple[Tensor, Tensor]:
@@ -153,14 +189,11 @@ class LabelSets:
     @staticmethod
     def _log_z(u: Tensor, sizes: Tensor) -> Tensor:
         """Return log Σ_S exp(Σ_{c∈S} u_c + b_{|S|}), (N,)."""
-        most = sizes.shape[1] - 1
-        sums = [torch.zeros_like(u[:, 0])]  # log of the elementary symmetric polynomials of exp u
+        sums = torch.full_like(sizes, _NEVER)  # log of the elementary symmetric polynomials of exp u
+        sums[:, 0] = 0
         for c in range(u.shape[1]):
-            grown = [*sums, sums[-1] + u[:, c]] if len(sums) <= most else list(sums)
-            for k in range(1, len(sums)):
-                grown[k] = torch.logaddexp(sums[k], sums[k - 1] + u[:, c])
-            sums = grown
-        return torch.logsumexp(torch.stack(sums, 1) + sizes, 1)
+            sums = torch.cat([sums[:, :1], torch.logaddexp(sums[:, 1:], sums[:, :-1] + u[:, c : c + 1])], 1)
+        return torch.logsumexp(sums + sizes, 1)
 
     def _inverted(self, log_odds: Tensor) -> Tensor:
         u = log_odds

@@ -110,6 +110,7 @@ def _weight(name: str, weight: ArrayLike | float | None) -> Weight:
     if weight is None or isinstance(weight, int | float):
         return weight
     w = as_vector(weight).cpu()
-    if not bool(((w > 0) & (w < math.inf)).all()):
-        raise ValueError(f"{name} has the value {w.min().item():g}: a class weight is positive and finite")
+    bad = ~((w > 0) & (w < math.inf))
+    if bool(bad.any()):
+        raise ValueError(f"{name} has the value {w[bad].flatten()[0].item():g}: a class weight is positive and finite")
     return w

@@ -192,12 +192,12 @@ def _inputs(probabilities: ArrayLike, targets: ArrayLike | None) -> tuple[Pair, 
     if len(pair.values) == 0:
         raise ValueError("probabilities has no row: a threshold is chosen on items, so give at least one")
     if pair.known is not None:
-        blank = ~pair.known.any(0)
+        blank = ~positive(pair.targets).any(0)
         outside = blank & ~((pair.values >= 0) & (pair.values <= 1)).all(0)
         if bool(outside.any()):
             c = int(outside.nonzero()[0])
             raise ValueError(
-                f"probabilities of label {c}, of which no target is known, leave [0, 1]: they are all there is to "
+                f"probabilities of label {c}, of which no positive is known, leave [0, 1]: they are all there is to "
                 "choose its threshold by, so mend them"
             )
     return pair, targets is not None
@@ -231,8 +231,9 @@ def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
     c = as_vector(1.0 if cost is None else cost).to(like.device)
     if c.ndim > 1 or (c.ndim == 1 and len(c) != like.shape[1]):
         raise ValueError(f"{name} has shape {tuple(c.shape)}: give a number or one for each of {like.shape[1]} labels")
-    if not bool(((c > 0) & (c < math.inf)).all()):
-        raise ValueError(f"{name} has the value {c.min().item():g}: a cost is positive and finite")
+    bad = ~((c > 0) & (c < math.inf))
+    if bool(bad.any()):
+        raise ValueError(f"{name} has the value {c[bad].flatten()[0].item():g}: a cost is positive and finite")
     return c.expand(like.shape[1])
 
 

@@ -37,7 +37,10 @@ def aligned(
                 "remove them, or train with items that have them"
             )
         if len(extra) == len(labels.names):
-            raise ValueError(f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part")
+            raise ValueError(
+                f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part: give data that "
+                "has some of them"
+            )
     if labels.names == tuple(names):
         return labels
     columns = np.array([place.get(name, -1) for name in labels.names])

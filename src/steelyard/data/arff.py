@@ -35,7 +35,7 @@ def arff(path: PathLike, xml: PathLike | None = None) -> ArrayDataset:
     labels = np.stack([_label(attributes[j], table[:, j], path) for j in chosen], axis=1)
     columns = [_feature(attributes[j], table[:, [j]]) for j in range(len(attributes)) if j not in set(chosen)]
     if not columns:
-        raise DataError(f"{path}: every attribute is a label: there is nothing to learn from")
+        raise DataError(f"{path}: every attribute is a label, nothing is left to learn from: correct the XML or -C")
     return ArrayDataset(np.concatenate(columns, axis=1), Labels(labels, [attributes[j].name for j in chosen]))
 
 

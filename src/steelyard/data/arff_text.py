@@ -93,7 +93,7 @@ def _header(lines: list[str], path: PathLike) -> tuple[str, list[Attribute]]:
         else:
             _fail(path, i, f"{line.strip()!r:.60} is no @relation, @attribute or @data")
     if not attributes:
-        raise DataError(f"{path} declares no @attribute: it is no ARFF file of a data set")
+        raise DataError(f"{path} declares no @attribute: it is no ARFF file of a data set, fetch it again")
     return relation, attributes
 
 

@@ -62,7 +62,9 @@ def cub(
         )
     for i, flag in enumerate(train, 1):
         if flag not in ("0", "1"):
-            raise DataError(f"{split_file}: line {i} says {flag!r:.40}: it must be 1 (train) or 0 (test)")
+            raise DataError(
+                f"{split_file}: line {i} says {flag!r:.40}: it must be 1 (train) or 0 (test); fetch it again"
+            )
     present, certainty = _attributes(home / "attributes" / "image_attribute_labels.txt", len(ids), len(names))
     kept = [i for i, flag in enumerate(train) if flag == ("1" if split == "train" else "0")]
     values = np.where(certainty[kept] < min_certainty, UNKNOWN, present[kept]).astype(np.int8)

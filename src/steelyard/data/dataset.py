@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from steelyard.data.cache import ImageCache, stamp_of
-from steelyard.data.images import REMEDY, BadImage, decode
+from steelyard.data.images import REMEDY, BadImage, Size, as_size, decode
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 
@@ -49,12 +49,20 @@ class ArrayDataset(Dataset[Sample]):
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
         index = _checked(indices, len(self))
-        inputs = self.inputs[index]
-        if inputs.dtype != np.uint8 or inputs.ndim < 3:
-            inputs = inputs.astype(np.float32)
-        elif inputs.ndim == 3:
-            inputs = inputs[:, None]
-        return _samples(torch.from_numpy(np.ascontiguousarray(inputs)).unbind(), self.labels, index)
+        return _samples(as_tensor(as_inputs(self.inputs[index])).unbind(), self.labels, index)
+
+
+def as_inputs(array: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of an `ArrayDataset` as it gives them out: images uint8 (n, C, H, W), features float32."""
+    if array.dtype != np.uint8 or array.ndim < 3:
+        return array.astype(np.float32, copy=False)
+    return array[:, None] if array.ndim == 3 else array
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor that shares its memory, where that may be written to; else a copy."""
+    whole = np.ascontiguousarray(array)
+    return torch.from_numpy(whole if whole.flags.writeable else whole.copy())
 
 
 class ImageDataset(Dataset[Sample]):
@@ -67,8 +75,8 @@ class ImageDataset(Dataset[Sample]):
     size: the side of a square, or (height, width), to which every image is squeezed, nothing cut off; None keeps each
         image's own size (then batches need a collate function of your own).
     on_bad_image: what to do about an image that is missing or cannot be decoded: "error" raises `BadImage`; "skip"
-        gives a black image whose labels are all unknown, so that it teaches nothing and counts nowhere, and lists its
-        index in `.skipped`.
+        gives a black image whose labels are all unknown, so that it adds to no loss and no score, and lists its index
+        in `.skipped`.
     cache: a folder in which decoded images are kept, needs `size`; see `steelyard.data.cache.ImageCache`.
     boxes: (N, 4) parts of the images, (left, top, right, bottom) in pixels of the upright image, or None.
     note: how the data came about, for people to read.
@@ -78,7 +86,7 @@ class ImageDataset(Dataset[Sample]):
         self,
         paths: Sequence[str | os.PathLike[str]] | pa.Array | pa.ChunkedArray,
         labels: Labels,
-        size: int | tuple[int, int] | None = None,
+        size: Size = None,
         on_bad_image: Literal["error", "skip"] = "error",
         cache: str | os.PathLike[str] | None = None,
         boxes: NDArray[Any] | None = None,
@@ -92,7 +100,7 @@ class ImageDataset(Dataset[Sample]):
             raise ValueError("cache is given without size: it keeps images of one size, so give size, e.g. 224")
         self.labels, self.note = labels, note
         self.on_bad_image: Literal["error", "skip"] = on_bad_image
-        self.size = None if size is None else _checked_size(size)
+        self.size = as_size(size)
         self.boxes = None if boxes is None else _checked_boxes(boxes, len(labels))
         # One Arrow array instead of a million strings: forked workers then share it instead of copying it page by page.
         self._paths = _as_texts(paths)
@@ -171,13 +179,6 @@ def _checked(indices: Sequence[int], n: int) -> NDArray[np.int64]:
     return np.where(index < 0, index + n, index)
 
 
-def _checked_size(size: int | tuple[int, int]) -> tuple[int, int]:
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise ValueError(f"size is {size!r}: give a side in pixels or (height, width), at least 1")
-    return int(height), int(width)
-
-
 def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
     b = np.asarray(boxes, np.float64)
     if b.shape != (n, 4):
@@ -195,4 +196,8 @@ def _as_texts(paths: Any) -> pa.Array:
         paths = paths.combine_chunks()
     if isinstance(paths, pa.Array):
         return paths.cast(pa.large_string())
-    return pa.array([os.fspath(path) for path in paths], pa.large_string())
+    texts = [os.fspath(path) for path in paths]
+    try:
+        return pa.array(texts, pa.large_string())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"paths holds {error.object!a:.80}, a name that is not UTF-8: rename that file") from None

@@ -36,6 +36,8 @@ REMEDY = "mend or remove it, or give on_bad_image 'skip' (of train: data.on_bad_
 """What can be done about a bad image."""
 
 Box: TypeAlias = tuple[float, float, float, float]
+Size: TypeAlias = int | tuple[int, int] | None
+"""The side of a square, or (height, width), to which images are squeezed; None: they keep their size."""
 
 
 class BadImage(DataError):
@@ -75,12 +77,22 @@ def decode(
         reason = f"is not an image of a kind that is read ({', '.join(_formats())})"
     except OSError as error:
         if error.errno is not None and error.errno not in _UNREADABLE:
-            raise
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # an error of reading names no file
         reason = "is no image that can be read: " + (error.strerror or str(error)).rstrip(".")
     except Exception as error:
         # Pillow's decoders meet damaged files with nearly every kind of exception; each of them means: a bad image.
         reason = f"is no image that can be read: {str(error).rstrip('.') or type(error).__name__}"
     raise BadImage(f"{os.fspath(path)} {reason}")
+
+
+def as_size(size: Size) -> tuple[int, int] | None:
+    """Return (height, width), or None where images keep their size."""
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise ValueError(f"size is {size!r}: give a side in pixels or (height, width), at least 1")
+    return int(height), int(width)
 
 
 @functools.cache

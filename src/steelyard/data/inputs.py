@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice
 from steelyard.data.guess import Guess
-from steelyard.data.images import EXTENSIONS
-from steelyard.data.located import ImageFolder, image_files
+from steelyard.data.images import EXTENSIONS, Size, as_size
+from steelyard.data.located import ImageFolder, check_name, image_files
 from steelyard.data.manifest import Manifest
-from steelyard.data.npz import read_arrays
+from steelyard.data.npz import names_and_ids, read_array, read_arrays
 from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
 from steelyard.data.rows import labelled, manifest_inputs
-from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad, Size, as_size
+from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
 from steelyard.data.subset import Labelled, Subset
 from steelyard.labels.ids import Ids
 
@@ -155,7 +155,7 @@ def _standard_input(images: PathLike | None, size: tuple[int, int] | None, on_ba
 
     def named() -> Iterator[Image]:
         for line in sys.stdin.buffer:
-            if name := os.fsdecode(line).strip("\r\n"):
+            if name := check_name(os.fsdecode(line).strip("\r\n"), "the standard input"):
                 file = name if place is None else place.path(name)
                 if file is None:
                     yield Image(name, "", reason=f"{name!r:.80} leads out of the image folder {images}")
@@ -170,20 +170,9 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
     if file.suffix.lower() == ".npy":
         if split is not None:
             raise ValueError(f"split is {split!r}, but {file} is one array, which has none: leave it out")
-        try:
-            array = np.load(file, mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # numpy meets damaged files with nearly every kind of exception
-            what = " ".join(str(error).split())
-            raise DataError(f"{file} is no .npy file of a plain array ({what:.120}): save it again") from None
-        return _array(
-            array,
-            None,
-            Ids.numbered(len(array) if array.ndim else 0),
-            size,
-            on_bad_image,
-            f"{file} is read as one array.",
-            file,
-        )
+        array = read_array(file)
+        ids: Sequence[str] = Ids.numbered(len(array) if array.ndim else 0)
+        return _array(array, None, ids, size, on_bad_image, f"{file} is read as one array.", file)
     arrays = read_arrays(file)
     parts = sorted(name[2:] for name in arrays if name.startswith("X_"))
     if split is None and "X" in arrays:
@@ -195,13 +184,12 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
             wanted = "no array X" if split is None else f"no array X_{split}"
             raise DataError(f"{file} has {wanted}: {there}; save features as X, or choose a part by split")
         ending = f"_{part or parts[0]}"
-    array = arrays[f"X{ending}"]
-    named = arrays.get(f"ids{ending}")
-    if array.ndim == 0 or (named is not None and named.ndim != 1):
-        raise DataError(f"{file}: X{ending} has no rows, or ids{ending} is no list: save one of each for every item")
+    array, named = arrays[f"X{ending}"], names_and_ids(arrays, ending, file)[1]
+    if array.ndim == 0:
+        raise DataError(f"{file}: X{ending} has no rows: save one for every item")
     if named is not None and len(named) != len(array):
         raise DataError(f"{file}: ids{ending} has {len(named)} entries, but X{ending} has {len(array)} rows: mend it")
-    ids = Ids.numbered(len(array)) if named is None else [str(name) for name in named]
+    ids = Ids.numbered(len(array)) if named is None else named
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:
         note += f"; also there: split {', '.join(others)}"

@@ -91,4 +91,13 @@ def _images_in(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> 
         if name.endswith("/"):
             yield from _images_in(folder + "/" + name[:-1], inside + name, (*above, (place.st_dev, place.st_ino)))
         elif name.lower().endswith(EXTENSIONS):
-            yield inside + name
+            yield check_name(inside + name, folder)
+
+
+def check_name(name: str, where: str) -> str:
+    """Return the name of a file; one that is not UTF-8 is refused, for no table of results could hold it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{where} holds {name!a:.80}, a name that is not UTF-8: rename that file") from None
+    return name

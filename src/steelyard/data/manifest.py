@@ -70,7 +70,7 @@ class Manifest:
             if start.startswith(magic):
                 raise DataError(f"{path} is {what}: save the table as CSV or Parquet")
         self.is_parquet = start.startswith(b"PAR1")
-        if not self.is_parquet and self.path.suffix in (".parquet", ".pq"):
+        if not self.is_parquet and self.path.suffix.lower() in (".parquet", ".pq"):
             raise DataError(f"{path} is no readable Parquet file (it does not begin as one): write it again")
         self.delimiter: str | None = None
         self._small_block = _SMALL_BLOCK  # grows until the longest row fits
@@ -85,7 +85,9 @@ class Manifest:
         self.unnamed = {f"column {i + 1}" for i, name in enumerate(names) if not name.strip()}
         names = [name.strip() or f"column {i + 1}" for i, name in enumerate(names)]
         if long := next((i for i, name in enumerate(names, 1) if len(name) > _LONGEST_NAME), 0):
-            raise DataError(f"{path}: column {long} has a name of {len(names[long - 1])} characters: is it a header?")
+            raise DataError(
+                f"{path}: column {long} has a name of {len(names[long - 1])} characters: is row 1 a header? add one"
+            )
         name, times = Counter(names).most_common(1)[0] if names else ("", 0)
         if times == 0:
             raise DataError(f"{path} has no columns: a manifest is a table with a row for each item")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,10 +12,12 @@ from numpy.typing import NDArray
 from steelyard.data.coco import COCO_LABELS
 from steelyard.data.dataset import ImageDataset
 from steelyard.data.files import DataError, PathLike, check_distinct, first_file, read_lines, relative
-from steelyard.data.npz import read_arrays, to_labels
+from steelyard.data.npz import array_names, names_and_ids, read_arrays, to_labels
 from steelyard.data.pickles import read_pickle
 from steelyard.data.voc import VOC_LABELS
 from steelyard.labels import Labels
+
+_ARRAYS = ("ids", "Y", "class_freq")
 
 
 def voc_mlt(
@@ -84,10 +85,7 @@ def mlt_at(place: Path) -> str | None:
         if not (place / "class_freq.pkl").is_file():
             return None
         values = _release(place)[1]
-    elif place.suffix.lower() == ".npz" and zipfile.is_zipfile(place):
-        with zipfile.ZipFile(place) as archive:
-            if not {"ids.npy", "Y.npy", "class_freq.npy"} <= set(archive.namelist()):
-                return None
+    elif place.suffix.lower() == ".npz" and set(_ARRAYS) <= array_names(place):
         values = _arrays(place)[1]
     else:
         return None
@@ -133,7 +131,7 @@ def _release(folder: Path) -> tuple[list[str], NDArray[Any], Any]:
 
 def _arrays(path: Path) -> tuple[list[str], NDArray[Any], Any]:
     arrays = read_arrays(path)
-    for key in ("ids", "Y", "class_freq"):
+    for key in _ARRAYS:
         if key not in arrays:
             raise DataError(f"{path} has no array {key}: give the published split")
-    return [str(name) for name in arrays["ids"]], arrays["Y"], arrays["class_freq"]
+    return names_and_ids(arrays, "", path)[1] or [], arrays["Y"], arrays["class_freq"]

@@ -28,7 +28,7 @@ def mnist(root: PathLike, train: bool = True) -> ArrayDataset:
     images, digits = read_idx(image_file, 3), read_idx(label_file, 1)
     if len(images) != len(digits):
         raise DataError(
-            f"{label_file} has {len(digits)} labels for the {len(images)} images of {image_file}: fetch both"
+            f"{label_file} has {len(digits)} labels for the {len(images)} images of {image_file}: fetch both again"
         )
     return ArrayDataset(images[:, None], one_hot(digits, [str(digit) for digit in range(10)], label_file))
 
@@ -44,7 +44,7 @@ def read_idx(path: PathLike, n_dimensions: int) -> NDArray[np.uint8]:
             if header[:4] != magic:
                 found, wanted = header[:4].hex(), magic.hex()
                 raise DataError(
-                    f"{path} begins with {found}, not with {wanted}: it is no idx file of bytes of that rank"
+                    f"{path} begins with {found}, not with {wanted}: it is no idx file of that kind, fetch it again"
                 )
             if len(header) < 4 + 4 * n_dimensions:
                 raise DataError(f"{path} ends inside its header: it is cut off, fetch it again")

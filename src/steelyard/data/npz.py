@@ -1,7 +1,8 @@
-"""Features and labels in one `.npz` file: `X` and `Y`, or `X_train`, `Y_train`, `X_test`, `Y_test` and the like."""
+"""Arrays of numpy on disk; features and labels of an `.npz` file: `X` and `Y`, or `X_train`, `Y_train` and the like."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
                 else f"it has {', '.join(arrays) or 'no arrays'}"
             )
             raise DataError(f"{path} has no array {name}: {there}")
-    names, ids = (_texts(arrays.get(name), f"{path}: {name}") for name in ("classes", f"ids{ending}"))
+    names, ids = names_and_ids(arrays, ending, path)
     inputs = arrays[f"X{ending}"]
     labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
     try:
@@ -44,7 +45,7 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
             data.inputs = inputs.astype(np.float32, copy=False)
         if inputs.itemsize > 4 and len(odd := np.argwhere(np.isinf(data.inputs) & np.isfinite(inputs))):
             raise DataError(
-                f"{path}: X{ending} holds {inputs[tuple(odd[0])]:g} in row {odd[0][0]}: too large for float32"
+                f"{path}: X{ending} holds {inputs[tuple(odd[0])]:g} in row {odd[0][0]}, too large for float32: scale it"
             )
     return data
 
@@ -67,6 +68,38 @@ def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
         raise DataError(f"{path} is no .npz file of plain arrays ({reason:.120}): save or fetch it again") from None
 
 
+def array_names(path: PathLike) -> set[str]:
+    """Return the names of the arrays in an `.npz` file; none where it is damaged, which `read_arrays` says better."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except Exception:  # as above
+        return set()
+
+
+def read_array(path: PathLike) -> NDArray[Any]:
+    """Return the array of an `.npy` file, mapped, not read."""
+    try:
+        array = np.load(require(path), mmap_mode="r", allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as error:  # as above
+        what = " ".join(str(error).split())
+        raise DataError(f"{path} is no .npy file of a plain array ({what:.120}): save it again by numpy.save") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise DataError(f"{path} holds several arrays, as .npz files do: rename it, or save one by numpy.save")
+    return array
+
+
+def names_and_ids(
+    arrays: Mapping[str, NDArray[Any]], ending: str, path: PathLike
+) -> tuple[list[str] | None, list[str] | None]:
+    """Return the `classes` and the `ids` of an `.npz` file, each None where it has none."""
+    names, ids = (_texts(arrays.get(name), f"{path}: {name}") for name in ("classes", f"ids{ending}"))
+    return names, ids
+
+
 def _texts(array: NDArray[Any] | None, where: str) -> list[str] | None:
     if array is not None and array.ndim != 1:
         raise DataError(f"{where} has shape {array.shape}: save a list of names")
@@ -75,8 +108,8 @@ def _texts(array: NDArray[Any] | None, where: str) -> list[str] | None:
 
 def to_labels(values: NDArray[Any], absent: int, names: list[str] | None, ids: list[str] | None, where: str) -> Labels:
     """Return `values` (N, L) as `Labels`, after translating a file where −1 is absent and 0 unknown."""
-    if absent == -1 and values.dtype.kind in "bif":
-        values = np.select([values == -1, values == 0], [0, UNKNOWN], values)
+    if absent == -1 and values.dtype.kind in "biuf":
+        values = np.select([values == -1, values == 0], [np.int8(0), np.int8(UNKNOWN)], values)
     try:
         return Labels(values, names, ids)
     except ValueError as error:

@@ -83,7 +83,9 @@ def _classes(home: Path, classes: str) -> tuple[list[str], list[str]]:
     if not title or len(title) < len(rows):
         code = next((code for code, n in Counter(code for code, _ in rows).items() if n > 1), "no class")
         raise DataError(
-            f"{path} lists {code!r} more than once: remove one of them" if rows else f"{path} lists no class"
+            f"{path} lists {code!r} more than once: remove one of them"
+            if rows
+            else f"{path} lists no class: fetch it again"
         )
     codes = list(title)
     if classes == "trainable":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,11 +14,11 @@ from steelyard.data.arff import arff
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice
 from steelyard.data.guess import Form, Guess, guess
-from steelyard.data.images import EXTENSIONS
 from steelyard.data.layouts import LAYOUTS, Data, Decoding, Spot, spots
-from steelyard.data.manifest import Manifest
+from steelyard.data.located import folder_near
+from steelyard.data.manifest import Manifest, encode
 from steelyard.data.mlt import MLT, mlt_at, mlt_labels, mlt_root
-from steelyard.data.npz import npz, read_arrays, to_labels
+from steelyard.data.npz import array_names, names_and_ids, npz, read_arrays, to_labels
 from steelyard.data.parts import file_in, format_of, part_named, siblings
 from steelyard.data.region_features import vqa_regions
 from steelyard.data.table import read_table
@@ -137,7 +136,7 @@ def open_file(
 ) -> Opened:
     """Open one file, see `open_data`; `by_name`: its name says that it is the part `split`, so it need not itself."""
     kind = format or format_of(file)
-    if kind == "npz" and {"starts", "columns", "fill"} <= _arrays_in(file):
+    if kind == "npz" and {"starts", "columns", "fill"} <= array_names(file):
         kind = "labels"
     if kind not in ("table", "npz") and not by_name:
         _check_fits({"split": split}, (), file, kind)
@@ -239,17 +238,8 @@ def _open_table(file: Path, split: str | None, by_name: bool, said: Mapping[str,
     return Opened(read.data, "table", part, read.data.note, read.parts, guessed)
 
 
-def _arrays_in(file: Path) -> set[str]:
-    """The names of the arrays in an `.npz` file; none where it is damaged, which its reader says better."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return {name.removesuffix(".npy") for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError):
-        return set()
-
-
 def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> Opened:
-    arrays = _arrays_in(file)
+    arrays = array_names(file)
     splits = sorted((name[2:] for name in arrays if name.startswith("Y_")), key=lambda name: (name != "train", name))
     part = None if split is None else part_named(split, splits)
     if part is None and (split is None or by_name):
@@ -260,9 +250,7 @@ def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> O
     absent: Literal[0, -1] = -1 if minus_one == "negative" else 0
     if f"Y{ending}" in arrays and f"X{ending}" not in arrays:
         content, what = read_arrays(file), f"labels Y{ending}, no inputs"
-        names, ids = (
-            [str(text) for text in content[key]] if key in content else None for key in ("classes", f"ids{ending}")
-        )
+        names, ids = names_and_ids(content, ending, file)
         data = _without_inputs(to_labels(content[f"Y{ending}"], absent, names, ids, f"{file}: Y{ending}"))
     else:
         data, what = npz(file, part, absent), f"features X{ending} and labels Y{ending}"
@@ -280,16 +268,12 @@ def _without_inputs(labels: Labels) -> ArrayDataset:
 
 
 def _images_near(source: Manifest, said: Guess) -> Path | None:
-    """The folder beside a manifest in which its first image lies; None where `table` finds it, or there is none."""
+    """The folder near a manifest in which some of its images lie; None where `table` finds it, or there is none."""
     try:
         found = guess(source, said)
-        if found.images is not None or found.features:
-            return None
-        for folder in sorted(entry for entry in source.path.parent.iterdir() if entry.is_dir()):
-            named = guess(source, dataclasses.replace(said, images=folder)).path
-            first = str(source.sample()[named or ""][0]).strip()
-            if "\0" not in first and any((folder / f"{first}{ending}").is_file() for ending in ("", *EXTENSIONS)):
-                return folder
+        if found.images is None and not found.features:
+            named = guess(source, dataclasses.replace(said, images=source.path.parent)).path
+            return folder_near(source.path, encode(source.sample()[named or ""])[1].to_pylist()[:20])
     except ValueError:
         pass  # `table` gives the reason, once it knows all that was said
     return None

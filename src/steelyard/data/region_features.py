@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from steelyard.data.cache import stamp_of
-from steelyard.data.files import DataError, PathLike, read_lines, require
+from steelyard.data.files import DataError, PathLike, read_lines
+from steelyard.data.npz import read_array
 from steelyard.data.vqa import Questions, question_texts, vqa
 from steelyard.labels import Labels
 
@@ -36,7 +37,7 @@ class WordTable:
         self._number = {word: i for i, word in enumerate(self.words, 2)}
         if len(self._number) != len(self.words):
             twice = next(word for word, n in Counter(self.words).items() if n > 1)
-            raise ValueError(f"words holds {twice!r} twice: a word has one number")
+            raise ValueError(f"words holds {twice!r} twice: a word has one number, remove one of them")
 
     @classmethod
     def of(cls, texts: Iterable[str], least: int = 1) -> WordTable:
@@ -79,15 +80,13 @@ class RegionDataset(Dataset[PairSample]):
         if length < 1:
             raise ValueError(f"length is {length}: at least one word of a question must be read")
         self.questions, self.words, self.length = questions, words, length
-        self.path = require(features)
-        try:
-            self._features: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except ValueError:
-            raise DataError(f"{features} is no .npy file of numbers: save it by numpy.save") from None
+        self.path = Path(features)
+        self._features: NDArray[Any] = read_array(features)
         ids = np.asarray(image_ids, np.int64)
-        if self._features.ndim != 3 or self._features.dtype.kind != "f" or ids.shape != self._features.shape[:1]:
+        shape = self._features.shape
+        if len(shape) != 3 or not shape[0] or self._features.dtype.kind != "f" or ids.shape != shape[:1]:
             raise DataError(
-                f"{features} has shape {self._features.shape} of {self._features.dtype} and image_ids {ids.shape}: "
+                f"{features} has shape {shape} of {self._features.dtype} and image_ids {ids.shape}: "
                 "give floats (images, regions, features) and one id an image"
             )
         order = np.argsort(ids, kind="stable")
@@ -145,11 +144,8 @@ def vqa_regions(root: PathLike, split: str, answers: int | Sequence[str] = 3129)
     """
     questions = vqa(root, split, answers)
     folder = Path(root) / "regions"
-    file = require(folder / f"{split}_ids.npy")
-    try:
-        ids = np.load(file, allow_pickle=False)
-    except ValueError:
-        ids = np.zeros(())
+    file = folder / f"{split}_ids.npy"
+    ids = read_array(file)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise DataError(f"{file} holds no whole numbers (M,): save the COCO number of each image by numpy.save")
     if (listed := folder / "words.txt").is_file():

@@ -82,6 +82,7 @@ def _of_items(
         before = int(first[items[row]])
         raise DataError(
             f"{source.path}: {source.row(before)} puts the item {str(names[int(items[row])])!r} in the part "
-            f"{parts[codes[before]]!r}, but {source.row(row)} in {parts[codes[row]]!r}: an item belongs to one part"
+            f"{parts[codes[before]]!r}, but {source.row(row)} in {parts[codes[row]]!r}: an item belongs to one part, "
+            "correct one of them"
         )
     return codes[first]

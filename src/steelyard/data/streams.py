@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from steelyard.data.dataset import as_tensor
 from steelyard.data.files import DataError
 from steelyard.data.images import REMEDY, BadImage, Box, decode
+from steelyard.data.loading import beginning, fetched
 
 Kind: TypeAlias = Literal["image", "features"]
 OnBad: TypeAlias = Literal["error", "skip"]
-Size: TypeAlias = int | tuple[int, int] | None
 
 
 class Batch(NamedTuple):
@@ -93,8 +94,9 @@ class ImageInputs(Inputs):
             batch_sampler=_grouped(self._images(), batch_size),
             num_workers=workers,
             collate_fn=_as_it_is,
+            worker_init_fn=beginning() if workers else None,
         )
-        for batch in loader:
+        for batch in fetched(loader):
             if isinstance(batch, str):
                 raise DataError(batch)
             if batch.bad and self._on_bad_image == "error":
@@ -126,8 +128,7 @@ class FeatureInputs(Inputs):
         check_batches(batch_size, workers)
         for rows, ids in _regrouped(self._blocks(), batch_size):
             if self.kind == "image":
-                pixels = np.ascontiguousarray(rows if rows.ndim == 4 else rows[:, None])
-                yield Batch(torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()), list(ids), [])
+                yield Batch(as_tensor(rows if rows.ndim == 4 else rows[:, None]), list(ids), [])
                 continue
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
@@ -137,7 +138,7 @@ class FeatureInputs(Inputs):
                 raise DataError(f"{bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
             if bad:
                 numbers, ids = numbers[~is_bad], [ids[i] for i in _at(~is_bad)]
-            yield Batch(torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy()), list(ids), bad)
+            yield Batch(as_tensor(numbers), list(ids), bad)
 
 
 def check_batches(batch_size: int, workers: int) -> None:
@@ -190,6 +191,8 @@ class _Decoder(Dataset["Batch | str"]):
                 paths.append(image.path)
             except BadImage as error:
                 bad.append((image.id, str(error)))
+            except OSError as error:  # not the image's fault
+                return f"{image.path} cannot be read ({error.strerror or error}): see to its disk and try again"
         if not pixels:
             return Batch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
         shapes = [one.shape for one in pixels]
@@ -221,13 +224,3 @@ def _regrouped(
                 rows, ids = [], []
     if ids:
         yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
-
-
-def as_size(size: Size) -> tuple[int, int] | None:
-    """Return (height, width), or None where images keep their size."""
-    if size is None:
-        return None
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise ValueError(f"size is {size!r}: give a side in pixels or (height, width), at least 1")
-    return int(height), int(width)

@@ -288,7 +288,10 @@ def _located(
         place = folder.find(str(cell))
         if place is None:
             row = f"{source.row(i if index is None else int(index[i]))}: " if found.form != "long" else ""
-            raise DataError(f"{source.path}: {row}{str(cell)!r:.80} leads out of the image folder {images}: mend it")
+            raise DataError(
+                f"{source.path}: {row}{str(cell)!r:.80} leads out of the image folder {images}: mend it, or give "
+                "images, a folder that holds all of them"
+            )
         if not place[1]:
             missing.append(str(cell))
         paths.append(place[0])

@@ -71,7 +71,9 @@ def _class_column(path: Path, ids: list[str]) -> Values:
             wanted = f"the split lists {ids[i]!r} there" if i < len(ids) else f"the split ends after {len(ids)} images"
             raise DataError(f"{path}: line {i + 1} is of {name!r:.60}, but {wanted}: fetch both files again")
         if (number := _PUBLISHED.get(value.strip())) is None:
-            raise DataError(f"{path}: line {i + 1} has the value {value.strip()!r:.40}: it must be 1, 0 or -1")
+            raise DataError(
+                f"{path}: line {i + 1} has the value {value.strip()!r:.40}: it must be 1, 0 or -1; fetch it again"
+            )
         values[i] = number
     if len(lines) < len(ids):
         raise DataError(f"{path} has {len(lines)} lines for {len(ids)} images: it is cut off, fetch it again")

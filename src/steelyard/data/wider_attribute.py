@@ -73,7 +73,8 @@ def _attributes(content: Any, path: Path) -> list[str]:
     listed = field(content, "attribute_id_map", dict, path, "the file")
     if sorted(listed) != sorted(str(i) for i in range(len(listed))) or not listed:
         raise DataError(
-            f"{path}: attribute_id_map has the keys {sorted(listed)!r:.80}: they must be 0, 1, … as strings"
+            f"{path}: attribute_id_map has the keys {sorted(listed)!r:.80}: they must be 0, 1, … as strings; "
+            "fetch it again"
         )
     names = [str(listed[str(i)]) for i in range(len(listed))]
     check_distinct(names, path, "the attribute")
@@ -94,5 +95,7 @@ def _box(person: Any, path: Path, where: str) -> tuple[float, float, float, floa
 def _values(person: Any, n_labels: int, path: Path, where: str) -> list[int]:
     listed = field(person, "attribute", list, path, where)
     if len(listed) != n_labels or not all(isinstance(value, int) and value in _MEANING for value in listed):
-        raise DataError(f"{path}: {where}: attribute is {listed!r:.80}: it must be {n_labels} numbers of 1, -1 or 0")
+        raise DataError(
+            f"{path}: {where}: attribute is {listed!r:.80}: it must be {n_labels} numbers of 1, -1 or 0; fetch it again"
+        )
     return [_MEANING[value] for value in listed]

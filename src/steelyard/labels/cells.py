@@ -53,18 +53,14 @@ class Cells:
     @classmethod
     def from_dense(cls, values: Array) -> Cells:
         """Compress checked `values` (N, L), with the fill value that leaves fewer cells to keep."""
-        parts = [values[start:stop] for start, stop in row_blocks(values.shape[0], values.shape[1])]
+        shape = (values.shape[0], values.shape[1])
+        parts = [values[start:stop] for start, stop in row_blocks(*shape)]
         surplus = sum(np.count_nonzero(part == UNKNOWN) - np.count_nonzero(part == 0) for part in parts)
-        soft = any(is_soft(part) for part in parts)
-        return cls.from_blocks(iter(parts), (values.shape[0], values.shape[1]), UNKNOWN if surplus > 0 else 0, soft)
-
-    @classmethod
-    def from_blocks(cls, parts: Iterator[Array], shape: tuple[int, int], fill: int, soft: bool) -> Cells:
-        """Compress dense blocks of rows that come one after the other."""
+        fill = UNKNOWN if surplus > 0 else 0
         lengths: list[Array] = [np.zeros(1, np.int64)]
         columns: list[Array] = [np.zeros(0, column_type(shape[1]))]
-        data: list[Array] = [np.zeros(0, np.float32 if soft else np.int8)]
-        for part in parts:
+        data: list[Array] = [np.zeros(0, np.float32 if any(is_soft(narrow(part)) for part in parts) else np.int8)]
+        for part in map(narrow, parts):
             kept = part != fill
             lengths.append(np.count_nonzero(kept, axis=1))
             columns.append(np.nonzero(kept)[1].astype(columns[0].dtype))
@@ -74,7 +70,7 @@ class Cells:
 
     @classmethod
     def from_sorted(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> Cells:
-        """Compress distinct cells sorted by item, then column; those equal to `fill` are left out."""
+        """Compress distinct cells, `narrow` and sorted by item, then column; those equal to `fill` are left out."""
         kept = data != fill
         if not kept.all():
             items, columns, data = items[kept], columns[kept], data[kept]
@@ -159,6 +155,11 @@ def sorted_by_key(key: Index, data: Array) -> tuple[Index, Array]:
         return key[order], data[order]
     packed = np.sort(4 * key + (data.astype(np.int8) + 1))
     return packed >> 2, (packed & 3).astype(np.int8) - np.int8(1)
+
+
+def narrow(values: Array) -> Array:
+    """Checked values as float32 where they are wider: what that rounds to 0 or 1 is not soft."""
+    return values.astype(np.float32) if values.dtype.kind == "f" and values.dtype.itemsize > 4 else values
 
 
 def is_soft(values: Array) -> bool:

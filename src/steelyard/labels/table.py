@@ -12,7 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.labels import store
-from steelyard.labels.cells import Array, Cells, Index, row_blocks, sorted_by_key
+from steelyard.labels.cells import Array, Cells, Index, narrow, row_blocks, sorted_by_key
+from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
 from steelyard.labels.targets import UNKNOWN
@@ -79,6 +80,7 @@ class Labels:
         if (bad := bad_values(data)) is not None:
             i = int(np.argmax(bad))
             raise ValueError(f"values[{i}] is {data[i]}: {LEGEND}")
+        data = narrow(data)
         key = row * shape[1] + column
         if not (key[1:] > key[:-1]).all():
             key, data = sorted_by_key(key, data)
@@ -223,17 +225,11 @@ class Labels:
 
     def groups(self, head: int = 100, tail: int = 20) -> dict[str, Index]:
         """Return the labels with at least `head` positives, with fewer than `tail` (also with none), and between."""
-        if not 0 <= tail <= head:
-            raise ValueError(f"head is {head} and tail is {tail}: tail must lie between 0 and head")
-        is_head, is_tail = self.counts >= head, self.counts < tail
-        groups = {"head": is_head & ~is_tail, "medium": ~is_head & ~is_tail, "tail": is_tail}
-        return {name: np.flatnonzero(mask) for name, mask in groups.items()}
+        return head_medium_tail(self.counts, head, tail)
 
     def rarest(self, k: int) -> Index:
         """Return the `k` labels with the fewest positives, rarest first, equal counts by position."""
-        if not 1 <= k <= self.n_labels:
-            raise ValueError(f"k is {k}: there are {self.n_labels} labels, ask for 1 to {self.n_labels} of them")
-        return np.argsort(self.counts, kind="stable")[:k]
+        return rarest(self.counts, k)
 
     # ---- statistics by pair of labels
 

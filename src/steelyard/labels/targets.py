@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -14,14 +15,26 @@ UNKNOWN = -1
 
 ArrayLike: TypeAlias = Tensor | np.ndarray
 
+_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch has few operations for them
 
-def as_tensor(values: ArrayLike | Sequence[float] | float) -> Tensor:
-    """Return `values` as a detached tensor; a read-only array, which a tensor cannot share, is copied."""
+
+def as_tensor(values: ArrayLike | Sequence[float] | float, name: str = "values") -> Tensor:
+    """Return `values` (called `name` in errors) as a detached tensor, only to be read: it may share their memory."""
     if isinstance(values, Tensor):
-        return values.detach() if values.requires_grad else values
-    if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()
-    return torch.as_tensor(values)
+        t = values.detach() if values.requires_grad else values
+        return t.to(torch.int64) if t.dtype in _WIDE_UNSIGNED else t
+    a = np.asarray(values)
+    if a.dtype.kind not in "biuf" or a.dtype.itemsize > 8:
+        raise ValueError(f"{name} has dtype {a.dtype}: give real numbers of at most 64 bits")
+    if a.dtype.kind == "u" and a.dtype.itemsize > 1:
+        a = a.astype(np.int64)
+    if not a.dtype.isnative or any(s < 0 for s in a.strides):
+        a = np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("="))
+    if a.flags.writeable:
+        return torch.from_numpy(a)
+    with warnings.catch_warnings():  # torch warns that writing would be undefined; nothing here writes
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(a)
 
 
 class Targets(NamedTuple):
@@ -40,7 +53,7 @@ def as_targets(targets: ArrayLike, like: Tensor, validate: bool = False) -> Targ
     Shape, dtype and device are always checked. Values are checked in eager mode on the CPU, elsewhere only with
     `validate=True`, since that waits for the device.
     """
-    t = as_tensor(targets)
+    t = as_tensor(targets, "targets")
     if t.dtype.is_complex:
         raise ValueError(f"targets has dtype {t.dtype}: give real numbers, 1 present, 0 absent, -1 unknown")
     if t.shape != like.shape:
@@ -80,16 +93,11 @@ def known(targets: Tensor) -> Tensor:
 def check_counts(counts: ArrayLike, n_known: int | ArrayLike | None = None, floor: int | None = None) -> Tensor:
     """Return class counts n_c as float64 (L,), checked against the k_c known labels of each class.
 
-    A count of 0 is refused unless `floor` is given, which then takes its place (1 is the usual choice).
+    A count of 0 is refused unless `floor` is given, which then is the least count (1 is the usual choice).
     """
     n = check_vector("counts", counts)
     if n_known is not None:
-        k = check_known(n_known, len(n))
-        if (n > k).any():
-            c = int((n > k).nonzero()[0])
-            raise ValueError(
-                f"counts[{c}] is {n[c].item():g}, more than the {k[c].item():g} known labels of that class"
-            )
+        check_within(n, check_known(n_known, len(n)))
     if floor is not None:
         if not floor > 0:
             raise ValueError(f"floor is {floor}: it stands in for a count of 0 and must be positive")
@@ -100,17 +108,27 @@ def check_counts(counts: ArrayLike, n_known: int | ArrayLike | None = None, floo
     return n
 
 
+def check_within(counts: Tensor, n_known: Tensor) -> None:
+    """Raise where a class has more positives than known labels."""
+    over = counts > n_known
+    if over.any():
+        c = int(over.nonzero()[0])
+        raise ValueError(
+            f"counts[{c}] is {counts[c].item():g}, more than the {n_known[c].item():g} known labels of that class"
+        )
+
+
 def check_known(n_known: int | ArrayLike, n_labels: int) -> Tensor:
     """Return the known labels of each class, k_c, as float64 (L,), from one number or one a class."""
-    k = check_vector("n_known", torch.atleast_1d(as_tensor(n_known)))
+    k = check_vector("n_known", torch.atleast_1d(as_tensor(n_known, "n_known")))
     if len(k) not in (1, n_labels):
         raise ValueError(f"n_known has {len(k)} values: give one number, or one for each of {n_labels} classes")
     return k.expand(n_labels).clone()
 
 
 def check_vector(name: str, values: ArrayLike) -> Tensor:
-    """Return counts as float64 (L,) on the CPU, refusing what cannot be one."""
-    v = as_tensor(values).to(torch.float64).cpu()
+    """Return a copy of counts as float64 (L,) on the CPU, refusing what cannot be one."""
+    v = as_tensor(values, name).to("cpu", torch.float64, copy=True)
     if v.ndim != 1 or len(v) == 0:
         raise ValueError(f"{name} has shape {tuple(v.shape)}: give one number for each class, (L,)")
     bad = ~torch.isfinite(v) | (v < 0)

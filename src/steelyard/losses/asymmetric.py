@@ -82,10 +82,11 @@ class Asymmetric(AnalyticLoss):
         log_s = math.log1p(-self.margin) + log_p + log1mexp(self._above_margin(z))
         s = torch.where(above, torch.exp(log_s), 0.5)
         cost = self._cost(s, torch.exp(log_q))
-        up = log_p + log_q + self.gamma_neg * log_s + cost
+        up = log_p + self.gamma_neg * log_s + cost
         if self.gamma_neg > 0 and not self.detach_focus:
             up = up + torch.log1p(self.gamma_neg * (1 - s) * cost / s)
-        return torch.where(above, (up - down).clamp_min(LOG_ZERO), LOG_ZERO)
+        # log_q belongs to `up` too, and is all of `down` where γ₊ = 0: first together, far from 0 as they are
+        return torch.where(above, (up + (log_q - down)).clamp_min(LOG_ZERO), LOG_ZERO)
 
     def _present(self, z: Tensor) -> tuple[Tensor, Tensor]:
         value, slope = focused(-z, self.gamma_pos, self.detach_focus)

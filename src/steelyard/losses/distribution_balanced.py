@@ -36,6 +36,10 @@ class WeightedLoss(nn.Module):
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
         loss, weighting = self.loss, self.weighting
         loss.check_logits(logits)
+        if logits.shape[1] != weighting.n_labels:
+            raise ValueError(
+                f"logits has {logits.shape[1]} labels, but the weighting was made for {weighting.n_labels}"
+            )
         checked = as_targets(targets, logits, loss.validate)
         if isinstance(loss, AnalyticLoss) and type(weighting) is Rebalanced:
             pair = loss.kernel_for(logits)

@@ -23,7 +23,7 @@ class SoftmaxLDAM(Loss):
     """LDAM for one label an item: cross-entropy of s·(z − Δ_y) over the item's known labels, s = 30 (Cao et al. 2019).
 
     Every item needs exactly one positive, or no known label at all. Its reductions count items: "mean" is over items
-    with a positive, "none" puts an item's loss into the cell of its label.
+    with a known label, "none" puts an item's loss into the cell of its label.
     """
 
     margins: Tensor
@@ -35,7 +35,7 @@ class SoftmaxLDAM(Loss):
 
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `cells`; a is an item's weight at its label, b is not read."""
-        hit = cells.a > 0
+        hit = (cells.a if cells.side is None else cells.side) > 0  # a is 0 where the weight or a mask is
         if self.validate or (cells.a.device.type == "cpu" and not torch.compiler.is_compiling()):
             self._check_single(hit, cells)
         z = logits.to(compute_dtype(logits))
@@ -49,8 +49,10 @@ class SoftmaxLDAM(Loss):
         return cost.sum() / (self.divisor(logits.shape, cells) if divisor is None else divisor)
 
     def amount(self, shape: torch.Size, cells: Cells) -> Tensor | float:
-        """Return the number of items with a positive ("mean"), of all items ("item"), or 1."""
-        return (cells.a > 0).sum() if self.reduction == "mean" else super().amount(shape, cells)
+        """Return the number of items with a known label ("mean"), of all items ("item"), or 1."""
+        if self.reduction != "mean":
+            return super().amount(shape, cells)
+        return float(shape[0]) if cells.counted is None else cells.counted.any(dim=1).sum()
 
     def log_odds(self, z: Tensor, pos_weight: object = None, neg_weight: object = None) -> Tensor:
         """Raise: a softmax over labels gives no label its own probability."""

@@ -16,7 +16,7 @@ from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells, compute_dtype
-from steelyard.losses.unknown import Resolver, need_index, write_back
+from steelyard.losses.unknown import Resolver, need_index, read_for, write_back
 
 Schedule = Literal["exp", "linear"]
 _LOW = math.log(0.1 / 0.9)  # the logit of .1
@@ -138,7 +138,7 @@ class Annotation(Resolver):
         shares = self.ahead.rows(self.epoch, items) if dtype == torch.float32 else None
         if shares is None:
             shares = self._shares(targets, self._picked(items, targets.shape[1]), dtype)
-        return self._weighed(targets, self.store.read(items), shares)
+        return self._weighed(targets, read_for(self.store, items, targets), shares)
 
     def _shares(self, targets: Tensor, picked: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what each label counts in its item: 1/(known ones), or d/(picked ones), or 0."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -141,15 +142,15 @@ class Pseudo(Resolver):
 
     def __init__(self, store: PseudoLabels, weight: float = 1.0) -> None:
         super().__init__()
-        if not weight >= 0:
-            raise ValueError(f"weight is {weight}: it must be at least 0")
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"weight is {weight}: it must be at least 0 and finite")
         self.store, self.weight = store, float(weight)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
         cells = known_cells(targets, compute_dtype(logits))
         unknown = (~known(targets.values)).to(cells.a.dtype) * self.weight
-        soft = self.store.read(need_index(index)).to(cells.a.dtype)
+        soft = read_for(self.store, need_index(index), targets.values).to(cells.a.dtype)
         return Cells(cells.a + unknown * soft, cells.b + unknown * (1 - soft))
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
@@ -167,6 +168,17 @@ class Pseudo(Resolver):
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""
         write_back(self.store, need_index(index), logits, probability)
+
+
+def read_for(store: PseudoLabels, index: Tensor, targets: Tensor) -> Tensor:
+    """Return the pseudo-labels (B, L) of the items whose targets these are."""
+    soft = store.read(index)
+    if soft.shape != targets.shape:
+        raise ValueError(
+            f"the pseudo-labels at index have shape {tuple(soft.shape)}, but targets has {tuple(targets.shape)}: give "
+            "one index an item, and PseudoLabels of as many labels"
+        )
+    return soft
 
 
 def write_back(store: PseudoLabels, index: Tensor, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from steelyard._files import replacing
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import Array, check_counts
 from steelyard.metrics.inputs import probable
@@ -122,7 +123,9 @@ class Evaluator:
         if not 0 < confidence < 1:
             raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
         limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, dtype=np.float64)
-        if limit.shape not in ((), (self.n_labels,)) or np.isnan(limit).any():
+        if np.isnan(limit).any():
+            raise ValueError("threshold has the value nan: give numbers to compare probabilities with")
+        if limit.shape not in ((), (self.n_labels,)):
             raise ValueError(
                 f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"
             )
@@ -154,11 +157,12 @@ class Evaluator:
         return evaluator
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file."""
+        """Write everything to one safetensors file, whole or not at all."""
         state = self.state_dict()
         tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
         settings = {k: state[k] for k in ("names", "bins", "dtype")}
-        save_file(tensors, path, metadata={"format": _FORMAT, "settings": json.dumps(settings)})
+        with replacing(path) as partial:
+            save_file(tensors, partial, metadata={"format": _FORMAT, "settings": json.dumps(settings)})
 
     @classmethod
     def load(cls, path: str | Path) -> Evaluator:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from torch import Tensor
 
+from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.targets import ArrayLike
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -32,19 +33,12 @@ def label_groups(counts: ArrayLike, head: int = 100, tail: int = 20) -> dict[str
 
     The defaults are paper 2's, whose published splits count from 100 on, not over 100, as head.
     """
-    n = check_counts(counts)
-    if not 0 <= tail <= head:
-        raise ValueError(f"head is {head} and tail is {tail}: tail must lie between 0 and head")
-    masks = {"head": (n >= head) & (n >= tail), "medium": (n >= tail) & (n < head), "tail": n < tail}
-    return {group: np.flatnonzero(mask) for group, mask in masks.items()}
+    return head_medium_tail(check_counts(counts), head, tail)
 
 
 def rarest_labels(counts: ArrayLike, k: int) -> Array:
     """Return the `k` labels with the fewest training positives, rarest first, equal counts by position."""
-    n = check_counts(counts)
-    if not 1 <= k <= len(n):
-        raise ValueError(f"k is {k}: there are {len(n)} labels, ask for 1 to {len(n)} of them")
-    return np.argsort(n, kind="stable")[:k]
+    return rarest(check_counts(counts), k)
 
 
 def mean_by_group(values: ArrayLike, counts: ArrayLike, head: int = 100, tail: int = 20) -> dict[str, Mean]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard.labels.targets import UNKNOWN, ArrayLike, as_targets
+from steelyard.labels.targets import UNKNOWN, ArrayLike, as_targets, as_tensor
 
 
 @dataclass(frozen=True)
@@ -25,24 +23,6 @@ class Pair:
     def give(self, result: Tensor) -> Any:
         """Return `result` as the kind of array the caller gave."""
         return result.numpy() if self.from_numpy else result
-
-
-def as_tensor(array: ArrayLike, name: str) -> Tensor:
-    """Return an array as a tensor that shares its memory where it can."""
-    if isinstance(array, Tensor):
-        return array.detach()
-    a = np.asarray(array)
-    if a.dtype.kind not in "biuf" or a.dtype.itemsize > 8:
-        raise ValueError(f"{name} has dtype {a.dtype}: give real numbers of at most 64 bits")
-    if a.dtype.kind == "u" and a.dtype.itemsize > 1:
-        a = a.astype(np.int64)  # torch has few operations for wide unsigned integers
-    if not a.dtype.isnative or any(s < 0 for s in a.strides):
-        a = np.ascontiguousarray(a, dtype=a.dtype.newbyteorder("="))
-    if a.flags.writeable:
-        return torch.from_numpy(a)
-    with warnings.catch_warnings():  # torch warns that writing would be undefined; nothing here writes
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(a)
 
 
 def shaped(values: ArrayLike, targets: ArrayLike, name: str) -> tuple[Tensor, Tensor]:

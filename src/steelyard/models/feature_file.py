@@ -79,7 +79,9 @@ class FeatureFile:
             writer = Writer(self.path, part, log, self.shape, batch_size)
             yield writer
             if writer.done != self.shape[0]:
-                raise DataError(f"{self.path} got {writer.done} rows, not {self.shape[0]}: the data changed meanwhile")
+                raise DataError(
+                    f"{self.path} got {writer.done} rows, not {self.shape[0]}: the data changed meanwhile, begin again"
+                )
         with _at(self.path):
             write_atomic(self._notes, json.dumps({"crc": writer.crc, "skipped": writer.skipped}))
             put(self._part, self.path)  # from here on it is there

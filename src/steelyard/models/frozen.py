@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
 
 from steelyard.data.cache import stamp_of
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
+from steelyard.data.loading import fetched, loader
 from steelyard.data.region_features import RegionDataset
 from steelyard.data.subset import Labelled, Subset
 from steelyard.labels import Labels
@@ -106,15 +106,9 @@ def _compute(
     """Write the features of all items from `writer.done` on."""
     was_training = model.training
     model.to(device).eval()
-    rest: Iterable[int] = range(writer.done, len(data))
-    loader: DataLoader[Any] = DataLoader(
-        data,  # type: ignore[arg-type]
-        batch_size,
-        sampler=rest,
-        num_workers=workers,
-        pin_memory=device.type == "cuda",
-    )
-    for x, targets, index in loader:
+    starts = range(writer.done, len(data), batch_size)
+    slices = [range(start, min(start + batch_size, len(data))) for start in starts]
+    for x, targets, index in fetched(loader(data, slices, workers, pin=device.type == "cuda")):
         features = in_pieces(model.features, _on(device, x)).float().cpu()
         if not bool(torch.isfinite(features).all()):
             i = int(index[~torch.isfinite(features).all(1)][0])
@@ -129,7 +123,7 @@ def _compute(
 
 def _on(device: torch.device, x: Any) -> Any:
     """Inputs on the device; images with channels last, on which convolutions are faster, by a third on a CPU."""
-    if isinstance(x, list | tuple):
+    if isinstance(x, tuple):
         return [part.to(device, non_blocking=True) for part in x]
     x = x.to(device, non_blocking=True)
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x

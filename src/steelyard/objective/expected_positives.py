@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,8 +28,8 @@ class ExpectedPositives(Resolver):
 
     def __init__(self, expected_positives: float) -> None:
         super().__init__()
-        if not expected_positives > 0:
-            raise ValueError(f"expected_positives is {expected_positives}: it must be positive")
+        if not 0 < expected_positives < math.inf:
+            raise ValueError(f"expected_positives is {expected_positives}: it must be positive and finite")
         self.expected_positives = float(expected_positives)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:

@@ -136,11 +136,13 @@ class Objective(nn.Module):
         seen = logits.detach()
         main = self._fused(logits, checked, index)
         if main is None:
-            cells = self.resolver(checked, seen, index)
+            cells = resolved = self.resolver(checked, seen, index)
             if self.masking is not None and self.training:
                 cells = cells.times(self.masking.mask(self._masked(checked), index).to(cells.a.dtype))
             if self.expected is not None:
-                cells = cells.times(self._weights(self.expected, checked.values, cells.a.dtype))
+                weights = self._weights(checked.values, cells.a.dtype)
+                self._note(self.expected, weights, resolved)
+                cells = cells.times(weights)
             main = self.loss.evaluate(logits, cells, self._divisor(logits, cells))
         if self.masking is not None and self.masking.observes == "training" and self.training:
             with self.beside():
@@ -200,7 +202,10 @@ class Objective(nn.Module):
         if rule is None:
             return None
         keep = None if masking is None else self._keep(masking, values, index)
-        weights = None if self.expected is None else self._weights(self.expected, values, torch.float32)
+        weights = None
+        if self.expected is not None:
+            weights = self._weights(values, torch.float32)
+            self._note(self.expected, weights, _assumed(rule, values))
         counted = None if rule.assumed or targets.all_known else known(values) if n_processes() > 1 else None
         divisor: Tensor | float | None = self._divisor(logits, Cells(values, values, counted))
         if n_processes() == 1 and loss.reduction == "mean":
@@ -235,13 +240,14 @@ class Objective(nn.Module):
         """Return the targets as PLM's masks see them."""
         return targets.values.clamp_min(0) if self.resolver.assumes_negative else targets.values
 
-    def _weights(self, expected: ExpectedWeights, targets: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the batch's weights, and take note of their class means while training."""
-        weights = torch.stack([weighting(targets, dtype) for weighting in self._weightings()]).prod(dim=0)
+    def _weights(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the batch's weights."""
+        return torch.stack([weighting(targets, dtype) for weighting in self._weightings()]).prod(dim=0)
+
+    def _note(self, expected: ExpectedWeights, weights: Tensor, cells: Cells) -> None:
+        """Take note, while training, of the weights that positives and negatives enter with, assumed ones included."""
         if self.training:
-            present = targets.to(weights.dtype).clamp_min(0)
-            expected.observe(weights, present, known(targets).to(weights.dtype) - present)
-        return weights
+            expected.observe(weights, cells.a, cells.b)
 
     def _divisor(self, logits: Tensor, cells: Cells) -> Tensor | float:
         """Return what the sum over cells is divided by, over the whole batch of all processes."""
@@ -276,6 +282,12 @@ class Objective(nn.Module):
 
     def _weightings(self) -> list[Weighting]:
         return [w for w in self.weightings if isinstance(w, Weighting)]
+
+
+def _assumed(rule: fused.Rule, targets: Tensor) -> Cells:
+    """Return the cells of `targets` under a rule of the fused kernels."""
+    is_known, present = known(targets).to(torch.float32), targets.to(torch.float32).clamp_min(0)
+    return Cells(present, rule.negative * (is_known - present) + rule.unknown * (1 - is_known))
 
 
 def _numbers_items(index: Tensor | None, logits: Tensor) -> bool:

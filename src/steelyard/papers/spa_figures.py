@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from steelyard.losses import BCE, SPA, Asymmetric, Focal, PairLoss
 from steelyard.metrics.calibration import Bins
@@ -100,27 +97,21 @@ def best_items(
     return np.argsort(-score, kind="stable")[:k].astype(np.int64)
 
 
-def small_picture(path: str, side: int = 88) -> str:
-    """Return an image as text: a JPEG of at most `side` pixels, base64."""
-    image = thumbnail(path, side)
-    if image is None:
-        return ""
-    content = io.BytesIO()
-    image.save(content, "JPEG", quality=70)
-    return base64.b64encode(content.getvalue()).decode()
-
-
 _RIGHT, _WRONG = "#2f8a57", "#b93a5b"
+_SIDE = 88
+"""Pixels of a picture, at most."""
 
 
-def found_figure(numbers: Mapping[str, Any]) -> Figure:
+def found_figure(queries: Sequence[Mapping[str, Any]], files: Mapping[str, str]) -> Figure:
     """Draw the images that runs find for queries, a row a run, framed green where right and red where wrong.
 
-    numbers: `pictures` by id, base64; `queries`, each with its text and, by run, the found ids and which are right.
+    Args:
+        queries: each with its `text` and, by run, the found ids and which are right.
+        files: of images, by id; one that is missing is shown by its id.
     """
-    rows = [(query["text"], run, hits) for query in numbers["queries"] for run, hits in query["runs"].items()]
+    rows = [(query["text"], run, hits) for query in queries for run, hits in query["runs"].items()]
     across = max(len(hits["ids"]) for _, _, hits in rows)
-    width, height = 1.05 * across + 1.2, 0.95 * len(rows) + 0.25 * len(numbers["queries"])
+    width, height = 1.05 * across + 1.2, 0.95 * len(rows) + 0.25 * len(queries)
     with drawing(width, height, nrows=len(rows), ncols=across) as (figure, grid):
         for i, (text, run, hits) in enumerate(rows):
             first = i == 0 or rows[i - 1][0] != text
@@ -130,9 +121,12 @@ def found_figure(numbers: Mapping[str, Any]) -> Figure:
                 if j >= len(hits["ids"]):
                     axes.set_visible(False)
                     continue
-                picture = numbers["pictures"].get(hits["ids"][j], "")
-                if picture:
-                    axes.imshow(np.asarray(Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")))
+                name = hits["ids"][j]
+                picture = thumbnail(files[name], _SIDE) if name in files else None
+                if picture is not None:
+                    axes.imshow(np.asarray(picture.convert("RGB")))
+                else:
+                    axes.text(0.5, 0.5, name.replace("_", "\n"), ha="center", va="center", transform=axes.transAxes)
                 for spine in axes.spines.values():
                     spine.set(visible=True, color=_RIGHT if hits["right"][j] else _WRONG, linewidth=2.5)
             if first:

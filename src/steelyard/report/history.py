@@ -10,6 +10,7 @@ import numpy as np
 
 from steelyard.metrics.groups import label_groups
 from steelyard.report.canvas import FRAME, GROUP_LINES, MARKERS, PANEL, SERIES, Array, drawing, key, short
+from steelyard.report.headline import get
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,9 +26,7 @@ def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
     """Return the epochs that have a finite number at `path`, such as ("validation", "map"), and these numbers."""
     epochs, values = [], []
     for line in history:
-        found: Any = line
-        for step in path:
-            found = found.get(step) if isinstance(found, Mapping) else None
+        found = get(line, *path)
         if isinstance(found, int | float) and math.isfinite(found):
             epochs.append(int(line["epoch"]))
             values.append(float(found))

@@ -90,6 +90,12 @@ RULES = (
         "as weak negatives",
     ),
     Rule(
+        "wan",
+        (Condition("unknown", "≥", 0.05), Condition("positive_among_known", "<", 0.04)),
+        "{unknown:.0%} of the labels are unknown, and only {positive_among_known:.1%} of the known ones are positives: "
+        "so nearly all unknown ones are negatives, and take part as weak ones",
+    ),
+    Rule(
         "pal",
         (Condition("unknown", "≥", 0.7),),
         "{unknown:.0%} of the labels are unknown: pseudo-labels let the unknown ones take part, never as negatives",
@@ -141,9 +147,34 @@ def advise(evidence: Evidence) -> Advice:
     return Advice(rule.recipe, rule.why.format(**evidence._asdict()).replace("%", " %"), otherwise)
 
 
-def resolve_auto(labels: Labels) -> tuple[str, str]:
-    """Return the name of the recipe that "auto" stands for with these training labels, and why."""
-    advice = advise(Evidence.of(labels))
+ELSEWHERE = {
+    "plm": (
+        "lpr",
+        "ρ is {imbalance:,.4g}, and labels are read for the frequencies of another place: that does what masking would "
+        "do, and better, so nothing is masked, and every present label is asked to be likelier than every absent one",
+    )
+}
+"""What takes the place of a recipe where a deployment prior is to be read for, and why."""
+_SCRATCH = (
+    "; the network of small images starts from nothing and is trained for long, so it gets dropout, averaged weights "
+    "and small shifts"
+)
+
+
+def resolve_auto(labels: Labels, elsewhere: bool = False, from_scratch: bool = False) -> tuple[str, str]:
+    """Return the name of the recipe that "auto" stands for with these training labels, and why.
+
+    Args:
+        labels: of the training items.
+        elsewhere: whether labels are read for a deployment prior.
+        from_scratch: whether the network is one of small images that starts without weights, and is trained for long.
+    """
+    evidence = Evidence.of(labels)
+    advice = advise(evidence)
     if advice.recipe is None:
         raise ValueError(f"{advice.why}: give other labels")
-    return advice.recipe, advice.why
+    name, why = advice.recipe, advice.why
+    if elsewhere and name in ELSEWHERE:
+        name, why = ELSEWHERE[name]
+        why = why.format(**evidence._asdict())
+    return (f"{name}+scratch", why + _SCRATCH) if from_scratch else (name, why)

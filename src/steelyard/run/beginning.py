@@ -59,10 +59,10 @@ def facts(datasets: Datasets) -> dict[str, Any]:
 
 
 def _fingerprint(labels: Labels) -> int:
-    """A checksum of the table of labels: who has which."""
+    """A checksum of the table of labels: who has which, and whether what is not listed is absent or unknown."""
     items, columns, values = labels.cells()
     words = [np.ascontiguousarray(part).view(np.uint8) for part in (items, columns, values)]
-    total = zlib.crc32("\n".join([f"{labels.n_items}", *labels.names]).encode())
+    total = zlib.crc32("\n".join([f"{labels.n_items} {labels.fill}", *labels.names]).encode())
     for part in words:
         total = zlib.crc32(part.data, total)
     return total

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steelyard.labels import Labels
 from steelyard.run.config import Config
+from steelyard.run.label_names import some_labels
 from steelyard.run.objectives import ASSUMING, known_labels
 
 _PSEUDO = ("pseudo", "annotation", "role", "epr")
@@ -26,7 +26,7 @@ def _about_labels(config: Config, labels: Labels) -> list[str]:
         ((counts > 0) & (counts == known), "never absent in training, so every item will be said to have it"),
     ):
         if which.any():
-            found.append(f"{_named(labels, which)}: {what}")
+            found.append(f"{some_labels([labels.names[c] for c in np.flatnonzero(which)])}: {what}")
     return found
 
 
@@ -41,7 +41,7 @@ def _about_unknown(config: Config, labels: Labels) -> list[str]:
     if rule == "ignore" and rate > 0 and positives >= known / 2:
         return [
             f"objective.unknown is 'ignore' and {positives / max(known, 1):.0%} of the known labels are positives: the "
-            "model will expect as many everywhere; set objective.unknown to annotation"
+            "model will expect as many everywhere; set objective.unknown to wan"
         ]
     if (
         rule in ("role", "epr")
@@ -83,10 +83,3 @@ def _about_balance(config: Config, labels: Labels) -> list[str]:
 
 def _rebalances(kind: str) -> bool:
     return kind in ("distribution_balanced", "rebalanced")
-
-
-def _named(labels: Labels, which: NDArray[np.bool_]) -> str:
-    """The labels by name, the first few of many."""
-    names = [labels.names[c] for c in np.flatnonzero(which)]
-    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"label{'' if len(names) == 1 else 's'} {shown}"

@@ -17,7 +17,7 @@ from steelyard.data.parts import ENDINGS, file_in
 from steelyard.run import evaluation, fit, recipes, scores
 from steelyard.run.api import inputs_at, side_of
 from steelyard.run.config import Config, dump_config, load_config
-from steelyard.run.datasets import open_datasets
+from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.recalibration import recalibrate
@@ -169,9 +169,14 @@ def calibrate(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too."""
+    """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too.
+
+    One that the run estimates wherever it is evaluated is none of its calibration, and is left for then.
+    """
     trained = RunFolder(run).load()
     config = config_of(run)
+    if deploy_prior is None and config.evaluate.deploy_prior == ESTIMATE:
+        deploy_prior = ""
     changes = {
         "calibration": kind,
         "thresholds": thresholds,
@@ -181,6 +186,7 @@ def calibrate(
         "deploy_prior": deploy_prior,
     }
     settings = config.with_overrides({"evaluate": changes}).evaluate
+    _check_used(kind, settings.thresholds, target, costs, keep)
     if keep and deploy_prior == ESTIMATE and other.data is not None and other.split is None:
         items, name = inputs_at(trained, other.data, other.images), other.data
     else:
@@ -188,6 +194,18 @@ def calibrate(
     device = pick_device(config.train.device)
     metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
     _show(metrics, name, as_json)
+
+
+def _check_used(
+    kind: str | None, goal: str, target: float | None, costs: tuple[float | None, float | None], keep: bool
+) -> None:
+    """Refuse an option that would be read and not used."""
+    if keep and kind is not None:
+        raise ValueError(f"--kind is {kind}, but --keep keeps the calibrator: leave one of them out")
+    if target is not None and goal not in ("precision", "recall"):
+        raise ValueError(f"--target is {target}, but thresholds are for {goal}: add --thresholds precision or recall")
+    if any(cost is not None for cost in costs) and goal != "cost":
+        raise ValueError(f"a cost is given, but thresholds are for {goal}: add --thresholds cost")
 
 
 def config_of(run: str) -> Config:
@@ -205,17 +223,15 @@ def items_of(
         return found.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
         raise ValueError("the run was not trained from a path: give the items with --data")
+    data = replace(config.data, images=other.images or config.data.images)
     if other.split is not None:
-        source = replace(config.data, validation=0.0, test=other.split)
+        source = replace(data, validation=0.0, test=other.split)
         return open_datasets(source, config.model, config.train.seed).test, other.split
-    own = open_datasets(config.data, config.model, config.train.seed)
+    own = open_datasets(data, config.model, config.train.seed)
     for name in first:
         if getattr(own, name) is not None:
             return getattr(own, name), name
     raise ValueError("the run has neither test nor validation items: give some with --data")
-
-
-OF_MANIFESTS = ("form", "id", "path_column", "labels", "value", "features", "separator", "absent", "split_column")
 
 
 def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other) -> DataSettings:
@@ -235,7 +251,7 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         place = file_in(place, settings.format or None, other.split)[0]
     plain = DataSettings()
     if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
-        return replace(said, **{name: getattr(plain, name) for name in ("images", "minus_one", *OF_MANIFESTS)})
+        return replace(said, **{name: getattr(plain, name) for name in ("images", *GUESSED)})
     there = Manifest(place, settings.delimiter or None, settings.encoding or "utf-8").columns
     gone = [name for name in ("id", "path_column", "value", "split_column") if getattr(settings, name) not in there]
     labels = tuple(name for name in settings.labels if name in there)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from steelyard._files import replacing
+from steelyard._files import check_place, replacing
 from steelyard.data.images import BadImage, decode
 from steelyard.report.page import write_page
 from steelyard.run.terminal import plain
@@ -34,8 +34,7 @@ def check(path: str) -> None:
     """Refuse, before the work, a sheet that could not be written after it."""
     if Path(path).suffix.lower() not in ENDINGS:
         raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: rename it")
-    if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
-        raise ValueError(f"{path} cannot be written: give a file in a folder that is there")
+    check_place(path)
 
 
 def write_sheet(path: str, title: str, found: Sequence[Shown]) -> None:

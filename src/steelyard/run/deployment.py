@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate import UncalibratedWarning, prior_report
+from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
 from steelyard.data.files import read_text
 from steelyard.run.label_shift import believed
 from steelyard.run.reading import Reading
@@ -40,16 +41,21 @@ class Deployment:
     """What to beware of, a sentence each."""
     moves: bool = True
     """Whether any label is to be read otherwise than before."""
+    sets: LabelSets | None = None
+    """The prior of whole label sets, of which `prior` are the frequencies; None where labels are read one by one."""
 
     def of(self, reading: Reading) -> Reading:
         """Return a reading for this prior."""
+        if self.sets is not None:
+            return reading.with_sets(self.sets)
         return reading.with_prior(self.prior if self.moves else None)
 
 
 def deployment(source: str, reading: Reading, names: Sequence[str], logits: Tensor | None = None) -> Deployment:
     """Return the prior that `source` says: a file (see `read_prior`), or "estimate", from the logits of items there.
 
-    Estimates are believed as far as they go beyond chance, see `label_shift.believed`.
+    Estimates are believed as far as they go beyond chance, see `label_shift.believed`. A reading with label sets has
+    those of the items estimated: how often each label comes, and how many an item has.
 
     Args:
         source: a path, or "estimate".
@@ -143,7 +149,11 @@ def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deploy
     )
     reference = np.full(len(names), float(plain.n_fitted)) if plain.n_fitted else plain.n_known
     shift = believed(plain.prior, estimate, np.where(told, error, np.nan), len(logits), reference)
-    columns = dict(prior=shift.prior, estimate=estimate, standard_error=error, calibrated_for=plain.prior)
+    sets, final = None, shift.prior
+    if plain.sets is not None and shift.spread > 0:
+        sets = _sets_there(plain.sets, plain.log_odds(logits.double()), shift.kept)
+        final = np.where(np.isnan(final), np.nan, sets.frequencies[0].numpy())
+    columns = dict(prior=final, estimate=estimate, standard_error=error, calibrated_for=plain.prior)
     report = {
         "source": ESTIMATE,
         "items": len(logits),
@@ -152,6 +162,7 @@ def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deploy
         "spread_of_log_odds": shift.spread,
         "converged": bool(sure[told].all()),
         "suspicious": [names[c] for c in np.flatnonzero(odd).tolist()],
+        "sizes": None if sets is None else sets.frequencies[1].tolist(),
         "labels": _rows(names, told, **columns),
     }
     notes = []
@@ -164,7 +175,19 @@ def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deploy
         notes.append(
             f"the prior of {_some(names, odd & ~border)} is not to be trusted: η is visibly uncalibrated there"
         )
-    return Deployment(shift.prior, report, (*notes, *_stuck(names, ~told)), shift.spread > 0)
+    return Deployment(final, report, (*notes, *_stuck(names, ~told)), shift.spread > 0, sets)
+
+
+def _sets_there(here: LabelSets, log_odds: Tensor, kept: Floats) -> LabelSets:
+    """Return the estimated distribution of label sets, each label's shift shrunk to the share of it that is believed.
+
+    A shift that all labels have in common is one of how many labels an item has, b_k + k t, and stays.
+    """
+    there, share = here.estimate(log_odds), torch.from_numpy(kept)
+    shift = there.labels - here.labels
+    common = shift[share > 0].mean()
+    sizes = there.sizes + common * torch.arange(len(there.sizes))
+    return LabelSets(here.labels + share * (shift - common), sizes)
 
 
 def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from steelyard.data.streams import Inputs
 from steelyard.labels import UNKNOWN, Labels
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.metrics import Evaluator, label_groups, rarest_labels
-from steelyard.metrics.inputs import as_tensor, paired
+from steelyard.metrics.inputs import paired
 from steelyard.run import measures
 from steelyard.run.crossfit import folds_of, mark_of
 from steelyard.run.deployment import Deployment, deployment

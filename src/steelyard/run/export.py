@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steelyard._files import replacing
+from steelyard._files import check_place, replacing
 from steelyard.run.api import side_of
 from steelyard.run.export_check import Checked
 from steelyard.run.export_check import check as run_check
@@ -114,9 +114,7 @@ def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:
 
 def _target(out: str | os.PathLike[str]) -> Path:
     path = Path(out)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        what = "is a folder" if path.is_dir() else "cannot be written, its folder does not exist"
-        raise ValueError(f"{path} {what}: give a file in a folder that is there")
+    check_place(path)
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"{path} does not end in .onnx: rename it")
     return path

@@ -39,6 +39,11 @@ class ReadingNetwork(nn.Module):
             raise ValueError(
                 f"there are no probabilities to export, since {reading.why}: run steelyard calibrate first"
             )
+        if reading.sets_there is not None:
+            raise ValueError(
+                "probabilities are read by label sets, which cannot be written for ONNX: write the frequency of each "
+                "label to a file, then steelyard calibrate RUN --keep --deploy-prior FILE"
+            )
         self.scores = _scores(reading)
         self.calibrated = _calibrated(reading.calibrator)
         self.shifted = nn.Identity() if reading.to_prior is None else _Shift(reading)

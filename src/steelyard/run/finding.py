@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,15 @@ def find(
         engine: "duckdb" or "spark".
     """
     if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r}: choose one of {', '.join(ENGINES)}")
+        raise ValueError(f"--engine is {engine!r}: choose one of {', '.join(ENGINES)}")
     if sheet is not None:
         contact_sheet.check(sheet)
     with open_index(run_or_index_folder) as index:
         if beware := outdated(index, run_or_index_folder):
             Console(stderr=True).print(Text(beware, "yellow"), soft_wrap=True)
         asked = Query.parse(query, index.names)
-        hits = index.search(asked, k, engine=_spark(index) if engine == "spark" else None)
+        ranked = index.search(asked, k, engine=_spark(index) if engine == "spark" else None)
+        hits = [hit for hit in ranked if hit.score > 0]  # what the query rules out is not found
         found = [Shown(hit, index.path(hit.id)) for hit in hits]
         reasons = [index.explain(asked, hit.id) for hit in hits] if explain else None
         if sheet is not None:
@@ -76,9 +78,7 @@ def open_index(folder: str | os.PathLike[str]) -> Index:
     if not manifests.exists(place / INDEX):
         if not RunFolder(place).is_run:
             raise ValueError(f"{place} is neither a run nor an index: give the folder of one")
-        raise ValueError(
-            f"{place} has no index yet: make one with steelyard predict {place} DATA --index {place / INDEX}"
-        )
+        raise ValueError(f"{place} has no index yet: make one with {_predict(place, place / INDEX)}")
     return Index.open(place / INDEX)
 
 
@@ -88,8 +88,13 @@ def outdated(index: Index, run: str | os.PathLike[str]) -> str:
         return ""
     return (
         "Beware: the index is of the run before it was trained or calibrated anew; make it again with "
-        f"steelyard predict {os.fspath(run)} DATA --index {index.folder} --overwrite."
+        f"{_predict(run, index.folder)} --overwrite."
     )
+
+
+def _predict(run: str | os.PathLike[str], index: Path) -> str:
+    """The command that makes an index, to be copied."""
+    return shlex.join(["steelyard", "predict", os.fspath(run), "DATA", "--index", str(index)])
 
 
 def _spark(index: Index) -> Engine:
@@ -131,4 +136,4 @@ def _show(console: Console, query: Query, index: Index, hits: list[Hit], reasons
 
 
 def _score(score: float) -> str:
-    return f"{score:.4f}" if score >= 0.001 or score == 0 else f"{score:.1e}"
+    return f"{score:.4f}" if score >= 0.001 else f"{score:.1e}"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,7 @@ class RunFolder:
 
     `config.toml` comes first, after `started.json`, and makes a folder a run, `run.json` last and makes it a finished
     one; between them `model.json`, `model.safetensors`, `calibration.json`, `metrics.json`, `history.jsonl`,
-    `report.html`, and the folders `checkpoint`, `pseudo-labels` and `cache`.
+    `report.html`, and the folders `checkpoint`, `pseudo-labels`, `index`, `tensorboard` and `cache`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -113,9 +114,9 @@ class RunFolder:
     def create(self, overwrite: bool, config: str, started: Mapping[str, Any]) -> None:
         """Make the folder and begin a run in it.
 
-        A finished run is refused, or with `overwrite` removed, its cache of features excepted. A
-        folder that holds something else and no file that only a run writes is always refused, whatever its files are
-        called: nothing that is not ours is ever removed.
+        A finished run is refused, or with `overwrite` removed, its cache of features excepted. A folder that holds
+        something else and no file that only a run writes is always refused, whatever its files are called: nothing that
+        is not ours is ever removed.
 
         Args:
             overwrite: whether what is left of a run here is removed.
@@ -260,8 +261,8 @@ class RunFolder:
             )
         if not self.is_finished:
             raise ValueError(
-                f"{self.path} holds an unfinished run: continue it with steelyard train {self / 'config.toml'} "
-                f"--out {self.path}"
+                f"{self.path} holds an unfinished run: continue it with "
+                + shlex.join(["steelyard", "train", str(self / "config.toml"), "--out", str(self.path)])
             )
 
     def _json(self, name: str) -> dict[str, Any]:

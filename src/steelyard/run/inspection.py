@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from steelyard.data.opening import Opened
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.run.advice import Advice, Evidence, advise
 from steelyard.run.duplicates import Duplicates, find_duplicates
+from steelyard.run.measures import number
 from steelyard.run.pairs import Pairs, find_pairs
 
 COUNTING = (
@@ -98,12 +98,12 @@ class Inspection:
                 "negative": self.n_negative,
                 "unknown": self.n_unknown,
                 "soft_among_known": self.n_soft,
-                "unknown_rate": _number(table.unknown_rate),
+                "unknown_rate": number(table.unknown_rate),
             },
-            "imbalance": _number(table.imbalance),
+            "imbalance": number(table.imbalance),
             "groups": {group: [names[c] for c in members] for group, members in table.groups().items()},
             "positives_per_item": {
-                "mean": _number(self.n_positive / max(1, table.n_items)),
+                "mean": number(self.n_positive / max(1, table.n_items)),
                 "median": self.quantile(0.5),
                 "most": len(self.positives_per_item) - 1,
                 "items_by_number_of_positives": self.positives_per_item.tolist(),
@@ -124,8 +124,8 @@ class Inspection:
                     "positives": int(n),
                     "known": int(k),
                     "unknown": table.n_items - int(k),
-                    "prior_among_known": _number(prior),
-                    "prior_after_class_aware_sampling": _number(resampled),
+                    "prior_among_known": number(prior),
+                    "prior_after_class_aware_sampling": number(resampled),
                 }
                 for c, (n, k, prior, resampled) in enumerate(numbers)
             ],
@@ -170,7 +170,3 @@ def _count_without_known(labels: Labels) -> int:
 def _count_soft(labels: Labels) -> int:
     values = labels.cells()[2]
     return 0 if values.dtype == np.int8 else int(np.count_nonzero((values > 0) & (values < 1)))
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -29,9 +29,9 @@ class Match:
         """What differs, a sentence each."""
         found = []
         if self.lacking:
-            found.append(f"the data lacks {_some(self.lacking)} of the model: unknown, not absent, for all items")
+            found.append(f"the data lacks {some_labels(self.lacking)} of the model: unknown, not absent, for all items")
         if self.besides:
-            found.append(f"the data has {_some(self.besides)} besides, which the model does not know: left out")
+            found.append(f"the data has {some_labels(self.besides)} besides, which the model does not know: left out")
         return found
 
     def targets(self, values: Tensor) -> Tensor:
@@ -52,8 +52,8 @@ def match_labels(names: Sequence[str], others: Sequence[str]) -> Match:
     columns = tuple(place.get(name, -1) for name in names)
     if max(columns) < 0:
         raise ValueError(
-            f"the data has none of the model's labels, but {_some(tuple(others))} where the model has "
-            f"{_some(tuple(names))}: give data with the same label names"
+            f"the data has none of the model's labels, but {some_labels(tuple(others))} where the model has "
+            f"{some_labels(tuple(names))}: give data with the same label names"
         )
     known = set(names)
     lacking = tuple(name for name in names if name not in place)
@@ -64,7 +64,7 @@ def _signed(dtype: torch.dtype) -> torch.dtype:
     return torch.int8 if dtype in (torch.bool, torch.uint8) else dtype
 
 
-def _some(names: Sequence[str]) -> str:
-    """Names, the first few of many."""
+def some_labels(names: Sequence[str]) -> str:
+    """Return labels by name, the first few of many."""
     shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"label{'' if len(names) == 1 else 's'} {shown}"

@@ -23,6 +23,8 @@ class Shift(NamedTuple):
     """The chance of estimates as far from what was expected, or farther, if nothing had shifted; NaN without any."""
     spread: float
     """τ, the deviation of the true shifts of the log-odds."""
+    kept: Floats
+    """The share of each label's shift that is left, (L,); 0 where nothing can be told."""
 
 
 def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_reference: Floats) -> Shift:
@@ -41,16 +43,17 @@ def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_ref
     """
     usable = np.isfinite(error) & (error > 0) & (prior > 0) & (prior < 1) & (estimate > 0) & (estimate < 1)
     if not usable.any():
-        return Shift(np.full(len(prior), np.nan), np.nan, 0.0)
+        return Shift(np.full(len(prior), np.nan), np.nan, 0.0, np.zeros(len(prior)))
     pi, q = prior[usable], estimate[usable]
     delta = _logit(q) - _logit(pi)
     variance = (error[usable] / (q * (1 - q))) ** 2 * (1 + n_items / n_reference[usable])
     chance = _chi_square_tail(float((delta**2 / variance).sum()), len(delta))
     spread = _spread(delta**2, variance) if chance < LEVEL else 0.0
-    shrunk = _logit(pi) + delta * spread / (variance + spread)
-    found = np.full(len(prior), np.nan)
+    found, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
+    kept[usable] = spread / (variance + spread)
+    shrunk = _logit(pi) + delta * kept[usable]
     found[usable] = np.where(spread > 0, 1 / (1 + np.exp(-shrunk)), pi)
-    return Shift(found, chance, float(np.sqrt(spread)))
+    return Shift(found, chance, float(np.sqrt(spread)), kept)
 
 
 def _spread(square: Floats, variance: Floats) -> float:

@@ -1,4 +1,4 @@
-"""From settings and training labels to the objective, and what to beware of."""
+"""From settings and training labels to the objective."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def expected_positives(labels: Labels) -> float:
             "number of positives of an item"
         )
     if not labels.counts.any():
-        raise ValueError("objective.unknown is 'role', but no label is present anywhere: there is nothing to learn")
+        raise ValueError("no label is present anywhere: there is nothing to learn; give other labels")
     return float(labels.prior[labels.n_known > 0].sum())
 
 

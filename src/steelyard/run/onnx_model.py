@@ -92,7 +92,7 @@ class OnnxModel:
     def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
         wanted = self.session.get_inputs()
         if len(inputs) != len(wanted):
-            raise ValueError(f"{self.path} takes {len(wanted)} inputs, but {len(inputs)} are given")
+            raise ValueError(f"{self.path} takes {len(wanted)} inputs, but {len(inputs)} are given: give those")
         fed = {}
         for x, slot in zip(inputs, wanted, strict=True):
             x = np.ascontiguousarray(x, np.float32) if slot.type == "tensor(float)" else np.ascontiguousarray(x)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.data.aligned import aligned
 from steelyard.labels import UNKNOWN, Labels
 
 Array: TypeAlias = NDArray[Any]
@@ -79,7 +80,8 @@ def find_pairs(labels: Labels, n_together: int = 10) -> Pairs:
     and where no item is known to lack both.
     """
     order = np.argsort(-labels.counts, kind="stable")[:MOST_LABELS].astype(np.int64)
-    part = labels if len(order) == labels.n_labels else _columns(labels, order)
+    chosen = [labels.names[c] for c in order]
+    part = labels if len(order) == labels.n_labels else aligned(labels, chosen, unseen="drop")
     rank = order if part is labels else np.arange(len(order))
     both, conditional = part.cooccurrence(), part.conditional()
     i, j = np.nonzero(np.triu(both, 1))
@@ -117,16 +119,6 @@ def find_pairs(labels: Labels, n_together: int = 10) -> Pairs:
         order,
         conditional[np.ix_(rank, rank)],
     )
-
-
-def _columns(labels: Labels, chosen: NDArray[np.int64]) -> Labels:
-    """The table of some labels only, in the order of `chosen`."""
-    place = np.full(labels.n_labels, -1)
-    place[chosen] = np.arange(len(chosen))
-    items, columns, values = labels.cells()
-    kept = place[columns] >= 0
-    shape, names = (len(labels), len(chosen)), [labels.names[c] for c in chosen]
-    return Labels.from_cells(items[kept], place[columns[kept]], values[kept], shape, labels.fill, names)
 
 
 def _known_together(labels: Labels, pairs: NDArray[np.int64]) -> NDArray[np.int64]:

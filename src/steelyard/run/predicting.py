@@ -27,6 +27,7 @@ from steelyard.training.step import pick_device
 
 RUNTIMES = ("torch", "onnx")
 ENGINES = ("local", "spark")
+_LISTED = 10  # unreadable items that are named
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def predict(asked: Asked) -> None:
             raise ValueError(f"--{name} is {value!r}: choose one of {', '.join(known)}")
     if asked.overwrite and asked.index is None:
         raise ValueError("--overwrite drops what is in an index: give the index with --index, or leave it out")
+    if asked.index is not None and not Path(asked.run).is_dir():
+        raise ValueError(f"--index keeps items of a run, but {asked.run} is not a folder: give the folder of the run")
     if asked.engine == "spark":
         _by_spark(asked)
         return
@@ -71,8 +74,10 @@ def predict(asked: Asked) -> None:
         if to_stdout:
             with Path(str(out)).open(encoding="utf-8") as lines:
                 shutil.copyfileobj(lines, sys.stdout)
-    for name, reason in done.bad[:10]:
+    for name, reason in done.bad[:_LISTED]:
         say(console, f"Left out {name}: {reason}", "yellow")
+    if len(done.bad) > _LISTED:
+        say(console, f"Left out {len(done.bad) - _LISTED:,} more: their rows have no probabilities", "yellow")
     if not to_stdout:
         places = " and ".join(place for place in (asked.out, asked.index) if place is not None)
         left = f", {len(done.bad):,} of them unreadable" if done.bad else ""

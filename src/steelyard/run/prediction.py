@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard._files import replacing
+from steelyard._files import check_place, replacing
 from steelyard.data.streams import Batch, Inputs
 from steelyard.models.pieces import in_pieces
 from steelyard.run.folder import Trained
@@ -134,9 +134,7 @@ def file_sink(
         raise ValueError(f'form is {form!r}: give "wide" or "long"')
     if top < 0 or (top > 0 and form == "wide"):
         raise ValueError(f"top is {top}: give at least 0, and only with the long form")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        what = "is a folder" if path.is_dir() else "cannot be written, its folder does not exist"
-        raise ValueError(f"{path} {what}: give a file in a folder that is there")
+    check_place(path)
     with replacing(path) as partial, open_writer(partial, kind, form, names, top) as write:
         yield lambda scored: write(scored.rows)
 

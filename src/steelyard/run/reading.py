@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard._files import write_atomic
-from steelyard.calibrate import Calibrator, Link, shift_prior
+from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
 from steelyard.calibrate.link import pair_of, probe
 from steelyard.labels.targets import UNKNOWN, ArrayLike
@@ -34,6 +34,8 @@ Floats: TypeAlias = NDArray[np.float64]
 BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
 """What a calibrator may take, and what is said of it then: all undone, class-aware sampling left in, z itself."""
 
+LEAST = 1e-15
+"""Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -44,7 +46,8 @@ class Reading:
 
         log-odds of the loss's link, log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊), class-aware sampling undone
         → log η/(1−η) by Temperature, Platt or Isotonic, fitted on items that training has not seen
-        → + logit π' − logit π where labels are to be read for other frequencies π'.
+        → + logit π' − logit π where labels are to be read for other frequencies π', or, where items have label sets
+          that are known to be of a few sizes, the same of whole sets (`LabelSets`).
 
     A loss without a link is calibrated on z itself; LDAM's softmax, which an equal amount added to all z of an item
     does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η, and `why` says so. All
@@ -77,6 +80,10 @@ class Reading:
     """Their mark (`crossfit.mark_of`); None where nothing was fitted, or by a version that kept none."""
     to_prior: Floats | None = None
     """π', the frequency that labels are read for; NaN where a label's odds are left alone. None shifts nothing."""
+    sets: LabelSets | None = None
+    """How label sets are distributed where η is calibrated; None where labels are read one by one."""
+    sets_there: LabelSets | None = None
+    """How they are distributed where the model is used, of which `to_prior` are the frequencies; None as before."""
     chosen_thresholds: Floats | None = None
     """Thresholds that were chosen on items, (L,); None where the aim alone says."""
     chosen_on: int | None = None
@@ -157,7 +164,9 @@ class Reading:
         on = {"sampled": "the loss's link, sampling left in", "logits": "the logits"}.get(self.base, on)
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
         said = plain.get(self.kind, f"{self.kind} fitted to {on}")
-        return said if self.to_prior is None else f"{said}, shifted to a deployment prior"
+        if self.to_prior is None:
+            return said
+        return f"{said}, shifted to a deployment prior{'' if self.sets_there is None else ' of label sets'}"
 
     # ---- logits to η
 
@@ -203,6 +212,9 @@ class Reading:
     def _shifted(self, log_odds: Tensor) -> Tensor:
         if self.to_prior is None:
             return log_odds
+        if self.sets is not None and self.sets_there is not None:
+            eta: Tensor = self.sets.probability(log_odds, self.sets_there)
+            return torch.logit(eta.clamp(LEAST, 1 - LEAST))
         old, new = self._priors()
         shifted: Tensor = shift_prior(log_odds, old, new)
         return shifted.clamp(LOG_ZERO, -LOG_ZERO)
@@ -294,10 +306,16 @@ class Reading:
         if q is not None and ((q < 0) | (q > 1)).any():
             c = int(np.flatnonzero((q < 0) | (q > 1))[0])
             raise ValueError(f"to_prior of label {c} is {q[c]:g}: a frequency lies in [0, 1]")
-        shifted = replace(self, to_prior=q)
+        shifted = replace(self, to_prior=q, sets_there=None)
         if self.chosen_thresholds is None:
             return shifted
         return replace(shifted, chosen_thresholds=shifted._onto(self._off(self.chosen_thresholds)))
+
+    def with_sets(self, there: LabelSets) -> Reading:
+        """Return the reading for items whose label sets are distributed as `there`; only of one that has `sets`."""
+        if self.sets is None:
+            raise ValueError("probabilities were not calibrated for label sets: shift the prior of each label")
+        return replace(self.with_prior(there.frequencies[0]), sets_there=there)
 
     def with_thresholds(
         self, aim: Aim, probabilities: ArrayLike | None = None, targets: ArrayLike | None = None

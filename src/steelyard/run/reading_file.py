@@ -10,9 +10,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from steelyard.calibrate import Link
+from steelyard.calibrate import LabelSets, Link
 from steelyard.calibrate.store import as_document, from_document
 from steelyard.run.aims import Aim
 from steelyard.run.objectives import make_loss
@@ -41,6 +42,8 @@ def text_of(reading: Reading) -> str:
         "why": reading.why,
         "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
         **{name: _plain(getattr(reading, name)) for name in _VECTORS},
+        "sets": _sets_plain(reading.sets),
+        "sets_there": _sets_plain(reading.sets_there),
         "n_fitted": reading.n_fitted,
         "fitted_to": reading.fitted_to,
         "chosen_on": reading.chosen_on,
@@ -63,13 +66,15 @@ def fields_of(text: str, source: str) -> dict[str, Any]:
         link = None if content["link"] is None else from_document(content["link"], source, built)
         calibrator = None if content["calibrator"] is None else from_document(content["calibrator"], source)
         vectors = {name: _array(content[name], blank) for name, blank in _VECTORS.items()}
-        sizes = {len(v) for v in (counts, n_known, *vectors.values()) if v is not None}
+        sets = {name: _sets(content.get(name)) for name in ("sets", "sets_there")}  # the first version had none
+        labels = [None if each is None else each.labels for each in sets.values()]
+        sizes = {len(v) for v in (counts, n_known, *vectors.values(), *labels) if v is not None}
         if len(sizes) != 1 or content["kind"] not in _KINDS or not (link is None or isinstance(link, Link)):
             raise ValueError("its parts do not fit together")
         fields = dict(loss=part, counts=counts, n_known=n_known, built=built, link=link, calibrator=calibrator)
         plain = {name: content[name] for name in ("why", "kind", "base", "n_fitted", "trials")}
         marks = {name: content.get(name) for name in ("fitted_to", "chosen_on")}  # the first version kept none
-        return {**fields, **plain, **marks, **vectors, "aim": Aim(**content["aim"])}
+        return {**fields, **plain, **marks, **vectors, **sets, "aim": Aim(**content["aim"])}
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise ValueError(
@@ -99,6 +104,17 @@ def _dumps(value: Any) -> str:
 
 def _plain(values: NDArray[np.float64] | None) -> list[float | None] | None:
     return None if values is None else [v if math.isfinite(v) else None for v in values.tolist()]
+
+
+def _sets_plain(sets: LabelSets | None) -> dict[str, Any] | None:
+    return None if sets is None else {name: _plain(getattr(sets, name).numpy()) for name in ("labels", "sizes")}
+
+
+def _sets(content: Mapping[str, Any] | None) -> LabelSets | None:
+    if content is None:
+        return None
+    rows = [[-math.inf if value is None else value for value in content[name]] for name in ("labels", "sizes")]
+    return LabelSets(*(torch.tensor(row, dtype=torch.float64) for row in rows))
 
 
 def _array(values: list[float | None] | None, blank: float) -> NDArray[np.float64] | None:

@@ -16,6 +16,7 @@ from steelyard.run.evaluation import judged_by, outputs_of, report
 from steelyard.run.folder import RunFolder
 from steelyard.run.reading import Reading
 from steelyard.run.sections import EvaluateSettings
+from steelyard.run.set_rule import label_sets
 
 
 def aim_of(settings: EvaluateSettings) -> Aim:
@@ -29,7 +30,8 @@ def calibrated(
     """Return the reading with calibrator, thresholds and deployment prior as the section [evaluate] says.
 
     Thresholds are chosen on probabilities out of fold, so that they meet what the calibrator does to new items. A prior
-    that is to be estimated is not: that takes items of deployment, when they are evaluated.
+    that is to be estimated is not: that takes items of deployment, when they are evaluated. Whether it will be that of
+    label sets is settled here, see `set_rule.label_sets`.
 
     Args:
         reading: of the trained objective.
@@ -43,6 +45,8 @@ def calibrated(
     if len(logits):
         fitted = reading.fit(logits, targets, settings.calibration)
         eta = fitted.out_of_fold(logits, targets) if fitted.has_probability and len(logits) > 1 else None
+        if fitted.has_probability and fitted.kind != "none":
+            fitted = replace(fitted, sets=label_sets(fitted.log_odds(logits.double()), targets))
     elif settings.calibration == "none":
         fitted = reading.fit(logits, targets, "none")
     if settings.deploy_prior not in ("", ESTIMATE) and fitted.has_probability:

@@ -16,7 +16,8 @@ class Recipe(NamedTuple):
     what: str
     """What it trains, in a phrase."""
     settings: Mapping[str, Any]
-    """Nested, in the shape of the TOML file. That of a method: of [objective] and [train.sampler] only."""
+    """Nested, in the shape of the TOML file. That of a method: of [objective] and [train.sampler] only, of `scratch`
+    of [model] and [train]."""
     paper: str = ""
     """Where it is from, and what is chosen here where that is silent."""
     data: str = ""
@@ -128,6 +129,11 @@ METHODS = {
         "partially annotated labels: known labels, and pseudo-labels for some of the unknown ones",
         _objective(unknown=Part("annotation", {"feedback": "link"})),
         f"{_PAL}, with the corrected probability fed back (the paper's own feedback is raw)",
+    ),
+    "scratch": Recipe(
+        "dropout of .5, averaged weights and shifts by up to 2 pixels, for a network of small images without a past",
+        {"model": {"dropout": 0.5}, "train": {"ema": 0.999, "augment": {"pad_crop": 2}}},
+        "none: ingredients of steelyard reproduce plm-beyond that suit other images too",
     ),
 }
 """The recipes that combine with any data and model, and by "+" with each other."""

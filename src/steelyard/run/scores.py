@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from steelyard.report.headline import Metrics, get
 from steelyard.run.terminal import plain
-
-Metrics = Mapping[str, Any]
 
 _COLUMNS = ("mAP", "F1", "precision", "recall", "ACE")
 
@@ -108,13 +106,6 @@ def _prior(report: Metrics) -> str:
 
 def _macro(part: Metrics) -> tuple[float | None, ...]:
     return tuple(get(part, "macro", name) for name in ("f1", "precision", "recall"))
-
-
-def get(tree: Any, *keys: str) -> Any:
-    """Return what lies at a path of nested dicts, None where it ends before."""
-    for key in keys:
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree
 
 
 def percent(value: float | None) -> str:

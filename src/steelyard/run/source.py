@@ -6,15 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from steelyard.balance import ClassAware, Deferred, PseudoLabels, Undersample
-from steelyard.objective import ExpectedPositives, Role
 from steelyard.run.objectives import ASSUMING
 from steelyard.run.parts import KINDS, Part, Slot, Value, arguments
 from steelyard.run.schema import arguments_of
 from steelyard.run.sections import ObjectiveSettings
 from steelyard.training.settings import SamplerSettings
 
-RULES = {"role": Role, "epr": ExpectedPositives}
-"""The rules that take the expected positives of an item."""
 _ESTIMATE = "labels.prior[labels.n_known > 0].sum()"
 
 
@@ -44,12 +41,9 @@ def python(objective: ObjectiveSettings, sampler: SamplerSettings) -> str:
 
 
 def _rule(part: Part, said: dict[str, str]) -> str:
-    if not KINDS["unknown"][part.kind].stand_ins and not arguments("unknown", part.kind):
+    if not arguments("unknown", part.kind):
         return f'"{part.kind}"'
-    if part.kind in RULES:
-        k = part.arguments["expected_positives"]
-        return _call(RULES[part.kind], {"targets": "labels.values", "expected_positives": repr(k) if k else _ESTIMATE})
-    return _made("unknown", part, said)
+    return _made("unknown", part, said | {"targets": "labels.values", "expected_positives": _ESTIMATE})
 
 
 def _weighting(part: Part, said: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.labels import Labels
+from steelyard.report.headline import plural
 from steelyard.run.advice import RECIPES
 from steelyard.run.inspection import Inspection
 
@@ -103,13 +104,13 @@ def _named(labels: Labels, which: NDArray[np.int64], what: str) -> tuple[str, bo
     if not len(which):
         return "none", False
     shown = ", ".join(plain(labels.names[c]) for c in which[:5]) + (", …" if len(which) > 5 else "")
-    return f"{len(which):,} label{_s(len(which))} {what}: {shown}", True
+    return f"{plural(len(which), 'label')} {what}: {shown}", True
 
 
 def _items(n: int, labels: Labels, what: str) -> tuple[str, bool]:
     if not n:
         return "none", False
-    return f"{n:,} item{_s(n)} ({percent(n / labels.n_items)}) {what}", True
+    return f"{plural(n, 'item')} ({percent(n / labels.n_items)}) {what}", True
 
 
 def _duplicates(found: Inspection) -> tuple[str, bool]:
@@ -121,7 +122,7 @@ def _duplicates(found: Inspection) -> tuple[str, bool]:
         return f"none by {twice.looked_at}{lost}", bool(lost)
     first = " = ".join(plain(name) for name in twice.examples[0])
     return (
-        f"{twice.n_items:,} items in {twice.n_groups:,} group{_s(twice.n_groups)} by {twice.looked_at}, "
+        f"{twice.n_items:,} items in {plural(twice.n_groups, 'group')} by {twice.looked_at}, "
         f"{twice.n_conflicting:,} with contradicting labels, such as {first}{lost}"
     ), True
 
@@ -137,7 +138,7 @@ def _twins(found: Inspection) -> tuple[str, bool]:
         for t in twins[:2]
     )
     return (
-        f"{exact} identical pair{_s(exact)}, {len(twins) - exact} nearly{among}: {shown}{'; …' * (len(twins) > 2)}",
+        f"{plural(exact, 'identical pair')}, {len(twins) - exact} nearly{among}: {shown}{'; …' * (len(twins) > 2)}",
         True,
     )
 
@@ -223,15 +224,13 @@ def percent(share: float) -> str:
     """Return a share in per cent, with enough digits to tell it from 0 and 100; – where it is not defined."""
     if not np.isfinite(share):
         return "–"
-    digits = 3 if share < 0.1 else 4 if 0.999 < share < 1 else None
-    return f"{100 * share:.{digits}g} %" if digits else f"{100 * share:.1f} %".replace("100.0", "100")
+    if share < 0.1:
+        return f"{100 * share:.3g} %"
+    places = max(1, int(np.ceil(np.round(-np.log10(100 * (1 - share)), 6)))) if share < 1 else 0
+    return f"{100 * share:.{places}f} %"
 
 
 def bar(share: float, width: int = _BAR) -> str:
     """Return a bar of eighths of characters; what is not 0 is seen."""
     eighths = max(round(8 * width * share), 1 if share > 0 else 0)
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip()
-
-
-def _s(n: int) -> str:
-    return "" if n == 1 else "s"

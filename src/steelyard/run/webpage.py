@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from steelyard._files import check_place
 from steelyard.report import page, plots
 from steelyard.run.advice import RECIPES
 from steelyard.run.inspection import COUNTING, Inspection
@@ -22,8 +23,7 @@ _MOST_NAMED = 40
 def check(path: str | Path) -> None:
     """Refuse, before the work, a page that could not be written after it."""
     plots.check_matplotlib()
-    if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
-        raise ValueError(f"{path} cannot be written: give a file in a folder that is there")
+    check_place(path)
 
 
 def write(found: Inspection, path: str | Path, title: str) -> None:

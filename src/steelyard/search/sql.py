@@ -23,8 +23,6 @@ class Statement(NamedTuple):
     """In the order of the question marks."""
     labels: tuple[str, ...]
     """Of the columns after the score, in the order of the labels of the index."""
-    columns: tuple[str, ...]
-    """Those columns."""
 
 
 def column(position: int) -> str:
@@ -46,7 +44,7 @@ def statement(query: Query, names: Sequence[str]) -> Statement:
         f"SELECT id, score, {chosen} FROM (SELECT id, {chosen}, {score} AS score FROM items{where}) AS scored "
         "ORDER BY score DESC, id ASC"
     )
-    return Statement(text, tuple(parameters), tuple(places), tuple(places.values()))
+    return Statement(text, tuple(parameters), tuple(places))
 
 
 def _score(plan: Plan, places: Mapping[str, str], parameters: list[float]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.data.aligned import aligned
 from steelyard.labels import Labels
 from steelyard.metrics import label_groups
 from steelyard.serve.replies import number, numbers
@@ -18,15 +19,12 @@ def co_occurrence(labels: Labels) -> dict[str, Any]:
     """Return p(i|j) and counts of pairs among the most frequent labels, see `shapes.DataPage`."""
     best = np.argsort(-labels.counts, kind="stable")[:MOST_TOGETHER]
     best = best[labels.counts[best] > 0]
-    items, columns, values = labels.cells()
-    kept = np.isin(columns, best)
-    place = np.full(labels.n_labels, -1)
-    place[best] = np.arange(len(best))
-    if not len(best):
+    names = [labels.names[i] for i in best.tolist()]
+    if not names:
         return {"together": [], "conditional": [], "both": []}
-    few = Labels.from_cells(items[kept], place[columns[kept]], values[kept], (labels.n_items, len(best)), labels.fill)
+    few = aligned(labels, names, unseen="drop")
     return {
-        "together": [labels.names[i] for i in best.tolist()],
+        "together": names,
         "conditional": [numbers(row, 4) for row in few.conditional()],
         "both": [[int(n) for n in row] for row in few.cooccurrence()],
     }

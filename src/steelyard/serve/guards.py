@@ -69,7 +69,7 @@ class Guard:
         status, sentence = refused
         body = f'{{"error":"{sentence}"}}'.encode()
         kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        close = [(b"connection", b"close")]
+        close = [(b"connection", b"close"), *([(b"allow", b"GET")] if status == 405 else [])]
         await with_headers({"type": "http.response.start", "status": status, "headers": kind + close})
         await with_headers({"type": "http.response.body", "body": body})
 

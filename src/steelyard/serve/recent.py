@@ -15,11 +15,11 @@ class Recent(Generic[Value]):
     """A cache of the most recently used values, for one event loop.
 
     budget: the most that the sizes of the values may add up to.
-    size: of a value; by default every value counts 1.
+    size: of a value.
     """
 
-    def __init__(self, budget: int, size: Callable[[Value], int] | None = None) -> None:
-        self._budget, self._size = budget, size or (lambda _: 1)
+    def __init__(self, budget: int, size: Callable[[Value], int]) -> None:
+        self._budget, self._size = budget, size
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._used = 0
         self._underway: dict[Hashable, asyncio.Future[Value]] = {}

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import sys
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
-from steelyard.data.dataset import ArrayDataset
+from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
+from steelyard.data.loading import fetched, loader
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.training.settings import SamplerSettings
@@ -27,9 +21,6 @@ from steelyard.training.settings import SamplerSettings
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...]
 SHARE_OF_GPU = 0.25
 """Arrays up to this share of a GPU's free memory are kept on it."""
-
-
-WORKER_DIED = "a process that reads items was killed, perhaps for want of memory: set train.workers lower"
 
 
 class Batch(NamedTuple):
@@ -95,7 +86,7 @@ class Resident(Batches):
         self, data: ArrayDataset | Subset, sampler: PlannedSampler, batch_size: int, device: torch.device
     ) -> None:
         super().__init__(sampler, batch_size)
-        self.inputs = torch.from_numpy(np.ascontiguousarray(as_inputs(data.inputs))).to(device)
+        self.inputs = as_tensor(as_inputs(data.inputs)).to(device)
         self.targets = torch.from_numpy(data.labels.rows(np.arange(len(data)))).to(device)
         self.device = device
 
@@ -145,7 +136,7 @@ def fits(data: Any, device: torch.device) -> bool:
     inside: Any = data.data if isinstance(data, Subset) else data
     a_row = inside.inputs[0].nbytes * (1 if inside.inputs.dtype == np.uint8 else 4 / inside.inputs.itemsize)
     room = SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 8e9
-    return bool(len(data) * (a_row + data.labels.n_labels) <= room)
+    return bool(len(data) * (a_row + data.labels.rows([0]).nbytes) <= room)
 
 
 def n_workers(wanted: int, data: Any) -> int:
@@ -164,58 +155,8 @@ def ordered(data: Any, batch_size: int, workers: int, rank: int = 0, of: int = 1
     if is_array(data):
         yield from (_rows(data, rows) for rows in slices[rank::of])
         return
-    yield from fetched(loader(data, [list(rows) for rows in slices[rank::of]], workers, pin=False))
-
-
-def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
-    """Return a loader of the batches whose items `slices` lists; it draws no random number of the training's."""
-    return DataLoader(
-        _Fetched(data),
-        batch_sampler=slices,
-        num_workers=workers,
-        collate_fn=_collated,
-        pin_memory=pin,
-        persistent_workers=workers > 0,
-        generator=torch.Generator(),
-        worker_init_fn=partial(_begin_worker, os.getpid()) if workers else None,
-    )
-
-
-def fetched(batches: DataLoader[Any]) -> Iterator[Batch]:
-    """Yield batches, or raise what their fetching raised, in one sentence."""
-    iterator = _begun(batches)
-    while True:
-        try:
-            batch = next(iterator, None)
-        except (RuntimeError, ConnectionError, EOFError) as error:
-            if not is_death_of_worker(error):
-                raise
-            with suppress(RuntimeError):  # torch's own notice, where the broken connection was seen before it
-                time.sleep(0.2)
-            raise ValueError(WORKER_DIED) from None
-        if batch is None:
-            return
-        if isinstance(batch, Exception):
-            raise batch
-        yield batch
-
-
-def _begun(batches: DataLoader[Any]) -> Iterator[Any]:
-    """Start the processes of a loader; should one die before all are there, that is all that is said."""
-    try:
-        return iter(batches)
-    except RuntimeError as error:
-        if not is_death_of_worker(error):
-            raise
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        error.__traceback__ = None  # with it goes torch's half-made iterator, and stumbles over what it has not got yet
-        sys.unraisablehook = hook
-    raise ValueError(WORKER_DIED)
-
-
-def is_death_of_worker(error: Exception) -> bool:
-    """Return whether `error` says that a process that reads items is dead; torch raises it wherever training is."""
-    return not isinstance(error, RuntimeError) or str(error).startswith("DataLoader worker (pid")
+    for batch in fetched(loader(data, [list(rows) for rows in slices[rank::of]], workers, pin=False)):
+        yield Batch(*batch)
 
 
 def moved(x: Any, device: torch.device) -> Any:
@@ -225,27 +166,12 @@ def moved(x: Any, device: torch.device) -> Any:
     return x.to(device, non_blocking=True)
 
 
-def as_inputs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an `ArrayDataset`'s inputs as it gives them out: images uint8 (N, C, H, W), features float32."""
-    if array.dtype != np.uint8 or array.ndim < 3:
-        return array.astype(np.float32, copy=False)
-    return array[:, None] if array.ndim == 3 else array
-
-
 def _rows(data: Any, rows: range) -> Batch:
     """Return some consecutive items of arrays without making each a sample first."""
     index = np.arange(rows.start, rows.stop)
     inside: Any = data.data if isinstance(data, Subset) else data
-    at = data.index[index] if isinstance(data, Subset) else index
-    inputs = torch.from_numpy(np.ascontiguousarray(as_inputs(inside.inputs[at])))
+    inputs = as_tensor(as_inputs(inside.inputs[data.index[index] if isinstance(data, Subset) else index]))
     return Batch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
-
-
-def _begin_worker(parent: int, worker: int) -> None:
-    """Leave Ctrl-C to the process that trains; should that be killed already, end, for torch would wait for ever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
-        os._exit(1)
 
 
 class _Slices:
@@ -266,39 +192,3 @@ class _Slices:
                 batch = []
         if batch:
             yield batch
-
-
-class _Fetched(Dataset[Any]):
-    """A data set whose mistakes arrive as values: a worker's traceback would bury their one sentence."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __getitems__(self, indices: Sequence[int]) -> Any:
-        try:
-            if hasattr(self.data, "__getitems__"):
-                return self.data.__getitems__(indices)
-            return [self.data[i] for i in indices]
-        except (ValueError, OSError) as error:
-            return error.with_traceback(None)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-
-def _collated(samples: Any) -> Any:
-    """Stack samples into a `Batch`; images of several sizes are refused in words."""
-    if isinstance(samples, Exception):
-        return samples
-    inputs, targets, index = zip(*samples, strict=True)
-    try:
-        if isinstance(inputs[0], tuple):
-            stacked: Inputs = tuple(torch.stack(part) for part in zip(*inputs, strict=True))
-        else:
-            stacked = torch.stack(inputs)
-    except RuntimeError:
-        return ValueError("images have several sizes: set data.size, the side in pixels to which all are brought")
-    return Batch(stacked, torch.stack(targets), torch.tensor(index))

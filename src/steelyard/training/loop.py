@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from steelyard._files import remove_partial
 from steelyard.balance.processes import n_processes
+from steelyard.data.loading import WORKER_DIED, is_death_of_worker
 from steelyard.objective import Objective
 from steelyard.training import group
-from steelyard.training.batches import WORKER_DIED, Resident, is_death_of_worker, make_batches, make_sampler
+from steelyard.training.batches import Resident, make_batches, make_sampler
 from steelyard.training.captured import Captured, can_capture, fits_on
 from steelyard.training.checkpoint import Checkpoints, without_prefix
 from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
@@ -100,7 +101,6 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
         remove_partial(folder)
     history = History(folder / "history.jsonl", job.epoch, writes=group.is_first())
-    watch.begin(job.epoch, job.step, settings.epochs)
     store = job.store
     if store is not None and captures and fits_on(device, 2 * store.n_items * store.n_labels):
         store.hold_on(device)
@@ -131,6 +131,7 @@ def train(
         saved_at = time.monotonic()
 
     try:
+        watch.begin(job.epoch, job.step, settings.epochs)
         with listening() as stop:
             while job.epoch <= settings.epochs and not job.stopped_early:
                 started = time.monotonic()

@@ -38,8 +38,10 @@ class OptimizerSettings:
         for name in ("lr", "weight_decay", "backbone_lr", "estimates_lr", "clip_norm"):
             least(f"optimizer.{name}", getattr(self, name), 0)
         between("optimizer.momentum", self.momentum, 0, 1)
-        for beta in self.betas:
-            between("optimizer.betas", beta, 0, 1)
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"optimizer.betas is {list(self.betas)}: both must be at least 0 and below 1")
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("optimizer.nesterov is true, but optimizer.momentum is 0: give one, or set it to false")
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,9 @@ class TrainSettings:
         for name in ("epochs", "batch_size", "validate_every"):
             least(f"train.{name}", getattr(self, name), 1)
         least("train.workers", self.workers, -1)
-        for name in ("seed", "patience", "checkpoint_seconds"):
+        for name in ("patience", "checkpoint_seconds"):
             least(f"train.{name}", getattr(self, name), 0)
+        between("train.seed", self.seed, 0, 2**63 - 1)
         between("train.ema", self.ema, 0, 1)
         choice("train.precision", self.precision, ("auto", "float32", "bfloat16", "float16"))
         choice("train.compile", self.compile, ("auto", "on", "off"))

@@ -75,7 +75,10 @@ def pick_device(name: str, said: str = "train.device") -> torch.device:
         if not torch.cuda.is_available():
             raise ValueError(f"{said} is {name!r}, but this machine has no usable GPU: give cpu or auto")
         if device.index is not None and device.index >= torch.cuda.device_count():
-            raise ValueError(f"{said} is {name!r}, but this machine has {torch.cuda.device_count()} GPUs")
+            n = torch.cuda.device_count()
+            raise ValueError(
+                f"{said} is {name!r}, but this machine has {n} GPUs, numbered from 0: give cuda:{n - 1} or less"
+            )
         return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
     return device
 

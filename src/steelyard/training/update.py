@@ -82,9 +82,10 @@ class Eager:
         job, settings = self.update.job, self.settings
         set_rate(job.optimizer, self.rates[job.step])
         draws = self.batches.draws(job.step, len(batch.index), batch.index.device)
-        inputs = augment(batch.inputs, settings.augment, settings.seed, job.epoch, draws)
-        u = uniforms(settings.augment, settings.seed, job.epoch, draws)
-        batch = overlaid(batch._replace(inputs=inputs), settings.augment.overlay, u[:, OVERLAY])
+        batch = batch._replace(inputs=augment(batch.inputs, settings.augment, settings.seed, job.epoch, draws))
+        if settings.augment.overlay > 0:
+            u = uniforms(settings.augment, settings.seed, job.epoch, draws)
+            batch = overlaid(batch, settings.augment.overlay, u[:, OVERLAY])
         self.update(job.step, batch, check)
         if job.average is not None:
             job.average.update(job.model)

@@ -1,0 +1,123 @@
+"""Items in batches, read here or by processes of their own, and what is said when one of these dies."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+WORKER_DIED = "a process that reads items was killed, perhaps for want of memory: use fewer (train.workers)"
+
+
+def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
+    """Return a loader of (inputs, targets, index) of the items that `slices` lists, a batch each, for `fetched`.
+
+    It draws no random number of the global generators. Inputs are stacked, where they are tuples part by part.
+    """
+    return DataLoader(
+        _Fetched(data),
+        batch_sampler=slices,
+        num_workers=workers,
+        collate_fn=_collated,
+        pin_memory=pin,
+        persistent_workers=workers > 0,
+        generator=torch.Generator(),
+        worker_init_fn=beginning() if workers else None,
+    )
+
+
+def beginning() -> partial[None]:
+    """Return what each process of a loader is to do first, its `worker_init_fn`."""
+    return partial(_begin, os.getpid())
+
+
+def _begin(parent: int, worker: int) -> None:
+    """Leave Ctrl-C to the process that asked; should that be killed already, end, for torch would wait for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
+        os._exit(1)
+
+
+def fetched(batches: DataLoader[Any]) -> Iterator[Any]:
+    """Yield what a loader gives, or raise what it gives as an exception; the death of a process is one sentence.
+
+    What its data raises must come as a value: an EOFError, for one, is how a dead process is met.
+    """
+    iterator = _begun(batches)
+    while True:
+        try:
+            batch = next(iterator, None)
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            if not is_death_of_worker(error):
+                raise
+            with suppress(RuntimeError):  # torch's own notice, where the broken connection was seen before it
+                time.sleep(0.2)
+            raise ValueError(WORKER_DIED) from None
+        if batch is None:
+            return
+        if isinstance(batch, Exception):
+            raise batch
+        yield batch
+
+
+def _begun(batches: DataLoader[Any]) -> Iterator[Any]:
+    """Start the processes of a loader; should one die before all are there, that is all that is said."""
+    try:
+        return iter(batches)
+    except RuntimeError as error:
+        if not is_death_of_worker(error):
+            raise
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        error.__traceback__ = None  # with it goes torch's half-made iterator, and stumbles over what it has not got yet
+        sys.unraisablehook = hook
+    raise ValueError(WORKER_DIED)
+
+
+def is_death_of_worker(error: Exception) -> bool:
+    """Return whether `error` says that a process that reads items is dead; torch raises it wherever training is."""
+    return not isinstance(error, RuntimeError) or str(error).startswith("DataLoader worker (pid")
+
+
+class _Fetched(Dataset[Any]):
+    """A data set whose mistakes arrive as values: a worker's traceback would bury their one sentence."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        try:
+            if hasattr(self.data, "__getitems__"):
+                return self.data.__getitems__(indices)
+            return [self.data[i] for i in indices]
+        except (ValueError, OSError, EOFError) as error:
+            return error.with_traceback(None)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+def _collated(samples: Any) -> Any:
+    """Stack samples into (inputs, targets, index); images of several sizes are refused in words."""
+    if isinstance(samples, Exception):
+        return samples
+    inputs, targets, index = zip(*samples, strict=True)
+    try:
+        if isinstance(inputs[0], tuple):
+            stacked: Any = tuple(torch.stack(part) for part in zip(*inputs, strict=True))
+        else:
+            stacked = torch.stack(inputs)
+    except RuntimeError:
+        return ValueError("images have several sizes: set data.size, the side in pixels to which all are brought")
+    return stacked, torch.stack(targets), torch.tensor(index)
