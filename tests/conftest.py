@@ -15,6 +15,7 @@ from hypothesis import settings
 import triton_interpreter
 
 torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
 
 settings.register_profile("steady", derandomize=True)  # the same examples every time
 settings.register_profile("fresh", derandomize=False)
@@ -24,7 +25,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     triton_interpreter.mend()
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = ("kernels_losses", "torture", "kernels_norms", "training_processes", "commands", "compile")
+LONGEST = ("kernels_losses", "torture", "commands", "index", "export", "kernels_norms", "kernels_ranking")
 """The files that take longest: begun first, none of them runs alone at the end while the other core has nothing."""
 
 

@@ -207,6 +207,7 @@ def test_a_falling_line_is_made_flat(kind: type) -> None:
     fitted = kind().fit(z, (z < 0).astype(int))
     assert fitted.slope.tolist() == [0.0]
     np.testing.assert_allclose(fitted(np.array([[-np.inf], [0.0], [np.inf]])), 0.5, atol=0.05)
+    assert np.isnan(fitted(np.array([[np.nan]])))  # flat or not, a logit that is none has no probability
 
 
 @every_kind

@@ -115,6 +115,7 @@ def test_arrays_and_tensors_give_their_like_and_a_number_serves_all_labels():
     assert isinstance(tensor, torch.Tensor)
     np.testing.assert_allclose(tensor.numpy(), got, rtol=1e-12)
     np.testing.assert_allclose(cal.estimate_prior(p.astype(np.float32), 0.2), got, rtol=1e-4)
+    np.testing.assert_array_equal(cal.estimate_prior(p.tolist(), 0.2), got)
 
 
 def test_labels_that_tell_nothing_keep_their_prior():
@@ -167,7 +168,7 @@ def test_mistakes_are_one_sentence():
     for bad, message in (
         (np.full((3, 2), 1.5), r"probabilities\[0, 0\] is 1.5"),
         (np.full((3, 2), np.nan), r"probabilities\[0, 0\] is nan"),
-        (np.full(3, 0.5), "at least one item"),
+        (np.full(3, 0.5), r"probabilities has shape \(3,\)"),
         (np.zeros((0, 2)), "at least one item"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -180,3 +181,5 @@ def test_mistakes_are_one_sentence():
         cal.estimate_prior(p, 0.5, np.full((3, 3), 0.5))
     with pytest.raises(ValueError, match=r"reference\[0, 0\] is 2"):
         cal.estimate_prior(p, 0.5, np.full((3, 2), 2.0))
+    with pytest.raises(ValueError, match=r"reference has shape \(2,\)"):
+        cal.estimate_prior(p, 0.5, np.full(2, 0.5))

@@ -147,6 +147,7 @@ def test_arrays_tensors_and_blocks():
     np.testing.assert_array_equal(got[800:], tensor.numpy())
     half = cal.thresholds(torch.from_numpy(p[:50, :2]).half(), torch.from_numpy(t[:50, :2]))
     assert half.dtype == torch.float32
+    np.testing.assert_array_equal(cal.thresholds(p[:9, :2].tolist()), cal.thresholds(p[:9, :2].astype(np.float64)))
 
 
 def test_mistakes_are_one_sentence():

@@ -525,7 +525,7 @@ def test_a_finished_run_is_kept_unless_told(place: Path, tmp_path: Path) -> None
 
 def test_images_that_were_moved_since(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", 30)
-    small = ("--set", "model.backbone=small", "--set", "data.size=12", "--set", "data.test=train")
+    small = ("--set", "model.backbone=small", "--set", "data.size=12")
     manifest, moved = next(photos.glob("*.csv")), tmp_path / "moved"
     done("train", "--data", manifest, "--images", photos / "images", "--out", tmp_path / "run", *small, *QUICK)
     before = done("evaluate", tmp_path / "run", "--json").out
@@ -549,9 +549,10 @@ def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     assert "29 items, 1 of them unreadable" in said.err
     for n in range(10, 24):
         (photos / "images" / f"photo{n:03}.png").write_bytes(b"junk")
-    assert "Left out 5 more: their rows have no probabilities" in done(
-        "predict", tmp_path / "run", photos / "images", "--skip-bad"
-    ).err
+    assert (
+        "Left out 5 more: their rows have no probabilities"
+        in done("predict", tmp_path / "run", photos / "images", "--skip-bad").err
+    )
     row = next(row for row in rows_of((tmp_path / "found.csv").read_text()) if row["id"] == "photo009.png")
     assert row["probability:red"] == ""
 

@@ -46,7 +46,7 @@ def test_unknown_labels_are_pulled_to_the_expected_number_and_no_further():
     assert float(torch.sigmoid(z.detach()).sum(1).mean()) == pytest.approx(2.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("k", [0.0, -1.0])
+@pytest.mark.parametrize("k", [0.0, -1.0, float("inf"), float("nan")])
 def test_an_impossible_number_is_refused(k: float):
     with pytest.raises(ValueError, match=r"expected_positives is .*: it must be positive"):
         ExpectedPositives(k)

@@ -368,7 +368,7 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "PLM initial", lambda: PartialLabelMasking(n, 9, initial="median"), ("initial", "median")  # type: ignore[arg-type]
     yield "PLM initial shape", lambda: PartialLabelMasking(n, 9, initial=torch.ones(2)), ("initial", "2")
     yield "PLM initial 0", lambda: PartialLabelMasking(n, 9, initial=torch.zeros(3)), ("initial", "0")
-    yield "PLM initial nan", lambda: PartialLabelMasking(n, 9, initial=n * float("nan")), ("initial", "nan")
+    yield "PLM initial inf", lambda: PartialLabelMasking(n, 9, initial=n / torch.tensor([1, 1, 0])), ("initial", "inf")
     yield "PLM seed", lambda: PartialLabelMasking(n, 9, seed=-1), ("seed", "-1")
     yield "PLM targets", lambda: PartialLabelMasking(n, 9).mask(torch.zeros(2, 4)), ("3", "4")
     yield "PLM index", lambda: PartialLabelMasking(n, 9).mask(y, torch.arange(3)), ("index", "3")

@@ -454,7 +454,7 @@ def test_without_matplotlib_one_line_names_the_extra(run: Any, mine: Path, monke
         (["nothing.csv"], "nothing.csv does not exist"),
         (["{mine}", "--format", "cvs"], "format is 'cvs'"),
         (["{mine}", "--html", "{mine}/no/page.html"], "cannot be written"),
-        (["{mine}", "--html", "{mine}"], "cannot be written"),
+        (["{mine}", "--html", "{mine}"], "is a folder"),
         (["{mine}", "--absent", "maybe"], "absent is 'maybe'"),
         (["{mine}", "--year", "soon"], "--year"),
         ([], "Missing argument"),

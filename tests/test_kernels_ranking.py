@@ -64,8 +64,10 @@ def test_kernels(room: str) -> None:
     if room == "blocks":
         code += "import steelyard.kernels.ranking as f; f.LEAST_ROOM, f.MOST_IN_BLOCK = 0, 32; "
         code += "f._LANES, f._BLOCKS_AT_ONCE, f._PROGRAMS, f._LOWEST = 16, 2, 1, 4; "
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    settings = {} if device == "cuda" else {"TRITON_INTERPRET": "1"}
+    device, settings = "cuda", {}
+    if not torch.cuda.is_available():
+        device, settings = "cpu", {"TRITON_INTERPRET": "1"}
+        code += "import triton_interpreter; triton_interpreter.mend(); "
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code + f"t.check({device!r})"],
         env={**os.environ, **settings},

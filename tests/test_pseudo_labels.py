@@ -166,7 +166,7 @@ def test_a_damaged_note_is_written_anew(tmp_path: Path, note: bytes) -> None:
     assert near(again.read(ALL), table(1))
     PseudoLabels(tmp_path, N, L)
     (tmp_path / "pseudo_labels.json").write_bytes(note)
-    with pytest.raises(ValueError, match="values-0.i8 is missing or not 48 bytes long"):
+    with pytest.raises(ValueError, match=r"values-0\.i8 is missing or not 48 bytes long"):
         PseudoLabels(tmp_path, N, L - 1)
 
 

@@ -15,7 +15,11 @@ import pytest
 import torch
 
 from small_run import items, part, saved_run, small_run
+from steelyard.data import ArrayDataset
+from steelyard.labels import Labels
 from steelyard.run.aims import Aim
+from steelyard.run.beginning import facts
+from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
 
 
@@ -256,3 +260,12 @@ def test_killed_while_writing_every_file_is_whole(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         assert run.load().names == trained.names
         assert run.read_metrics()["validation"] == {"items": 3}
+
+
+def test_a_run_is_known_again_by_what_its_labels_leave_unsaid() -> None:
+    def begun(fill: int) -> dict[str, Any]:
+        labels = Labels.from_cells([0, 2], [0, 1], [1, 1], (3, 2), fill)
+        return facts(Datasets(ArrayDataset(np.zeros((3, 1)), labels), None, None))
+
+    assert begun(0) == begun(0)
+    assert begun(0)["training labels"] != begun(-1)["training labels"]  # the same cells are listed

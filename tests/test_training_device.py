@@ -91,6 +91,13 @@ def test_what_cannot_be_recorded_runs_eagerly(
     assert [record.message for record in caplog.records] == ["Steps run without CUDA graphs: operation not permitted"]
 
 
+def test_what_is_no_image_is_not_varied(tmp_path: Path, capturing: list[int]) -> None:
+    with pytest.raises(
+        ValueError, match=r"^train.augment is for images, but inputs have shape \(\d+, \d+\): leave it out$"
+    ):
+        runs.run("bce", tmp_path, augment=AugmentSettings(flip=0.5))
+
+
 def test_masks_drawn_ahead_are_those_drawn_in_the_step() -> None:
     targets = torch.randint(-1, 2, (50, 7), generator=torch.Generator().manual_seed(0), dtype=torch.int8)
     masking = PartialLabelMasking((targets == 1).sum(0), (targets >= 0).sum(0), initial="mean", seed=9)

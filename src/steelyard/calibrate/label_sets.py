@@ -18,7 +18,7 @@ _SURE = 30.0
 """Log-odds beyond which an item's label counts as known: η differs from 0 or 1 by 1e-13."""
 _STEPS = 30
 _DAMPING = 0.7
-_SWEEPS = 200
+_SWEEPS = 100
 _CLOSE = 1e-6
 """A difference of frequencies at which an estimate is done."""
 _NEVER = -1e30

@@ -12,7 +12,7 @@ from torch import Tensor
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses.focused import LOG_ZERO
-from steelyard.metrics.inputs import probable
+from steelyard.metrics.inputs import unlabelled
 
 _CELLS_AT_ONCE = 1 << 18
 _MAX_STEPS = 200
@@ -174,15 +174,10 @@ def _warn(suspicious: Tensor, q: Tensor, pi: Tensor) -> None:
 
 def _probabilities(name: str, values: ArrayLike) -> tuple[Tensor, bool]:
     """Return probabilities (N, L) in [0, 1], at least one row, and whether they were an array."""
-    shape = tuple(values.shape)
-    if len(shape) != 2 or shape[0] == 0:
-        raise ValueError(f"{name} has shape {shape}: give (N, L), at least one item")
-    device = values.device if isinstance(values, Tensor) else torch.device("cpu")
-    try:
-        pair = probable(values, torch.zeros(1, 1, dtype=torch.uint8, device=device).expand(shape))
-    except ValueError as error:
-        raise ValueError(str(error).replace("probabilities", name, 1)) from None
-    return pair.values, not isinstance(values, Tensor)
+    pair = unlabelled(values, name)
+    if len(pair.values) == 0:
+        raise ValueError(f"{name} has shape {tuple(pair.values.shape)}: give (N, L), at least one item")
+    return pair.values, pair.from_numpy
 
 
 def _prior(name: str, prior: ArrayLike | float, n_labels: int) -> Tensor:

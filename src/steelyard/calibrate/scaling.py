@@ -24,9 +24,9 @@ class Line(NamedTuple):
     shift: Tensor
 
     def at(self, z: Tensor) -> Tensor:
-        """Return a z + b; a = 0 is flat even where z is infinite."""
+        """Return a z + b; a = 0 is flat even where z is infinite, NaN stays NaN."""
         slope, shift = self.slope.to(z.device), self.shift.to(z.device)
-        return torch.where(slope > 0, slope * z, 0.0) + shift
+        return torch.where((slope > 0) | z.isnan(), slope * z, 0.0) + shift
 
 
 class Scaling(Calibrator):

@@ -12,7 +12,7 @@ from torch import Tensor
 from steelyard.calibrate.calibrator import as_vector
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses.loss import compute_dtype
-from steelyard.metrics.inputs import Pair, positive, probable
+from steelyard.metrics.inputs import Pair, positive, probable, unlabelled
 
 Goal: TypeAlias = Literal["f1", "precision", "recall", "cost"]
 
@@ -181,14 +181,7 @@ def _over(a: Tensor, b: Tensor) -> Tensor:
 
 def _inputs(probabilities: ArrayLike, targets: ArrayLike | None) -> tuple[Pair, bool]:
     """Return checked probabilities and targets, all unknown but used where none are given."""
-    if targets is None:
-        shape = tuple(probabilities.shape)
-        if len(shape) != 2:
-            raise ValueError(f"probabilities has shape {shape}: give (N, L), one row an item, one column a label")
-        device = probabilities.device if isinstance(probabilities, Tensor) else torch.device("cpu")
-        pair = probable(probabilities, torch.zeros(1, 1, dtype=torch.uint8, device=device).expand(shape))
-    else:
-        pair = probable(probabilities, targets)
+    pair = unlabelled(probabilities) if targets is None else probable(probabilities, targets)
     if len(pair.values) == 0:
         raise ValueError("probabilities has no row: a threshold is chosen on items, so give at least one")
     if pair.known is not None:

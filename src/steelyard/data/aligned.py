@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from steelyard.data.files import check_choice
+from steelyard.data.files import check_choice, listed
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 
@@ -55,8 +55,3 @@ def aligned(
         at = np.concatenate([at, np.tile(lacking, len(labels))])
         values = np.concatenate([values, np.full(len(labels) * len(lacking), fill, values.dtype)])
     return Labels.from_cells(items, at, values, (len(labels), len(names)), labels.fill, names, labels.ids)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first few of `names` in quotes."""
-    return ", ".join(map(repr, names[:6])) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -141,6 +141,11 @@ def check_distinct(names: Sequence[Any], path: PathLike, what: str) -> None:
         seen[name] = line
 
 
+def listed(names: Sequence[Any], most: int = 6) -> str:
+    """Return the first of `names` in quotes, with … where there are more, for messages and notes."""
+    return ", ".join(map(repr, names[:most])) + (", …" if len(names) > most else "")
+
+
 def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:
     """Refuse a `value` of the argument `name` that is not among `choices`."""
     if value not in choices:

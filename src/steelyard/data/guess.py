@@ -27,7 +27,7 @@ from steelyard.data.columns import (
     repeats,
     tells_parts,
 )
-from steelyard.data.files import DataError, check_choice
+from steelyard.data.files import DataError, check_choice, listed
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import is_file
 from steelyard.data.manifest import Manifest, encode
@@ -91,7 +91,7 @@ class Guess:
         says = [f"{source.path} is read as {kind} in {self.form} form"]
         if self.form == "wide":
             blank, minus = (("absent" if x == "negative" else "unknown") for x in (self.absent, self.minus_one))
-            says.append(f"{_listed(self.label_columns, 'label column')}, where 1 is present, 0 absent")
+            says.append(f"{_counted(self.label_columns, 'label column')}, where 1 is present, 0 absent")
             says.append(f"blank is {blank} and -1 {minus}")
         else:
             between = f" separated by {self.separator!r}" if self.separator else ""
@@ -104,11 +104,11 @@ class Guess:
         if self.images is not None:
             says.append(f"the images are the files of column {self.path!r} in {self.images}")
         elif self.features:
-            says.append(f"the input is {_listed(self.features, 'feature column')}")
+            says.append(f"the input is {_counted(self.features, 'feature column')}")
         else:
             says.append("there is no input, only labels")
         if self.unused:
-            says.append(f"not used: {_listed(self.unused, 'column')}")
+            says.append(f"not used: {_counted(self.unused, 'column')}")
         options = "form, id, path, labels, value, features, separator, absent, minus_one, names, images, split_column"
         return "; ".join(says) + f". Set any of it by {options}."
 
@@ -166,7 +166,7 @@ def guess(source: Manifest, said: Guess) -> Guess:
             labels = None
         take(*(labels or ()))
     if not labels:
-        shown = ", ".join(map(repr, source.columns[:8]))
+        shown = listed(source.columns, 8)
         raise DataError(
             f"{source.path}: no label is found in its columns ({shown:.300}): name them by labels=, see form="
         )
@@ -301,6 +301,5 @@ def _beside(source: Manifest, cell: str) -> bool:
     return name.lower().endswith(EXTENSIONS) and is_file(str(source.path.parent / name))
 
 
-def _listed(names: Sequence[str], what: str) -> str:
-    shown = ", ".join(map(repr, names[:6])) + (", …" if len(names) > 6 else "")
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({shown})"
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({listed(names)})"

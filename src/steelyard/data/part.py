@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from steelyard.data.aligned import aligned, listed
+from steelyard.data.aligned import aligned
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike
+from steelyard.data.files import DataError, PathLike, listed
 from steelyard.data.layouts import Decoding
 from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import Manifest, encode

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.columns import is_numeric, kind_of, looks_like_files
-from steelyard.data.files import DataError
+from steelyard.data.files import DataError, listed
 from steelyard.data.guess import Guess, check_header, guess, id_column, path_column
 from steelyard.data.located import ImageFolder, folder_near
 from steelyard.data.manifest import Manifest, encode
@@ -85,7 +85,7 @@ def _images(
     cells = encode(first)[1].to_pylist()[:20]
     home = images or folder_near(source.path, cells)
     if home is None and on_bad_image == "error":
-        shown = ", ".join(map(repr, cells[:3])) + (", …" if len(cells) > 3 else "")
+        shown = listed(cells, 3)
         raise DataError(
             f"{source.path}: no image of column {path!r} ({shown}) is found beside it or in a folder there: give images"
         )
@@ -111,7 +111,7 @@ def _images(
 
 
 def _features(source: Manifest, id: str | None, names: Sequence[str], on_bad_image: OnBad) -> Inputs:
-    shown = ", ".join(map(repr, names[:6])) + (", …" if len(names) > 6 else "")
+    shown = listed(names)
     called = "numbered" if id is None else f"named by column {id!r}"
     note = f"{source.path}: the input is {len(names)} columns ({shown}), items are {called}; set by features and id."
     n_items = source.count()

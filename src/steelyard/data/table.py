@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import DataError
+from steelyard.data.files import DataError, listed
 from steelyard.data.guess import Form, Guess, guess
 from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import Manifest, encode
@@ -139,8 +139,7 @@ def read_table(
     cells = labels.ids if files is None else files
     paths, missing = _located(source, found, cells, chosen.items, found.images)
     if missing:
-        shown = ", ".join(repr(name) for name in missing[:3]) + (", …" if len(missing) > 3 else "")
-        lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({shown})"
+        lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
         if on_bad_image == "error":
             raise DataError(f"{source.path}: {lacks}: add them, remove their rows, or give on_bad_image='skip'")
         note += f" {lacks} and will be skipped."

@@ -114,7 +114,8 @@ def check_within(counts: Tensor, n_known: Tensor) -> None:
     if over.any():
         c = int(over.nonzero()[0])
         raise ValueError(
-            f"counts[{c}] is {counts[c].item():g}, more than the {n_known[c].item():g} known labels of that class"
+            f"counts[{c}] is {counts[c].item():g}, more than the {n_known[c].item():g} known labels of that class: "
+            "count both over the same items"
         )
 
 

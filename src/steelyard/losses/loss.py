@@ -135,7 +135,10 @@ def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Ten
     except RuntimeError:
         fits = False
     if not fits:
-        raise ValueError(f"weight has shape {tuple(w.shape)}, which does not broadcast to {tuple(logits.shape)}")
+        raise ValueError(
+            f"weight has shape {tuple(w.shape)}, but logits has {tuple(logits.shape)}: "
+            "give a number, (L,), (B, 1) or (B, L)"
+        )
     if w.device != logits.device:
         raise ValueError(f"weight is on {w.device}, but logits is on {logits.device}: move one of them")
     if cells.counted is not None and w.shape == logits.shape:

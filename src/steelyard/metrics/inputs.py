@@ -58,9 +58,9 @@ def scored(scores: ArrayLike, targets: ArrayLike) -> Pair:
     return pair
 
 
-def probable(probabilities: ArrayLike, targets: ArrayLike) -> Pair:
-    """Check probabilities: within [0, 1] wherever the label is known."""
-    pair = paired(probabilities, targets, "probabilities")
+def probable(probabilities: ArrayLike, targets: ArrayLike, name: str = "probabilities") -> Pair:
+    """Check probabilities (called `name` in errors): within [0, 1] wherever the label is known."""
+    pair = paired(probabilities, targets, name)
     v = pair.values
     if not v.dtype.is_floating_point:
         v = v.double()
@@ -68,8 +68,14 @@ def probable(probabilities: ArrayLike, targets: ArrayLike) -> Pair:
         low, high = torch.stack(torch.aminmax(v)).tolist()
         if not (low >= 0 and high <= 1):
             bad = ~((v >= 0) & (v <= 1)) if pair.known is None else ~((v >= 0) & (v <= 1)) & pair.known
-            _refuse(v, bad, "probabilities", "a probability lies in [0, 1], so give logits through their link first")
+            _refuse(v, bad, name, "a probability lies in [0, 1], so give logits through their link first")
     return Pair(v, pair.targets, pair.known, pair.from_numpy)
+
+
+def unlabelled(probabilities: ArrayLike, name: str = "probabilities") -> Pair:
+    """Check probabilities of items without labels: within [0, 1]. The targets of the pair say nothing."""
+    p = as_tensor(probabilities, name)
+    return probable(probabilities, torch.zeros((), dtype=torch.uint8, device=p.device).expand(p.shape), name)
 
 
 def decided(decisions: ArrayLike, targets: ArrayLike) -> Pair:

@@ -21,6 +21,8 @@ DRAW = 0
 _HELD_OUT = 0.1
 """The share of each class that the open track calibrates on."""
 _PAD = 2
+_FEW = 64
+"""Pictures of a kind, where they are generated."""
 
 Digits = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images (M, 28, 28) and classes (M,)."""
@@ -63,8 +65,8 @@ def tracks(job: Job) -> Tracks:
     return Tracks(
         _pictures(imbalanced_pairs(*digits, n_max, seed=DRAW)),
         ArrayDataset(middle, Labels(np.eye(10, dtype=np.int8)[rest[1]])),
-        _pictures(balanced_pairs(held[0][even], held[1][even], DRAW)),
-        _pictures(balanced_pairs(*rest, DRAW)),
+        _pictures(balanced_pairs(held[0][even], held[1][even], DRAW), most=_FEW if job.smoke else None),
+        _pictures(balanced_pairs(*rest, DRAW), most=_FEW if job.smoke else None),
         _pictures(balanced_pairs(*there, DRAW)),
         note,
     )
@@ -75,8 +77,8 @@ def _digits(job: Job, train: bool) -> Digits:
     return data.inputs[:, 0], data.labels.positives()[1].astype(np.int64)
 
 
-def _pictures(made: tuple[NDArray[np.uint8], Labels]) -> ArrayDataset:
-    return ArrayDataset(made[0][:, None], made[1])
+def _pictures(made: tuple[NDArray[np.uint8], Labels], most: int | None = None) -> ArrayDataset:
+    return ArrayDataset(made[0][:most, None], made[1].take(np.arange(len(made[0]))[:most]))
 
 
 def _set_aside(digits: Digits, n: int) -> tuple[Digits, Digits]:

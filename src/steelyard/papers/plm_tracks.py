@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,12 +87,17 @@ class School:
     seed: int
     rare: Tensor
 
+    @property
+    def views(self) -> tuple[tuple[int, int], ...]:
+        """How test pictures are seen: of generated ones, once."""
+        return VIEWS[:1] if self.job.smoke else VIEWS
+
     def learn(self, lesson: Lesson) -> Taken:
         """Train a network, or read what was trained before, and measure it."""
-        data = lesson.data._replace(test=viewed(lesson.data.test))
+        data = lesson.data._replace(test=viewed(lesson.data.test, self.views))
         config = settings_of(self.job, FAST, lesson.row, self.seed, data)
         folder = self.job.out / "runs" / key_of(config, data)
-        return measured(trial(config, data, folder, self.job.console), lesson, self.rare)
+        return measured(trial(config, data, folder, self.job.console), lesson, self.rare, len(self.views))
 
     def together(self, lesson: Lesson, *taken: Taken) -> Taken:
         """Measure networks of the same lesson by the mean of their logits."""
@@ -100,7 +105,7 @@ class School:
         logits = torch.stack([one.trial.logits for one in taken]).mean(0)
         seconds = sum(one.trial.facts["seconds"] for one in taken)
         several = replace(first, outputs={"test": (logits, first.targets)}, facts={**first.facts, "seconds": seconds})
-        return measured(several, lesson, self.rare)
+        return measured(several, lesson, self.rare, len(self.views))
 
 
 def _paper(data: Tracks, school: School) -> Iterator[tuple[str, Taken]]:
@@ -138,12 +143,12 @@ def _open(data: Tracks, school: School) -> Iterator[tuple[str, Taken]]:
         yield name, teacher
 
 
-def viewed(test: ArrayDataset) -> ArrayDataset:
-    """Return the pictures shifted as `VIEWS` says, one shift of all of them after the other; zeros come in."""
+def viewed(test: ArrayDataset, views: Sequence[tuple[int, int]] = VIEWS) -> ArrayDataset:
+    """Return the pictures shifted as `views` says, one shift of all of them after the other; zeros come in."""
     height, width = test.inputs.shape[-2:]
     padded = np.pad(test.inputs, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    parts = [padded[:, :, 1 - down : 1 - down + height, 1 - right : 1 - right + width] for down, right in VIEWS]
-    labels = Labels(np.tile(test.labels.values, (len(VIEWS), 1)), names=test.labels.names)
+    parts = [padded[:, :, 1 - down : 1 - down + height, 1 - right : 1 - right + width] for down, right in views]
+    labels = Labels(np.tile(test.labels.values, (len(views), 1)), names=test.labels.names)
     return ArrayDataset(np.concatenate(parts), labels)
 
 
@@ -185,17 +190,18 @@ ROWS = {
 """The track of each row, in order."""
 
 
-def measured(done: Trial, lesson: Lesson, rare: Tensor) -> Taken:
+def measured(done: Trial, lesson: Lesson, rare: Tensor, n_views: int = len(VIEWS)) -> Taken:
     """Read the logits of a run by σ, for the estimated prior, and by estimated label sets, and measure each.
 
     No label of the items is used until they are measured: decisions, at ½ or the most probable set, those on the labels
     `rare` apart, and calibration.
     """
     reading = done.reading
-    each = done.logits.view(len(VIEWS), -1, done.logits.shape[1])
+    each = done.logits.view(n_views, -1, done.logits.shape[1])
     logits, targets = each[0], done.targets[: each.shape[1]]
     there = deployment(ESTIMATE, replace(reading, sets=None), done.names, logits).of(reading)
-    by_sets = [_by_sets(lesson, reading.log_odds(z.double())) for z in (logits, each.mean(0))]
+    by_sets = [_by_sets(lesson, reading.log_odds(z.double())) for z in (logits, each.mean(0))[: min(2, n_views)]]
+    by_sets += by_sets[:1] * (2 - len(by_sets))
     plain, shifted = torch.sigmoid(logits), there.probability(logits)
     said = ((plain, plain >= 0.5), (shifted, shifted >= 0.5), *(found[:2] for found in by_sets))
     values: dict[str, float | None] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,26 @@ class PrecisionRecallCurve:
     at: tuple[float, float] | None
 
 
+class Steps(NamedTuple):
+    """What deciding at each distinct score of a label gives, the highest first; `said`, items at or above it."""
+
+    scores: Array
+    said: Array
+    precision: Array
+    recall: Array
+    area: float
+
+
+def steps(scores: Array, present: Array) -> Steps:
+    """Return what each score of one label (N,), as the threshold, would decide; `present` bool (N,), some true."""
+    order = np.argsort(-scores, kind="stable")
+    s = scores[order]
+    last = np.append(s[1:] != s[:-1], True)
+    said, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
+    precision, recall = true / said, true / true[-1]
+    return Steps(s[last], said, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
+
+
 def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: float | None) -> PrecisionRecallCurve:
     """Return the curve over the distinct scores of one label, P_k = TP_k/(TP_k + FP_k), R_k = TP_k/positives.
 
@@ -37,18 +57,13 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
     """
     known = targets != UNKNOWN
     s, hit = scores[known], targets[known] >= 0.5
-    order = np.argsort(-s, kind="stable")
-    s, hit = s[order], hit[order]
-    last = np.append(s[1:] != s[:-1], True)
-    true, said = np.cumsum(hit)[last], np.arange(1, len(s) + 1)[last]
-    recall, precision = true / true[-1], true / said
-    ap = float(np.sum(np.diff(recall, prepend=0.0) * precision))
+    curve = steps(s, hit)
     if threshold is None:
-        return PrecisionRecallCurve(name, recall, precision, ap, None, None)
-    above = np.count_nonzero(s >= np.asarray(threshold, s.dtype))
-    found = np.count_nonzero(hit[:above])
-    at = (found / int(true[-1]), found / above if above else 0.0)
-    return PrecisionRecallCurve(name, recall, precision, ap, float(threshold), at)
+        return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, None, None)
+    above = s >= np.asarray(threshold, s.dtype)
+    found = np.count_nonzero(hit & above)
+    at = (found / np.count_nonzero(hit), found / np.count_nonzero(above) if above.any() else 0.0)
+    return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, float(threshold), at)
 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:

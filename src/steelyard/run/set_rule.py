@@ -59,4 +59,4 @@ def label_sets(log_odds: Tensor, targets: Tensor) -> LabelSets | None:
 
 def _is_clear(gain: Tensor) -> bool:
     """Whether gains (N,) are above 0 on average, beyond their error; one that is −inf or NaN decides against it."""
-    return float(gain.mean()) > ERRORS * float(gain.std(correction=0)) / len(gain) ** 0.5
+    return bool(gain.mean() > ERRORS * gain.std(correction=0) / len(gain) ** 0.5)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics import calibration_error
+from steelyard.report.precision_recall import steps
 from steelyard.report.reliability import wilson
 from steelyard.serve.replies import number, numbers
 from steelyard.serve.truth import Judged
@@ -72,23 +73,18 @@ def _reliability(p: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
 
 def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]:
     """Precision and recall at the distinct probabilities, descending: at each, what is at or above it."""
-    order = np.argsort(-p, kind="stable")
-    p, present = p[order], present[order]
-    last = np.append(p[1:] != p[:-1], True)
-    said, true = np.flatnonzero(last) + 1, np.cumsum(present)[last]
-    recall, precision = true / true[-1], true / said
-    area = float(np.sum(np.diff(recall, prepend=0.0) * precision))
-    n, half = len(said), _MOST_POINTS // 2
+    found = steps(p, present)
+    n, half = len(found.said), _MOST_POINTS // 2
     kept: Sequence[int] | NDArray[np.int64] = range(n)
     if n > _MOST_POINTS:  # the first ones matter most: half of the points evenly, half ever denser to the front
         kept = np.unique(np.concatenate([np.linspace(0, n - 1, half), np.geomspace(1, n, half) - 1]).astype(np.int64))
     at = np.asarray(kept)
     return {
-        "area": area,
-        "threshold": [float(x) for x in p[last][at]],
-        "precision": numbers(precision[at]),
-        "recall": numbers(recall[at]),
-        "said": [int(x) for x in said[at]],
+        "area": found.area,
+        "threshold": [float(x) for x in found.scores[at]],
+        "precision": numbers(found.precision[at]),
+        "recall": numbers(found.recall[at]),
+        "said": [int(x) for x in found.said[at]],
     }
 
 

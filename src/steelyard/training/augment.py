@@ -26,10 +26,15 @@ def augment(images: Any, settings: AugmentSettings, seed: int, epoch: int, draws
     """
     if settings == AugmentSettings():
         return images
-    if not isinstance(images, Tensor) or images.ndim != 4:
-        what = f"have shape {tuple(images.shape)}" if isinstance(images, Tensor) else "come in pairs"
-        raise ValueError(f"train.augment is for images, but inputs {what}: leave it out")
+    check_images(images)
     return varied(images, settings, uniforms(settings, seed, epoch, draws))
+
+
+def check_images(inputs: Any) -> None:
+    """Raise unless inputs are images (B, C, H, W), which can be varied."""
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4:
+        what = f"have shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else "come in pairs"
+        raise ValueError(f"train.augment is for images, but inputs {what}: leave it out")
 
 
 def n_draws(settings: AugmentSettings) -> int:

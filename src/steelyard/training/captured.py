@@ -16,7 +16,7 @@ from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
 from steelyard.models.resnet import ResNet12
 from steelyard.objective import Objective
-from steelyard.training.augment import OVERLAY, n_draws, uniforms, varied
+from steelyard.training.augment import OVERLAY, check_images, n_draws, uniforms, varied
 from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
 from steelyard.training.overlay import overlaid
 from steelyard.training.settings import AugmentSettings, TrainSettings
@@ -62,6 +62,8 @@ class Captured:
         self.update, self.batches, self.settings = update, batches, settings
         self.job, self.device, self.share = update.job, batches.device, batches.share
         self.is_varied = settings.augment != AugmentSettings()
+        if self.is_varied:
+            check_images(batches.inputs)
         groups = self.job.optimizer.param_groups
         self.scalars = torch.zeros(len(groups) + 1, device=self.device)
         for group, lr in zip(groups, self.scalars, strict=False):
