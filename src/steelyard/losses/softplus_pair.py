@@ -67,9 +67,7 @@ class SoftplusPair(AnalyticLoss):
         assert b_neg is not None
         key = (b_pos.data_ptr(), b_pos._version, b_neg.data_ptr(), b_neg._version)
         if self._pair[0] != key:
-            pair = Pair(
-                slope=(self.k_pos, self.k_neg), scale=(self.c_pos, self.c_neg), gamma=(self.gamma, self.gamma)
-            )
+            pair = Pair(slope=(self.k_pos, self.k_neg), scale=(self.c_pos, self.c_neg), gamma=(self.gamma, self.gamma))
             if self._shifted:
                 both = (b_pos,) if b_pos is b_neg and b_pos.ndim else torch.broadcast_tensors(b_pos, b_neg)
                 wise = torch.stack(both).to(torch.float32)
