@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Self, TypeAlias, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
 from steelyard.calibrate.calibrator import Calibrator, Held, NotFitted, Per, State, check_labels, check_per, held_out
@@ -128,6 +127,8 @@ class Isotonic(Calibrator):
 
 def _rising(z: Array, t: Array) -> Curve:
     """Return the non-decreasing fit to t at z: knots at the ends of its steps, tied logits as one."""
+    from sklearn.isotonic import IsotonicRegression  # a second, which every command would wait for
+
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, increasing=True, out_of_bounds="clip").fit(z, t)
     return Curve(np.asarray(fit.X_thresholds_, np.float64), np.asarray(fit.y_thresholds_, np.float64))
 
