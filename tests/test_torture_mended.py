@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from small_run import saved_run, small_run
+from steelyard import cli
 from steelyard._signals import stoppable
-from steelyard.data.loading import fetched, loader
+from steelyard.data.loading import WORKER_DIED, fetched, loader
 from steelyard.papers.trial import read_facts
 from steelyard.run.command import config_of
 from steelyard.run.folder import RunFolder
@@ -219,3 +220,36 @@ def test_an_interrupted_import_is_one_line(name: str) -> None:
     code = HIDDEN.replace("{signal}", name)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "steelyard: stopped\n")
+
+
+def test_a_stop_while_a_compiled_library_is_imported_ends_at_once() -> None:
+    """A KeyboardInterrupt inside of torch's own start ends in an abort."""
+    script = (
+        "import os, signal, sys, types\n"
+        "from importlib.machinery import ModuleSpec\n"
+        "from steelyard._signals import stoppable\n"
+        "half = sys.modules['torch'] = types.ModuleType('torch')\n"
+        "half.__spec__ = ModuleSpec('torch', None)\n"
+        "half.__spec__._initializing = True\n"
+        "with stoppable():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    finally:\n"
+        "        print('went on')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "steelyard: stopped\n")
+
+
+def test_a_reader_that_dies_anywhere_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Torch raises it from a signal handler, wherever the command is."""
+
+    def dies(**_: object) -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(cli, "app", dies)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err == f"steelyard: {WORKER_DIED}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SOON = 0.02  # seconds
+_COMPILED = ("numpy", "torch", "pyarrow", "torchvision", "sklearn", "onnxruntime", "duckdb")
 
 
 class Stop:
@@ -32,7 +34,8 @@ def stoppable() -> Iterator[Stop]:
     """Raise KeyboardInterrupt on SIGTERM as on Ctrl-C.
 
     One that comes where Python cannot raise, in a destructor or a callback, is raised again a moment later. A library
-    may turn one that comes while it is imported into an error of its own: whether there was one, `asked` says.
+    may turn one that comes while it is imported into an error of its own: whether there was one, `asked` says. One that
+    is compiled may even abort: while it is imported, nothing has begun, and the process ends at once.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -41,6 +44,9 @@ def stoppable() -> Iterator[Stop]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         stop.asked = True
+        if _is_importing():
+            os.write(2, b"steelyard: stopped\n")
+            os._exit(130)
         raise KeyboardInterrupt
 
     timers: list[threading.Timer] = []
@@ -62,3 +68,9 @@ def stoppable() -> Iterator[Stop]:
             timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_importing() -> bool:
+    """Whether a compiled library is being imported right now."""
+    found = (sys.modules.get(name) for name in _COMPILED)
+    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in found)

@@ -477,6 +477,8 @@ def _said(problem: BaseException) -> int:
         sentence = str(problem)
     elif isinstance(problem, Interrupted | KeyboardInterrupt):
         sentence, code = str(problem) or "stopped", 130
+    elif isinstance(problem, RuntimeError) and str(problem).startswith("DataLoader worker (pid"):
+        from steelyard.data.loading import WORKER_DIED as sentence  # torch raises it wherever the command is
     else:
         raise problem
     print(f"steelyard: {' '.join(sentence.splitlines())}", file=sys.stderr)

@@ -54,6 +54,7 @@ class Running:
         self.started, self._files = time.monotonic(), files
         self.pid = os.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command listens, it ends as SIGTERM ends it
             _become(args, folder, prepare, files)
 
     def signal(self, number: int) -> None:
