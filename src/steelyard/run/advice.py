@@ -155,19 +155,14 @@ ELSEWHERE = {
     )
 }
 """What takes the place of a recipe where a deployment prior is to be read for, and why."""
-_SCRATCH = (
-    "; the network of small images starts from nothing and is trained for long, so it gets dropout, averaged weights "
-    "and small shifts"
-)
 
 
-def resolve_auto(labels: Labels, elsewhere: bool = False, from_scratch: bool = False) -> tuple[str, str]:
+def resolve_auto(labels: Labels, elsewhere: bool = False) -> tuple[str, str]:
     """Return the name of the recipe that "auto" stands for with these training labels, and why.
 
     Args:
         labels: of the training items.
         elsewhere: whether labels are read for a deployment prior.
-        from_scratch: whether the network is one of small images that starts without weights, and is trained for long.
     """
     evidence = Evidence.of(labels)
     advice = advise(evidence)
@@ -177,4 +172,4 @@ def resolve_auto(labels: Labels, elsewhere: bool = False, from_scratch: bool = F
     if elsewhere and name in ELSEWHERE:
         name, why = ELSEWHERE[name]
         why = why.format(**evidence._asdict())
-    return (f"{name}+scratch", why + _SCRATCH) if from_scratch else (name, why)
+    return name, why

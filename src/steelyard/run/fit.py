@@ -61,26 +61,11 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
         datasets = given_datasets(datasets, config.data, config.model, config.train.seed)
     name, why = recipe, ""
     if recipe == "auto":
-        scratch = _from_scratch(config, datasets.train)
-        name, why = resolve_auto(datasets.train.labels, bool(config.evaluate.deploy_prior), scratch)
+        name, why = resolve_auto(datasets.train.labels, bool(config.evaluate.deploy_prior))
         config = configure(name)
     if datasets.settings:
         config = config.with_overrides({"data": dict(datasets.settings)})
     return Asked(config, name, why, datasets)
-
-
-LONG = 5000
-"""Steps of a training that is long enough for dropout and averaged weights to pay; shorter, they cost more."""
-
-
-def _from_scratch(config: Config, train: Any) -> bool:
-    """Whether a network of images of 24 to 64 pixels is trained that starts without weights, and for long."""
-    model, given = config.model, input_of(train)
-    if given.kind != "image" or model.weights or model.frozen:
-        return False
-    small = min(given.shape[1:]) >= 24 and max(given.shape[1:]) <= 64
-    steps = config.train.epochs * -(-len(train) // config.train.batch_size)
-    return small and steps >= LONG and model.backbone in ("auto", "small", "resnet12", "resnet32")
 
 
 class Learned(NamedTuple):
