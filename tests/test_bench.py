@@ -55,7 +55,10 @@ def test_candidates_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Clock(CPU, 1.0).times({name: Candidate([hours.call(name, 0.05)]) for name in "abc"})
     rounds = len(found["a"].called)
     assert rounds == 20  # a second each
-    assert "".join(hours.made[6:]) == rounds * "abc"
+    orders = ["".join(hours.made[i : i + 3]) for i in range(6, len(hours.made), 3)]
+    assert len(orders) == rounds
+    assert {"".join(sorted(order)) for order in orders} == {"abc"}
+    assert len(set(orders)) > 3  # none has always the same one before it
     assert found["b"].called == pytest.approx([0.05] * rounds)
     assert found["b"].on_device == found["b"].called
 
@@ -66,9 +69,8 @@ def test_short_calls_are_timed_many_at_a_time_and_over_all_inputs(monkeypatch: p
     found = Clock(CPU, 0.0).times({"short": Candidate(inputs), "long": Candidate([hours.call("L", 0.5)])})
     assert found["short"].seconds == pytest.approx(1 / 8192)
     assert found["long"].seconds == pytest.approx(0.5)
-    turns = "".join(hours.made).split("L")[3:]
-    assert {len(turn) for turn in turns if turn} == {9}  # a millisecond at least
-    assert all(turn.startswith("xyzxyz") for turn in turns if turn)
+    turns = [turn[i : i + 9] for turn in "".join(hours.made).split("L")[3:] for i in range(0, len(turn), 9)]
+    assert set(turns) == {"xyzxyzxyz"}  # a millisecond at least
 
 
 def test_a_device_is_timed_with_launches_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +117,7 @@ def test_a_device_is_timed_with_launches_and_without(monkeypatch: pytest.MonkeyP
     clock = Clock(CPU, 0.0)
     clock.is_gpu = True
     found = clock.times({"a": Candidate([launch("a", False)] * 5), "b": Candidate([launch("b", True)], cached=True)})
-    assert found["a"].called == pytest.approx([(5 * 3e-3 + 1e-3) / 5] * 5)
+    assert found["a"].called == pytest.approx([3e-3] * 5)
     assert found["a"].on_device == pytest.approx([1e-3] * 5)
     assert found["b"].on_device == pytest.approx([1e-3] * 5)
     assert done == 5 * ["sleep", "flush", "sleep"]

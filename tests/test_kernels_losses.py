@@ -211,6 +211,55 @@ def test_strides(g: torch.Generator) -> None:
 
 
 @inside
+@pytest.mark.usefixtures("fuse", "long_rows")
+def test_targets_are_counted_at_any_address(g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As words of four where they lie so, one by one elsewhere: unknown labels, and Σ present · inverse of a row."""
+    monkeypatch.setattr(fused, "_SMALL", 0)
+    monkeypatch.setattr(fused, "_FEW", 0)
+    monkeypatch.setattr(fused, "_COUNT_TILE", 64)
+    for rows, labels in ((1, 16), (3, 65), (5, 129), (1, 31), (7, 200)):
+        inverse = torch.rand(labels, generator=g)
+        balance = fused.Rebalanced(inverse, 0.1, 10.0, 0.2)
+        for offset in (0, 1, 4, 16):
+            for dtype in (torch.int8, torch.int32, torch.float32):
+                wide = targets_of(g, "unknown", 1, rows * labels + 16)[0].to(dtype)
+                wide = wide[offset : offset + rows * labels].view(rows, labels)
+                apart = targets_of(g, "unknown", rows, labels + 16).to(dtype)[:, offset : offset + labels]
+                for t in (wide, apart):
+                    drawn, n = fused._summed(t, fused.IGNORED, balance, None)
+                    assert isinstance(n, Tensor)
+                    assert n.item() == max((t != -1).sum().item(), 1)
+                    torch.testing.assert_close(drawn, ((t == 1) * inverse).sum(1), rtol=1e-6, atol=1e-6)
+                    assert fused._in_words(t) == (dtype == torch.int8 and offset % 16 == 0 and t.data_ptr() % 16 == 0)
+                n = fused._n_counted(wide, fused.IGNORED, torch.empty(rows, labels))
+                assert isinstance(n, Tensor)
+                assert n.item() == max((wide != -1).sum().item(), 1)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_known_labels_are_counted_on_the_way(g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launch counts them first where the gradient is small: one forward, and one that puts the divisor in."""
+    from steelyard.kernels import pairs
+
+    monkeypatch.setattr(fused, "_FEW", 0)
+    kernels: list[str] = []
+    run = fused._run
+    monkeypatch.setattr(fused, "_run", lambda plan, *rest: (kernels.append(plan.kernel), run(plan, *rest))[1])
+    for t in (targets_of(g, "unknown"), torch.full((B, L), -1, dtype=torch.int8), targets_of(g, "soft")):
+        for loss in (BCE(), DistributionBalanced(torch.randint(1, 300, (L,), generator=g), 400)):
+            kernels.clear()
+            check(loss, logits_of(g), t, cancels=True)
+            assert kernels == ["loss", "scaled"]
+    kernels.clear()
+    BCE()(logits_of(g), t)
+    monkeypatch.setattr(fused, "_FEW", 10**6)
+    check(BCE(), logits_of(g), targets_of(g, "unknown"))  # so few that every program may count them
+    assert kernels == ["loss", "loss"]
+    assert pairs.ROOM.value == fused._MOST_PROGRAMS
+
+
+@inside
 @pytest.mark.usefixtures("fuse")
 def test_weights(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
@@ -494,6 +543,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "soft": dict(logits="*fp16", targets="*fp32", SIDED=False, H=0.05),
     "asl": ASL,
     "counted": dict(DIVISOR=2, G_POS=2.5, G_NEG=2.5),
+    "late": dict(DIVISOR=3),
+    "late_db": dict(DIVISOR=3, SHIFTS=1, REBALANCED=1, SHAPE=BLOCK),
     "backward": dict(UPSTREAM=1, SKIP=True),
     "each": dict(EACH=True, SLOPE=False),
     "each_backward": dict(UPSTREAM=2, SHAPE=BLOCK),
@@ -511,7 +562,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @outside
-@pytest.mark.parametrize("name", [*VARIANTS, "count", "rows", "label_pairs"])
+@pytest.mark.parametrize("name", [*VARIANTS, "count", "count_cells", "rows", "rows_cells", "scaled", "label_pairs"])
 def test_compiles_for_hopper(name: str) -> None:
     """The interpreter runs what the compiler refuses; compiling needs no GPU."""
     import triton
@@ -523,11 +574,14 @@ def test_compiles_for_hopper(name: str) -> None:
         ("b_given", "weight", "shifts", "inverse", "drawn", "keep", "upstream", "divisor", "out"), "*fp32"
     )
     pointers |= dict(logits="*fp32", targets="*i8", counted="*u8", items="*i64", parts="*fp64", counter="*i32")
-    pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32")
+    pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32", grad="*fp32")
     floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu")
     others = {
-        "count": (pairs.count, dict(C=2048)),
-        "rows": (pairs.rows, dict(HOLES=True, GRAIN=16, C=1024, t_col=1)),
+        "count": (pairs.count, dict(WORDS=True, C=4096)),
+        "count_cells": (pairs.count, dict(WORDS=False, C=4096)),
+        "rows": (pairs.rows, dict(HOLES=True, GRAIN=16, C=2048, t_col=1)),
+        "rows_cells": (pairs.rows, dict(HOLES=True, GRAIN=1, C=2048, t_col=1)),
+        "scaled": (pairs.scaled, dict(C=2048)),
         "label_pairs": (label_pairs._pairs, dict(WIDTH=1024, SOME=4)),
     }
     kernel, constants = others.get(name, (pairs.loss, {}))
@@ -552,3 +606,5 @@ def test_compiles_for_hopper(name: str) -> None:
     assert done.asm["cubin"]
     if kernel is pairs.loss and constants["GRAIN"] > 1 and name != "counter":
         assert re.search(r"ld\.global\.v[42]", done.asm["ptx"])  # several cells at once
+    if name in ("count", "rows"):
+        assert re.search(r"ld\.global\.v4", done.asm["ptx"])  # sixteen targets at once

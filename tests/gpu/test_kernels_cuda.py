@@ -101,28 +101,37 @@ def test_exponents(margin: float, detach: bool) -> None:
         check(Focal(gamma), z, targets_of("hard", 100, 80))
 
 
-def test_strides_and_weights() -> None:
-    counts = torch.randint(1, 300, (40,))
-    for make in (Asymmetric(), NegativeTolerant(counts, 400), DistributionBalanced(counts, 400), BCE(reduction="none")):
-        loss = make.to("cuda")
-        for kind in ("hard", "unknown"):
-            z, t = logits_of(80, 120), targets_of(kind, 80, 120)
-            for a, b in (
-                (z[:30, :40], t[:30, :40]),
-                (z[::2, ::3], t[::2, ::3]),
-                (z[:30, 1:41], t[:30, :40].contiguous()),
-                (z[:40, :30].T, t[:30, :40]),
-                (z[:1, :40].expand(30, 40), t[:30, :40]),
-                (z[:30, :40], t[:30, :1].expand(30, 40)),
-            ):
-                check(loss, a, b)
-                for w in (
-                    torch.rand(()),
-                    torch.rand(40).cuda(),
-                    torch.rand(len(a), 1).cuda(),
-                    torch.rand(a.shape).cuda(),
-                ):
-                    check(loss, a, b, w)
+@pytest.mark.parametrize("kind", ["hard", "unknown"])
+@pytest.mark.parametrize("name", ["ASL", "NT-BCE", "DB", "BCE"])
+def test_strides_and_weights(name: str, kind: str) -> None:
+    row = next(row for row in TABLE if row.name == name)
+    loss = row.make(torch.randint(1, 300, (40,)), 400, "none" if name == "BCE" else "mean").to("cuda")
+    z, t = logits_of(80, 120), targets_of(kind, 80, 120)
+    for a, b in (
+        (z[:30, :40], t[:30, :40]),
+        (z[::2, ::3], t[::2, ::3]),
+        (z[:30, 1:41], t[:30, :40].contiguous()),
+        (z[:40, :30].T, t[:30, :40]),
+        (z[:1, :40].expand(30, 40), t[:30, :40]),
+        (z[:30, :40], t[:30, :1].expand(30, 40)),
+    ):
+        check(loss, a, b)
+        for w in (torch.rand(()), torch.rand(40).cuda(), torch.rand(len(a), 1).cuda(), torch.rand(a.shape).cuda()):
+            check(loss, a, b, w)
+
+
+def test_targets_at_any_address() -> None:
+    """Re-balanced weights and the count read bytes as words: only where they lie so."""
+    rows, labels = 6, 2500
+    counts = torch.randint(1, 300, (labels,))
+    losses = [BCE().to("cuda"), DistributionBalanced(counts, 400).to("cuda")]
+    for kind in ("hard", "unknown"):
+        for offset in (0, 1, 4, 16):
+            flat = targets_of(kind, 1, rows * labels + 16)[0, offset : offset + rows * labels].view(rows, labels)
+            for t in (flat, targets_of(kind, rows, labels + 16)[:, offset : offset + labels]):
+                for dtype in (torch.float32, torch.bfloat16):
+                    for loss in losses:
+                        check(loss, logits_of(rows, labels, dtype), t)
 
 
 def test_large_matrices_scale_in_place_and_stay_right_twice() -> None:
@@ -134,6 +143,8 @@ def test_large_matrices_scale_in_place_and_stay_right_twice() -> None:
         (value, once), (want, want_grad) = both(loss, z, t)
         close(value, want)
         close(once, want_grad, dtype=dtype)
+        with torch.no_grad():
+            close(loss(z, t), want)
         x = z.clone().requires_grad_()
         out = loss(x, t)
         (first,) = torch.autograd.grad(out * 3, x, retain_graph=True)

@@ -1,14 +1,16 @@
 """Seconds and memory of calls that are timed in turns, so that all meet the same clocks and the same neighbours.
 
-A round times every candidate once; a figure is the median over rounds, a ratio the median of the rounds' ratios. On a
-GPU, events are recorded around the calls, twice a round: as they are made, launches included, and with the device held
-up until all is launched, so that the device alone is timed.
+A round times every candidate once, in an order of its own, so that none has always the same one before it; a figure
+is the median over rounds, a ratio the median of the rounds' ratios. On a GPU, events are recorded around the calls,
+twice a round: as they are made, launches included and after one more that is not timed, and with the device held up
+until all is launched, so that the device alone is timed.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -84,9 +86,11 @@ class Clock:
             whole += once * len(turns[name])
         rounds = max(_ROUNDS[0], min(_ROUNDS[1], round(self.seconds * len(candidates) / max(whole, 1e-9))))
         found = {name: Times([], [], memory[name]) for name in candidates}
+        order, chance = list(candidates), random.Random(0)
         for _ in range(rounds):
-            for name, candidate in candidates.items():
-                with candidate.under():
+            chance.shuffle(order)
+            for name in order:
+                with candidates[name].under():
                     found[name].called.append(self._around(turns[name]) / len(turns[name]))
         for _ in range(rounds if self.is_gpu else 0):
             for name, candidate in candidates.items():
@@ -104,6 +108,7 @@ class Clock:
                 call()
             return time.perf_counter() - start
         torch.cuda.synchronize(self.device)
+        calls[0]()
         return self._between_events(calls)
 
     def _held_up(self, calls: Sequence[Call], flush: bool) -> float:

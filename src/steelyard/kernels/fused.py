@@ -17,7 +17,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """The dtypes of logits that the kernels take."""
 
 SOFTPLUS, SHIFTED = 0, 1
-_HOST, _GIVEN, _COUNTED = 0, 1, 2
+_HOST, _GIVEN, _COUNTED, _LATE = 0, 1, 2, 3
 _DRAWN, _STORED = 1, 2
 _INSIDE, _SUMMED = 1, 2
 _BLOCK, _FLAT, _ROW = 0, 1, 2
@@ -28,12 +28,13 @@ _WARPS, _PROGRAMS = 4, 8  # of a program, and of programs on a multiprocessor,
 _FLAT_WARPS = 8  # where nothing goes by label,
 _LONG = 2048  # labels of a row that is a row of tiles,
 _ROW_TILE, _ROW_WARPS, _ROW_PROGRAMS = 1024, 8, 8  # of such tiles,
-_DRAWN_TILE, _DRAWN_WARPS = 512, 4  # and where masks are drawn
-_SUM_TILE, _SUM_WARPS, _SUM_PROGRAMS = 1024, 4, 16  # where only targets are read
+_DRAWN_TILE, _DRAWN_WARPS, _DRAWN_PROGRAMS, _DRAWN_CHUNKS = 1024, 4, 16, 2  # and where masks are drawn, in parts
+_SUM_TILE, _SUM_WARPS, _SUM_PROGRAMS = 2048, 2, 16  # where only targets are read, and a row's sum is wanted,
+_COUNT_TILE, _COUNT_WARPS, _COUNT_PROGRAMS = 8192, 8, 8  # or that of all
 _TASKS = 64  # tiles after which one more program is better than one more tile
-_MOST_PROGRAMS = 16384
+_MOST_PROGRAMS = 16384  # as many as `pairs.ROOM`
 _FEW = 32768  # cells that every program may count by itself
-_SMALL = 1 << 23  # cells whose gradient may as well be multiplied by the upstream one
+_SMALL = 1 << 23  # cells whose gradient may as well be multiplied by the upstream one, and divided only then
 
 
 class Pair(NamedTuple):
@@ -143,7 +144,7 @@ def value(
         pair: ℓ₊ and ℓ₋.
         plain: the same loss of logits by differentiable means, for second derivatives.
         each: return every cell.
-        divisor: a number, or one on the device; None: the number of labels that count, at least 1.
+        divisor: a number, or one on the device; None: the number of known labels, at least 1.
         rule: what unknown labels are.
         weight: (B, L), any strides, multiplies each label's term.
         rebalanced: weights that follow from the targets, computed inside.
@@ -154,10 +155,11 @@ def value(
     drawn, n_labels = None, logits.shape[1]
     if each:
         divisor = 1.0
-    if rebalanced is not None and (_tile(n_labels)[1] < n_labels or n_labels >= _LONG):
+    is_one_tile = n_labels < _LONG and (n_labels <= _NARROWEST or _tile(n_labels)[1] >= n_labels)
+    if rebalanced is not None and not is_one_tile:
         drawn, divisor = _summed(given, rule, rebalanced, divisor)
     elif divisor is None:
-        divisor = _n_counted(given, rule)
+        divisor = _n_counted(given, rule, logits)
     return _apply(logits, _Job(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
 
 
@@ -170,7 +172,8 @@ class _Fused(torch.autograd.Function):
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
             grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        _launch(logits, job, out=out, grad=grad)
+        ctx.late = torch.empty_like(out) if job.divisor is None and _is_late(logits) else None
+        _launch(logits, job, out=out, grad=grad, late=ctx.late)
         ctx.save_for_backward(logits, grad)
         ctx.job = job
         return out
@@ -183,6 +186,10 @@ class _Fused(torch.autograd.Function):
             (wanted,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
             return wanted, None
         again = grad is None or torch._C._autograd._get_current_graph_task_keep_graph()
+        if ctx.late is not None:
+            out = torch.empty_like(grad) if again else grad
+            _scale(grad, out, upstream, ctx.late)
+            return out, None
         if grad is not None and grad.dtype == torch.float32 and grad.numel() <= _SMALL:
             return grad * upstream if again else grad.mul_(upstream), None
         if again:
@@ -195,27 +202,45 @@ _apply: Callable[[Tensor, _Job], Tensor] = super(torch.autograd.Function, _Fused
 """`_Fused.apply` without its look at functorch's transforms, under which nothing is fused."""
 
 
-def _n_counted(given: Tensor | Cells, rule: Rule) -> Tensor | float | None:
+def _is_late(logits: Tensor) -> bool:
+    """Return whether known labels are counted while the loss is, and the backward pass then divides by their number."""
+    return logits.dtype == torch.float32 and _FEW < logits.numel() <= _SMALL
+
+
+def _scale(grad: Tensor, out: Tensor, upstream: Tensor, inverse: Tensor) -> None:
+    """Write upstream · inverse · grad into `out`."""
+    n, device = grad.numel(), grad.device
+    plan = _plan(("scaled", device.index, n), lambda: _Plan("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
+    _run(plan, device, (grad, out, upstream, inverse), plan.arguments(()))
+
+
+def _n_counted(given: Tensor | Cells, rule: Rule, logits: Tensor) -> Tensor | float | None:
     """Return the number of labels that count; None where it is best counted on the way."""
     if isinstance(given, Cells):
         return float(given.a.numel()) if given.counted is None else given.counted.sum().clamp_min(1)
     if rule.assumed or given.dtype == torch.uint8:
         return float(given.numel())
+    if _is_late(logits):
+        return None
     if not given.is_contiguous():
         return (given != -1).sum().clamp_min(1)
     if given.numel() <= _FEW:
         return None
     out = torch.empty(1, dtype=torch.float32, device=given.device)
-    tasks = -(-given.numel() // _SUM_TILE)
-    key = ("count", given.device.index, given.dtype, given.numel())
-    plan = _plan(
-        key,
-        lambda: _Plan(
-            "count", _n_programs(tasks, given.device, _SUM_PROGRAMS), (given.numel(),), (_SUM_TILE,), _SUM_WARPS
-        ),
-    )
+    words = _in_words(given)
+
+    def make() -> _Plan:
+        programs = _n_programs(-(-given.numel() // _COUNT_TILE), given.device, _COUNT_PROGRAMS)
+        return _Plan("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
+
+    plan = _plan(("count", given.device.index, given.dtype, given.numel(), words), make)
     _run(plan, given.device, (given, out, *_workspace(given.device)), plan.arguments(()))
     return out
+
+
+def _in_words(given: Tensor) -> bool:
+    """Return whether targets can be read four at a time: of a byte, side by side, from an aligned address on."""
+    return given.element_size() == 1 and given.stride(1) == 1 and given.data_ptr() % 16 == 0
 
 
 def _summed(
@@ -225,14 +250,15 @@ def _summed(
     assert isinstance(given, Tensor), "weights follow from targets"
     counts = divisor is None and not rule.assumed and given.dtype != torch.uint8
     if divisor is None and not counts:
-        divisor = _n_counted(given, rule)
+        divisor = float(given.numel())
     drawn = torch.empty(given.shape[0], dtype=torch.float32, device=given.device)
     out = torch.empty(1, dtype=torch.float32, device=given.device)
-    key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts)
+    words = _in_words(given)
+    key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts, words)
 
     def make() -> _Plan:
         n_rows, n_labels = given.shape
-        grain = 16 // given.element_size() if given.stride(1) == 1 else 1
+        grain = 16 if words else 16 // given.element_size() if given.stride(1) == 1 and given.element_size() > 1 else 1
         programs = _n_programs(n_rows, given.device, _SUM_PROGRAMS)
         return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
 
@@ -281,10 +307,11 @@ def _launch(
     grad: Tensor | None = None,
     upstream: Tensor | None = None,
     skip: bool = False,
+    late: Tensor | None = None,
 ) -> None:
-    """Launch the kernel: forward with `out`, backward with `upstream`."""
+    """Launch the kernel: forward with `out`, backward with `upstream`; `late` takes 1 over the known labels."""
     given, pair, mask, rebalanced = job.given, job.pair, job.mask, job.rebalanced
-    divisor = job.divisor if isinstance(job.divisor, Tensor) else None
+    divisor = job.divisor if isinstance(job.divisor, Tensor) else late
     targets, b, counted, sided = given if isinstance(given, Cells) else (given, None, None, None)
     keep, items = (None, None) if mask is None else mask[:2]
     inverse = None if rebalanced is None else rebalanced.inverse
@@ -294,7 +321,7 @@ def _launch(
         job.rule, job.each, job.divisor is None, sided, mask is not None and mask.stored, out is None, grad is None,
         skip, *[None if part is None else (part.dtype, part.stride()) for part in beside],
     )  # fmt: skip
-    plan = _plan(key, lambda: _planned(logits, job, targets, grad is not None, upstream, skip))
+    plan = _plan(key, lambda: _planned(logits, job, targets, grad is not None, upstream, skip, late is not None))
     parts, counter = (None, None) if out is None or job.each else _workspace(logits.device)
     if counted is not None:
         counted = counted.contiguous().view(torch.uint8)
@@ -314,7 +341,9 @@ def _launch(
     _run(plan, logits.device, tensors, plan.arguments(numbers))
 
 
-def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool) -> _Plan:
+def _planned(
+    logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
+) -> _Plan:
     """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
     pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
@@ -334,7 +363,7 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     u_row, u_col = upstream.stride() if upstream is not None and up == 2 else (0, 0)
     drawn = mask is not None and not mask.stored
     warps = (_WARPS, _FLAT_WARPS, _DRAWN_WARPS if drawn else _ROW_WARPS)[shape]
-    programs = _ROW_PROGRAMS if shape == _ROW else _PROGRAMS
+    programs = (_PROGRAMS, _PROGRAMS, _DRAWN_PROGRAMS if drawn else _ROW_PROGRAMS)[shape]
     chunks, tiles = 1, 1
     if shape == _FLAT:
         rows, columns = 1, _TILE
@@ -343,7 +372,8 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
     else:
         rows, columns = (1, _DRAWN_TILE if drawn else _ROW_TILE) if shape == _ROW else _tile(n_labels)
         blocks = -(-n_rows // rows)
-        chunks = min(max(1, _room(device, programs) // blocks), -(-n_labels // columns))
+        least = _DRAWN_CHUNKS if shape == _ROW and drawn else 1
+        chunks = min(max(least, _room(device, programs) // blocks), -(-n_labels // columns))
         tiles = -(-n_labels // (chunks * columns))
         chunks = -(-n_labels // (tiles * columns))
         tasks = blocks * chunks
@@ -362,7 +392,7 @@ def _planned(logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: 
         0 if pair.shifts is None else len(pair.shifts), weight is not None, balance,
         0 if mask is None else _STORED if mask.stored else _DRAWN,
         mask is not None and mask.items is not None,
-        _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
+        _LATE if late else _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, shape, grain, rows, columns,
     )  # fmt: skip
     return _Plan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
@@ -417,7 +447,7 @@ _multiprocessors: dict[int, int] = {}
 
 
 def _workspace(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return room for the programs' sums and a counter that is 0, of this stream's own."""
+    """Return room for the programs' sums and counts, and a counter that is 0, of this stream's own."""
     if device.type == "cpu" or torch._C._cuda_isCurrentStreamCapturing():  # a graph may run beside any stream
         return _new_workspace(device)
     key = (device.index, torch._C._cuda_getCurrentRawStream(device.index))
@@ -428,7 +458,7 @@ def _workspace(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _new_workspace(device: torch.device) -> tuple[Tensor, Tensor]:
-    parts = torch.empty(_MOST_PROGRAMS, dtype=torch.float64, device=device)
+    parts = torch.empty(2 * _MOST_PROGRAMS, dtype=torch.float64, device=device)
     return parts, torch.zeros(1, dtype=torch.int32, device=device)
 
 

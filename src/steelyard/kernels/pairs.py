@@ -24,7 +24,8 @@ BLOCK, FLAT, ROW = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # what a t
 
 HOST = tl.constexpr(0)  # the divisor is a number the host knows,
 GIVEN = tl.constexpr(1)  # lies in memory,
-COUNTED = tl.constexpr(2)  # or is the number of known labels, which every program counts by itself
+COUNTED = tl.constexpr(2)  # is the number of known labels, which every program counts by itself,
+LATE = tl.constexpr(3)  # or is that number, counted on the way: `divisor` takes its inverse, the gradient is without it
 
 DRAWN = tl.constexpr(1)  # PLM's mask is drawn here,
 STORED = tl.constexpr(2)  # or looked up in a table of one row an item
@@ -35,6 +36,7 @@ SUMMED = tl.constexpr(2)  # or is in `drawn`
 FAST = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")  # machine instructions, not for the interpreter
 
 PARTS = tl.constexpr(1024)  # sums of programs that are added at a time
+ROOM = tl.constexpr(16384)  # that there is for the sums of programs, before their counts
 
 
 @triton.jit
@@ -218,25 +220,6 @@ def _total(parts):
 
 
 @triton.jit
-def _known(targets, first, n, C: tl.constexpr):
-    """How many of the cells first … first + C − 1 of n are known, a lane each."""
-    lane = tl.arange(0, C)
-    inside = lane < tl.minimum(n - first, C).to(tl.int32)
-    return (tl.load(targets + first + lane, mask=inside, other=-1).to(tl.float32) != -1).to(tl.int32)
-
-
-@triton.jit
-def count(targets, out, parts, counter, n, C: tl.constexpr):
-    """The number of known labels of a contiguous matrix of n, at least 1, as float32 in `out`."""
-    acc = tl.zeros([C], tl.int32)
-    for tile in range(tl.program_id(0), tl.cdiv(n, C), tl.num_programs(0)):
-        acc += _known(targets, tl.cast(tile, tl.int64) * C, n, C)
-    tl.store(parts + tl.program_id(0), tl.sum(acc.to(tl.float64), 0))
-    if _is_last(counter):
-        tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
-
-
-@triton.jit
 def _head(base, GRAIN: tl.constexpr):
     """How many cells lie between `base` and the next multiple of GRAIN."""
     return ((GRAIN - base % GRAIN) % GRAIN).to(tl.int32)
@@ -261,13 +244,49 @@ def _put(at, x, inside, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _unknown(word):
-    """How many of the four targets in a word are −1."""
-    signs = word & -2139062144  # 0x80808080
+def _known(targets, first, n, C: tl.constexpr):
+    """How many of the cells first … first + C − 1 of n are known, a lane each."""
+    lane = tl.arange(0, C)
+    inside = lane < tl.minimum(n - first, C).to(tl.int32)
+    return (tl.load(targets + first + lane, mask=inside, other=-1).to(tl.float32) != -1).to(tl.int32)
+
+
+@triton.jit
+def _words(targets, left, C: tl.constexpr):
+    """C targets of a byte as words of four; beyond `left`, a multiple of 16, all are unknown."""
+    quad = tl.arange(0, C // 4)
+    return tl.load(targets.to(tl.pointer_type(tl.int32)) + quad, mask=quad // 4 < left // 16, other=-1)
+
+
+@triton.jit
+def _known_of(word):
+    """How many of the four targets in a word are not −1."""
+    signs = ~word & -2139062144  # 0x80808080
     if FAST:
         return tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [signs], tl.int32, is_pure=True, pack=1)
     else:
         return ((signs >> 7) & 1) + ((signs >> 15) & 1) + ((signs >> 23) & 1) + ((signs >> 31) & 1)
+
+
+@triton.jit
+def count(targets, out, parts, counter, n, WORDS: tl.constexpr, C: tl.constexpr):
+    """The number of known labels of a contiguous matrix of n, at least 1, as float32 in `out`.
+
+    WORDS: targets are of a byte, from an address on that is a multiple of 16, and are read as words of four.
+    """
+    whole = n // 16 * 16 if WORDS else n
+    acc, last = tl.zeros([C // 4 if WORDS else C], tl.int32), tl.zeros([16], tl.int32)
+    for tile in range(tl.program_id(0), tl.cdiv(whole, C), tl.num_programs(0)):
+        first = tl.cast(tile, tl.int64) * C
+        if WORDS:
+            acc += _known_of(_words(targets + first, whole - first, C))
+        else:
+            acc += _known(targets, first, n, C)
+    if WORDS and tl.program_id(0) == 0:
+        last += _known(targets, whole, n, 16)
+    tl.store(parts + tl.program_id(0), (tl.sum(acc, 0) + tl.sum(last, 0)).to(tl.float64))
+    if _is_last(counter):
+        tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
 
 
 @triton.jit
@@ -281,31 +300,36 @@ def rows(
     of four, in which a present one has a lowest bit and no highest, an unknown one both.
     """
     SOFT: tl.constexpr = targets.dtype.element_ty.is_floating()
-    lane, few, quad = tl.arange(0, C), tl.arange(0, C // 2), tl.arange(0, C // 4)
-    seen_words = tl.zeros([C // 4], tl.int32)
-    seen, seen_last = tl.zeros([C], tl.int32), tl.zeros([C // 2], tl.int32)
+    WORDS: tl.constexpr = GRAIN == 16
+    WIDTH: tl.constexpr = C // 4 if WORDS else C
+    REST: tl.constexpr = 32 if WORDS else C // 2
+    lane, few = tl.arange(0, WIDTH), tl.arange(0, REST)
+    seen, seen_last = tl.zeros([WIDTH], tl.int32), tl.zeros([REST], tl.int32)
     for row in range(tl.program_id(0), n, tl.num_programs(0)):
         base = tl.cast(row, tl.int64) * t_row
         head = _head(base, GRAIN)
         origin = tl.multiple_of(base + head, GRAIN)
-        rest = tl.maximum((L - head) // C, 0) * C
-        acc, last = tl.zeros([C], tl.float32), tl.zeros([C // 2], tl.float32)
-        acc_words = tl.zeros([C // 4], tl.float32)
-        for first in range(0, rest if GRAIN == 16 else 0, C):
-            word = tl.load((targets + origin + first).to(tl.pointer_type(tl.int32)) + quad)
-            present = word & ~(word >> 7)
-            at = inverse + head + first + 4 * quad
-            for i in tl.static_range(4):  # few are present: hardly anything is read
-                acc_words += tl.load(at + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
-            if HOLES:
-                seen_words += 4 - _unknown(word)
-        for first in range(rest if GRAIN == 16 else 0, rest, C):
-            t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
-            share = tl.load(inverse + head + first + lane, mask=t > 0, other=0.0)
-            acc += t.to(tl.float32) * share if SOFT else share
-            if HOLES:
-                seen += (t != -1).to(tl.int32)
-        for first in range(rest, L, C // 2):
+        acc, last = tl.zeros([WIDTH], tl.float32), tl.zeros([REST], tl.float32)
+        if WORDS:
+            rest = tl.maximum((L - head) // GRAIN, 0) * GRAIN
+        else:
+            rest = tl.maximum((L - head) // C, 0) * C
+        for first in range(0, rest, C):
+            if WORDS:
+                word = _words(targets + origin + first, rest - first, C)
+                present = word & ~(word >> 7)
+                at = inverse + head + first + 4 * lane
+                for i in tl.static_range(4):  # few are present: hardly anything is read
+                    acc += tl.load(at + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
+                if HOLES:
+                    seen += _known_of(word)
+            else:
+                t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
+                share = tl.load(inverse + head + first + lane, mask=t > 0, other=0.0)
+                acc += t.to(tl.float32) * share if SOFT else share
+                if HOLES:
+                    seen += (t != -1).to(tl.int32)
+        for first in range(rest, L, REST):
             columns = first + head + few
             columns = tl.where(columns < L, columns, columns - L)
             inside = first + few < L
@@ -314,12 +338,19 @@ def rows(
             last += t.to(tl.float32) * share if SOFT else share
             if HOLES:
                 seen_last += (t != -1).to(tl.int32)
-        tl.store(drawn + row, tl.sum(acc_words, 0) + tl.sum(acc, 0) + tl.sum(last, 0))
+        tl.store(drawn + row, tl.sum(acc, 0) + tl.sum(last, 0))
     if HOLES:
-        n_seen = tl.sum(seen_words, 0) + tl.sum(seen, 0) + tl.sum(seen_last, 0)
-        tl.store(parts + tl.program_id(0), n_seen.to(tl.float64))
+        tl.store(parts + tl.program_id(0), (tl.sum(seen, 0) + tl.sum(seen_last, 0)).to(tl.float64))
         if _is_last(counter):
             tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
+
+
+@triton.jit
+def scaled(grad, out, upstream, inverse, n, C: tl.constexpr):
+    """A gradient of n cells without its divisor, times the upstream one over the divisor."""
+    factor = tl.load(upstream).to(tl.float32) * tl.load(inverse)
+    at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
+    tl.store(out + at, tl.load(grad + at, mask=at < n, other=0.0) * factor, mask=at < n)
 
 
 @triton.jit
@@ -353,13 +384,14 @@ def _steep(drawn, beta):
 
 @triton.jit
 def _tile(
-    acc, given, z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep, scale, L, n, b_row, b_col,
-    u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
+    acc, seen, given, z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep, scale, L, n, b_row,
+    b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
     HOW: tl.constexpr, MASKED: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Add the costs of one tile to acc, or with EACH store them, and its gradient; without MASKED all of it is inside.
 
-    `columns` are the tile's labels, z_at, t_at, w_at and out_at say where its cells lie.
+    With TALLY known labels are added to `seen`. `columns` are the tile's labels, z_at, t_at, w_at and out_at say where
+    its cells lie.
     """
     logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out = given
     KIND: tl.constexpr = HOW[0]
@@ -388,6 +420,7 @@ def _tile(
     EACH: tl.constexpr = HOW[23]
     SLOPE: tl.constexpr = HOW[24]
     UPSTREAM: tl.constexpr = HOW[25]
+    TALLY: tl.constexpr = HOW[26]
     COST: tl.constexpr = UPSTREAM == 0
     SOME: tl.constexpr = MASKED or MASK != 0 or (HOLES and not ASSUMED)  # not all cells count
     wide = columns.to(tl.int64)
@@ -408,6 +441,8 @@ def _tile(
         is_known = t != -1
         if HOLES and not ASSUMED:
             counts = inside & is_known if MASKED else is_known
+        if TALLY:
+            seen += counts.to(tl.int32)
         if not SIDED:
             a = tl.maximum(t.to(tl.float32), 0.0)
             b = 1 - a
@@ -466,7 +501,7 @@ def _tile(
         if UPSTREAM == 2:
             slope *= _get(upstream + rows[:, None] * u_row + wide * u_col, inside, 0.0, MASKED).to(tl.float32)
         _put(grad + out_at, slope.to(grad.dtype.element_ty), inside, MASKED)
-    return acc
+    return acc, seen
 
 
 @triton.jit(do_not_specialize=["seed_low", "seed_high", "epoch", "item_low", "item_high"])
@@ -496,7 +531,7 @@ def loss(
     COST: tl.constexpr = UPSTREAM == 0
     HOW: tl.constexpr = (
         KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE, EDGE_REST, SIDED, CELLS,
-        HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM,
+        HOLES, ASSUMED, SHIFTS, WEIGHT, REBALANCED, MASK, INDEXED, EACH, SLOPE, UPSTREAM, DIVISOR == LATE,
     )  # fmt: skip
     given = logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out
     if SHAPE != ROW:
@@ -509,6 +544,8 @@ def loss(
         for first in range(0, n * L, 1024):
             seen += _known(targets, first, n * L, 1024)
         scale = 1 / tl.maximum(tl.sum(seen, 0), 1).to(tl.float32)
+    elif DIVISOR == LATE:
+        scale = 1.0
     else:
         scale = 1 / host_divisor
     tasks = n_tasks
@@ -518,6 +555,7 @@ def loss(
             tasks = tl.where(factor == 1, 0, n_tasks)
         scale = scale * factor
     acc, rim = tl.zeros([R, C], tl.float32), tl.zeros([R, C // 2], tl.float32)
+    known, known_rim = tl.zeros([R, C], tl.int32), tl.zeros([R, C // 2], tl.int32)
     lane, few = tl.arange(0, C)[None, :], tl.arange(0, C // 2)[None, :]
     for task in range(tl.program_id(0), tasks, tl.num_programs(0)):
         rows, item, steep = tl.zeros([R], tl.int64), 0, 0.0
@@ -542,8 +580,8 @@ def loss(
                 columns = first + head + lane
                 wide = columns.to(tl.int64)
                 at, w_at = origin + first + lane, rows[:, None] * w_row + wide * w_col
-                acc = _tile(
-                    acc, given, at, at, w_at, at, rows, first, columns, True, True, item, steep,
+                acc, known = _tile(
+                    acc, known, given, at, at, w_at, at, rows, first, columns, True, True, item, steep,
                     scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
                     epoch, item_low, item_high, HOW, False, C,
                 )  # fmt: skip
@@ -553,8 +591,8 @@ def loss(
                 wide = columns.to(tl.int64)
                 within = first + few < stop
                 at, w_at = begin + wide, rows[:, None] * w_row + wide * w_col
-                rim = _tile(
-                    rim, given, at, at, w_at, at, rows, first, columns, within, within, item, steep,
+                rim, known_rim = _tile(
+                    rim, known_rim, given, at, at, w_at, at, rows, first, columns, within, within, item, steep,
                     scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
                     epoch, item_low, item_high, HOW, True, C // 2,
                 )  # fmt: skip
@@ -569,12 +607,20 @@ def loss(
                 t_at = begin + rows[:, None] * t_row + wide * t_col
                 w_at = rows[:, None] * w_row + wide * w_col
                 at = begin + rows[:, None] * L + wide
-                acc = _tile(
-                    acc, given, z_at, t_at, w_at, at, rows, first, columns, inside, within, item, steep,
+                acc, known = _tile(
+                    acc, known, given, z_at, t_at, w_at, at, rows, first, columns, inside, within, item, steep,
                     scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
                     epoch, item_low, item_high, HOW, True, C,
                 )  # fmt: skip
     if COST and not EACH:
         tl.store(parts + tl.program_id(0), (tl.sum(tl.sum(acc, 1), 0) + tl.sum(tl.sum(rim, 1), 0)).to(tl.float64))
+        if DIVISOR == LATE:
+            n_known = tl.sum(tl.sum(known, 1), 0) + tl.sum(tl.sum(known_rim, 1), 0)
+            tl.store(parts + ROOM + tl.program_id(0), n_known.to(tl.float64))
         if _is_last(counter):
-            tl.store(out, (_total(parts) * scale.to(tl.float64)).to(tl.float32))
+            if DIVISOR == LATE:
+                share = 1 / tl.maximum(_total(parts + ROOM), 1.0)
+                tl.store(divisor, share.to(tl.float32))
+            else:
+                share = scale.to(tl.float64)
+            tl.store(out, (_total(parts) * share).to(tl.float32))

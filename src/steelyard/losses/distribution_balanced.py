@@ -25,7 +25,7 @@ class WeightedLoss(nn.Module):
         self.loss: PairLoss = loss
         self.weighting: Weighting = weighting
         self.eta_range = loss.eta_range
-        self._inverse: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
+        self._inside: tuple[tuple[object, ...], fused.Rebalanced | None] = ((), None)
 
     @property
     def reduction(self) -> Reduction:
@@ -41,7 +41,7 @@ class WeightedLoss(nn.Module):
                 f"logits has {logits.shape[1]} labels, but the weighting was made for {weighting.n_labels}"
             )
         checked = as_targets(targets, logits, loss.validate)
-        if isinstance(loss, AnalyticLoss) and type(weighting) is Rebalanced:
+        if type(weighting) is Rebalanced and isinstance(loss, AnalyticLoss):
             pair = loss.kernel_for(logits)
             if pair is not None:
                 w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
@@ -54,10 +54,12 @@ class WeightedLoss(nn.Module):
     def _rebalanced(self, weighting: Rebalanced) -> fused.Rebalanced:
         """Return the weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
         of = weighting.inverse
-        key = (of.data_ptr(), of.device, of._version)
-        if self._inverse[0] != key:
-            self._inverse = (key, of.to(torch.float32))
-        return fused.Rebalanced(self._inverse[1], weighting.alpha, weighting.beta, weighting.mu)
+        key = (of.data_ptr(), of.device, of._version, weighting.alpha, weighting.beta, weighting.mu)
+        found, inside = self._inside
+        if inside is None or found != key:
+            inside = fused.Rebalanced(of.to(torch.float32), weighting.alpha, weighting.beta, weighting.mu)
+            self._inside = (key, inside)
+        return inside
 
     def positive(self, z: Tensor) -> Tensor:
         """Return ℓ₊(z) without its weight."""
