@@ -25,6 +25,8 @@ from steelyard.training.update import Check, Update
 
 COMPILES_FROM = 5000
 """Steps from which on a network of images that has no kernels of its own is compiled; chosen, not measured."""
+TRIES_FROM = 2000
+"""Steps from which on cuDNN tries all its convolutions before one is taken; chosen, not measured."""
 _log = logging.getLogger("steelyard")
 
 
@@ -189,15 +191,21 @@ class Captured:
 
     def _compiles(self) -> bool:
         """Return whether it pays to have the network compiled: it is slow to begin with."""
-        steps = self.settings.epochs * (len(self.batches.inputs) // self.settings.batch_size)
         is_image = self.batches.inputs.ndim == 4
-        return self.settings.compile == "on" or (is_image and steps >= COMPILES_FROM)
+        return self.settings.compile == "on" or (is_image and self._n_steps() >= COMPILES_FROM)
+
+    def _tries(self, n: int) -> bool:
+        """Return whether it pays to try all convolutions for a batch of n: it takes as long as many steps do."""
+        return n == self.share and (self.settings.compile == "on" or self._n_steps() >= TRIES_FROM)
+
+    def _n_steps(self) -> int:
+        return self.settings.epochs * (len(self.batches.inputs) // self.settings.batch_size)
 
     def _warm_up(self, n: int) -> None:
         """Take a step as Python runs it, so that libraries choose their kernels before they are recorded."""
         now = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(now)
-        with torch.cuda.stream(self.stream), _chosen_kernels(n == self.share):
+        with torch.cuda.stream(self.stream), _chosen_kernels(self._tries(n)):
             self._step(n)
         now.wait_stream(self.stream)
         torch.cuda.synchronize(self.device)
@@ -222,7 +230,7 @@ class Captured:
     def _capture(self, n: int) -> Callable[[], None]:
         """Record a step without taking it; what is returned takes it."""
         graph = torch.cuda.CUDAGraph()
-        with _chosen_kernels(n == self.share), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        with _chosen_kernels(self._tries(n)), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             self._step(n)
         return graph.replay
 
