@@ -291,3 +291,19 @@ def test_a_weight_that_is_not_finite_is_found(value: float) -> None:
     model[3].weight.data[2, 3] = value  # type: ignore[union-attr, operator]
     with pytest.raises(NotFinite, match=r"3\.weight are not finite after epoch 1, step 2"):
         check_weights(model, 1, 2, 0.1)
+
+
+@pytest.mark.usefixtures("capturing")
+def test_only_a_long_training_tries_all_convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[int, bool] = {}
+
+    def capture(self: captured.Captured, n: int) -> object:
+        tried[n] = self._tries(n)
+        return partial(self._step, n)
+
+    monkeypatch.setattr(captured.Captured, "_capture", capture)
+    runs.run("bce", tmp_path / "short")
+    assert tried == {32: False, 203 % 32: False}
+    monkeypatch.setattr(captured, "TRIES_FROM", 2 * (203 // 32))
+    runs.run("bce", tmp_path / "long")
+    assert tried == {32: True, 203 % 32: False}  # a batch that comes once an epoch does not repay it
