@@ -25,7 +25,7 @@ class WeightedLoss(nn.Module):
         self.loss: PairLoss = loss
         self.weighting: Weighting = weighting
         self.eta_range = loss.eta_range
-        self._inside: tuple[tuple[object, ...], fused.Rebalanced | None] = ((), None)
+        self._inside: tuple[Tensor | None, int, fused.Rebalanced | None] = (None, 0, None)
 
     @property
     def reduction(self) -> Reduction:
@@ -34,7 +34,7 @@ class WeightedLoss(nn.Module):
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
-        loss, weighting = self.loss, self.weighting
+        loss, weighting = self._parts()
         loss.check_logits(logits)
         if logits.shape[1] != weighting.n_labels:
             raise ValueError(
@@ -51,14 +51,19 @@ class WeightedLoss(nn.Module):
         cells = cells.times(weighting.weights(cells.a))
         return loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits, cells)))
 
+    def _parts(self) -> tuple[PairLoss, Weighting]:
+        """Return loss and weighting without a module's own look-up, which takes as long as a small launch."""
+        return self._modules["loss"], self._modules["weighting"]  # type: ignore[return-value]
+
     def _rebalanced(self, weighting: Rebalanced) -> fused.Rebalanced:
         """Return the weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
-        of = weighting.inverse
-        key = (of.data_ptr(), of.device, of._version, weighting.alpha, weighting.beta, weighting.mu)
-        found, inside = self._inside
-        if inside is None or found != key:
-            inside = fused.Rebalanced(of.to(torch.float32), weighting.alpha, weighting.beta, weighting.mu)
-            self._inside = (key, inside)
+        of = weighting._buffers["inverse"]
+        assert of is not None
+        numbers = weighting.alpha, weighting.beta, weighting.mu
+        seen, version, inside = self._inside
+        if inside is None or seen is not of or version != of._version or inside[1:] != numbers:
+            inside = fused.Rebalanced(of.to(torch.float32), *numbers)
+            self._inside = of, of._version, inside
         return inside
 
     def positive(self, z: Tensor) -> Tensor:
