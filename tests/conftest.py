@@ -9,23 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
 
-import triton_interpreter
-
-torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # in processes that tests start, too
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, and in processes that tests start, too
 
 settings.register_profile("steady", derandomize=True)  # the same examples every time
 settings.register_profile("fresh", derandomize=False)
 settings.load_profile(os.environ.get("STEELYARD_EXAMPLES", "steady"))
 
 if os.environ.get("TRITON_INTERPRET") == "1":
+    import triton_interpreter
+
     triton_interpreter.mend()
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = ("kernels_losses", "torture", "commands", "index", "export", "kernels_norms", "kernels_ranking")
+LONGEST = (
+    *("export", "serve_browser", "kernels_losses", "commands", "fit", "models", "bench", "torture", "index"),
+    *("training_resume", "report_run", "run_objectives", "compile", "kernels_norms", "papers_plm_tracks"),
+)
 """The files that take longest: begun first, none of them runs alone at the end while the other core has nothing."""
 
 
@@ -33,6 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest."""
     turn = {f"test_{name}.py": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: turn.get(item.path.name, len(turn)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _brisk() -> None:
+    """Let torch not wait; not above, for the process that only hands out tests needs no torch."""
+    import torch
+    from torch.utils.data import _utils
+
+    torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
+    _utils.MP_STATUS_CHECK_INTERVAL = 0.5  # seconds, not 5, for workers of a loader that only gc has found to be done
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,9 @@ process killed after that time.
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import json
 import os
 import signal
@@ -84,6 +87,9 @@ def append_batches(folder: Path, n_batches: int) -> None:
 
 def serve() -> None:
     """Do what the lines on the standard input say."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pandas")  # which pyarrow else looks for in every process anew
+    gc.freeze()  # what all of them share is looked through by none
     for line in sys.stdin:
         seconds, function, folder, *arguments = json.loads(line)
         child = os.fork()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -26,6 +25,7 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.kernels import choice
 from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
+from torture.child import Ended, typed
 
 CPU = torch.device("cpu")
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
@@ -258,20 +258,17 @@ def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """A small run of the command."""
     folder = tmp_path_factory.mktemp("bench")
     layouts.write(folder / "mine.py", PEER)
     options = "--quick --only losses,pairs --sizes 16x5,8x300 --compiled none --peer mine.py:half --out out"
-    done = subprocess.run(
-        [sys.executable, "-m", "steelyard", "bench", *options.split(), "--device", "cpu"],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = typed(("bench", *options.split(), "--device", "cpu"), folder)
+    assert done.code == 0, done.err
     return folder / "out", done
 
 
-def test_every_loss_and_peer_at_every_size(small: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_every_loss_and_peer_at_every_size(small: tuple[Path, Ended]) -> None:
     record = Record.read(small[0] / "cpu.json")
     rows = [row for row in record.rows if row.part == "losses"]
     for size, least in (("16 × 5", 16 * 5 * 9), ("8 × 300", 8 * 300 * 9)):
@@ -290,21 +287,19 @@ def test_every_loss_and_peer_at_every_size(small: tuple[Path, subprocess.Complet
     assert record.seconds > 0
 
 
-def test_what_is_shown_and_written(small: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_what_is_shown_and_written(small: tuple[Path, Ended]) -> None:
     folder, done = small
-    assert done.stdout.count("Losses, ") == 2
-    assert done.stdout.count("DB-Focal") == 2
-    assert "mine: half" in done.stdout
-    assert done.stdout.endswith("Written: out\n")
-    assert done.stderr == ""
+    assert done.out.count("Losses, ") == 2
+    assert done.out.count("DB-Focal") == 2
+    assert "mine: half" in done.out
+    assert done.out.endswith("Written: out\n")
+    assert done.err == ""
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "cpu.json", "cpu.png"]
     assert (folder / "README.md").read_text() == page(folder)
     assert (folder / "cpu.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_page_is_written_again_without_measuring(
-    small: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_the_page_is_written_again_without_measuring(small: tuple[Path, Ended], tmp_path: Path) -> None:
     again(str(small[0] / "cpu.json"), str(tmp_path))
     for name in ("README.md", "cpu.json"):
         assert (tmp_path / name).read_bytes() == (small[0] / name).read_bytes()

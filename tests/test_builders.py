@@ -66,6 +66,8 @@ def test_counts_are_exact_where_floating_point_is_not() -> None:
         wrong += [int(base**3 * (base**3) ** (-i / 3)) for i in range(4)] != [base**3, base**2, base, 1]
     assert wrong > 0
     assert exponential_counts(7, 1, 3).tolist() == [7]
+    for n_max, rho in ((np.int64(5923), 100), (np.int32(5923), np.int64(100)), (5923, np.float32(100))):
+        assert exponential_counts(n_max, np.int64(10), rho).tolist() == DIGITS  # whose powers no int64 holds
     assert exponential_counts(7, 4, 1).tolist() == [7] * 4
 
 
@@ -438,6 +440,9 @@ def test_a_digit_is_never_paired_with_itself() -> None:
     [
         (lambda: exponential_counts(50, 10, 100), "n_max is 50"),
         (lambda: exponential_counts(50, 0, 10), "n_classes 0"),
+        (lambda: exponential_counts(50.5, 10, 10), "n_max is 50.5: give a whole number"),
+        (lambda: exponential_counts(50, 2.0, 10), "n_classes is 2.0: give a whole number"),
+        (lambda: pareto_counts(10.5, 3), "n_max is 10.5: give a whole number"),
         (lambda: exponential_counts(50, 10, 0.5), "rho 0.5"),
         (lambda: exponential_long_tail([0, 1, 1], 2, 2.0), "class 0 has 1 items, but the long tail wants 2"),
         (lambda: exponential_long_tail([0.5], 1, 1), "dtype float64"),

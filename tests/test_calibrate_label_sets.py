@@ -128,8 +128,12 @@ def test_an_estimate_where_nothing_has_changed_changes_nothing() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="unknown labels"):
-        LabelSets.of(np.array([[1, -1]]))
+    for wrong, says in ((-1, "unknown labels"), (np.nan, "a label is 1 present"), (2, "a label is 1 present")):
+        targets = np.array([[1.0, 0.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, wrong, 0.0]])
+        with pytest.raises(ValueError, match=rf"targets\[1, 3\] is {wrong}: .*{says}"):
+            LabelSets.of(targets)
+        with pytest.raises(ValueError, match=rf"targets\[1, 3\] is {wrong}: .*{says}"):
+            random_sets(0, [0.0, 0.0]).log_likelihood(torch.zeros(2, 5), targets)
     with pytest.raises(ValueError, match="at least one item"):
         LabelSets.of(np.zeros((0, 3)))
     with pytest.raises(ValueError, match="outside"):

@@ -33,7 +33,9 @@ from steelyard.run.config import load_config
 from steelyard.run.folder import RunFolder
 from steelyard.run.recipes import RECIPES
 from steelyard.run.together import together
+from steelyard.search import Index
 from steelyard.training.progress import Watch
+from torture.child import Ended, Running
 from training_jobs import forked, waited
 
 QUICK = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
@@ -78,7 +80,7 @@ def done(*args: object) -> Said:
 
 @pytest.fixture(autouse=True)
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_npz(folder / "parts.npz", train=items(), val=items(60, 1), test=items(50, 2))
     write_photos(folder / "photos", 30)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+        patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
         done("train", "--data", folder / "items.csv", "--out", folder / "run", *QUICK)
     return folder
 
@@ -371,6 +373,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "nowhere.toml"), "nowhere.toml does not exist: give a TOML file"),
         (("train", "plm"), "did you mean --recipe plm?"),
         (("train", "items.csv"), "items.csv is data, not a TOML file of settings: write --data items.csv"),
+        (("train", "odd photos ü"), "odd photos ü is data, not a TOML file of settings: write --data 'odd photos ü'"),
         (("train", "photos"), "photos is data"),
         (("train", "--data", "nowhere.csv"), "nowhere.csv does not exist"),
         (("train", "--data", "empty"), "empty is an empty folder"),
@@ -542,7 +545,20 @@ def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     asked = ("train", "--data", photos, "--out", tmp_path / "run", *small, *QUICK)
     for workers in (0, 2):
         assert re.search(r"photo00[79]\.png", typed(*asked, "--set", f"train.workers={workers}").line)
-    done(*asked, "--set", "data.on_bad_image=skip")
+    skips = ("--set", "data.on_bad_image=skip", "--set", "data.validation=0.5")
+    said = done(*asked, *skips).out
+    told = r"^Beware: 2 images could not be read and were left out: first .*photo00[79]\.png \(.*\)\.$"
+    assert len(re.findall(told, said, re.M)) == 1
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())["unreadable"]
+    assert sum(facts.values()) == 2
+    kept = RunFolder(tmp_path / "run").read_metrics()["validation"]
+    measured = json.loads(done("evaluate", tmp_path / "run", "--json").out)
+    assert kept["unreadable"] == measured["unreadable"] == facts["validation"] > 0
+    assert kept["notes"] == measured["notes"]
+    assert re.match(r"\d images? could not be read and w\w+ left out: (first )?.*photo00[79]\.png \(", kept["notes"][0])
+    with Index.open(tmp_path / "run" / "index") as index:
+        assert index.n_items == 15 - facts["validation"]
+    assert "could not be read and" in done("evaluate", tmp_path / "run", "--retrieval").err
     assert re.search(r"photo009\.png", typed("predict", tmp_path / "run", photos / "images").line)
     said = done("predict", tmp_path / "run", photos / "images", "--skip-bad", "--out", tmp_path / "found.csv")
     assert "Left out photo009.png" in said.err
@@ -570,7 +586,7 @@ def straight(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[tup
     model = ("--set", "model.backbone=mlp", "--set", "model.width=8", "--set", "model.dropout=0.2")
     asked = ("train", "--data", folder / "holes.csv", "--recipe", "bce", *model, *METHOD, *QUICK)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+        patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
         done(*asked, "--out", folder / "run")
     return asked, left_by(folder / "run", ("config.toml",))
 
@@ -752,55 +768,33 @@ def test_python_m_steelyard_and_what_help_imports() -> None:
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
-SEVERAL = """
-import json, os, sys, torch
-torch.set_num_threads(1)
-from steelyard import cli
-from steelyard.run import finish, fit
-
-class Fails(fit.Watch):
-    def step(self, epoch, step, steps):
-        if os.environ["RANK"] == "1" and epoch == 2:
-            raise ValueError("process 1 met a bad item")
-
-finish.has_matplotlib = lambda: False
-for port, args in json.loads(sys.argv[1]):
-    if args[-1].endswith("lost"):
-        fit._watch = lambda *_: Fails()
-    os.environ["MASTER_PORT"], sys.argv = str(port), ["steelyard", *args]
-    cli.main()
-    for stream in (sys.stdout, sys.stderr):
-        print("== done", file=stream, flush=True)
-"""
-"""Commands one after the other, until one fails: a process that fails among several ends at once."""
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports that nobody listens at."""
-    sockets = [socket.socket() for _ in range(n)]
-    for one in sockets:
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+        return int(one.getsockname()[1])
 
 
-def in_two_processes(*commands: list[str]) -> list[tuple[int, list[str], list[str]]]:
-    """Of each process: the exit code, and the parts of stdout and of stderr between one command and the next."""
-    script = json.dumps(list(zip(free_ports(len(commands)), commands, strict=True)))
-    processes = []
-    for rank in range(2):
-        env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        run = [sys.executable, "-c", SEVERAL, script]
-        processes.append(subprocess.Popen(run, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    try:
-        texts = [process.communicate(timeout=240) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    parts = [[text.split("== done\n") for text in both] for both in texts]
-    return [(process.returncode, out, err) for process, (out, err) in zip(processes, parts, strict=True)]
+def in_two_processes(folder: Path, *command: str, fails: bool = False) -> list[Ended]:
+    """What a command ends with in each of two processes; with `fails` the second fails in the second epoch."""
+    port = str(free_port())
+
+    def join(rank: int) -> None:
+        there = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        os.environ.update(there, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        if fails and rank == 1:
+            whole._watch = lambda *_: Fails()
+
+    started = [Running(command, folder, lambda rank=rank: join(rank)) for rank in range(2)]
+    return [process.wait(120) for process in started]
+
+
+class Fails(Watch):
+    """Fails in the second epoch."""
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        if epoch == 2:
+            raise ValueError("process 1 met a bad item")
 
 
 def test_two_processes_train_one_run(place: Path, tmp_path: Path) -> None:
@@ -808,13 +802,15 @@ def test_two_processes_train_one_run(place: Path, tmp_path: Path) -> None:
     plain = ("--set", "optimizer.kind=sgd", "--set", "optimizer.lr=0.5", *QUICK)
     asked = [str(part) for part in ("train", "--data", place / "items.csv", *plain)]
     two = [*asked, "--out", str(tmp_path / "two")]
-    first, second = in_two_processes(two, two)  # the second time it is refused
-    assert first[0] == second[0] == 2
-    assert "2 processes share every batch of 32." in first[1][0]
-    assert first[1][0].count("epoch ") == 3
-    assert second[1:] == (["", ""], ["", ""])  # the second says nothing
+    first, second = in_two_processes(tmp_path, *two)
+    assert (first.code, first.err) == (0, "")
+    assert "2 processes share every batch of 32." in first.out
+    assert first.out.count("epoch ") == 3
+    assert (second.code, second.out, second.err) == (0, "", "")  # the second says nothing
+    first, second = in_two_processes(tmp_path, *two)
     refusal = f"steelyard: {tmp_path / 'two'} holds a finished run: give another folder with --out, or --overwrite\n"
-    assert first[2] == ["", refusal]
+    assert (first.code, first.out, first.err) == (2, "", refusal)
+    assert (second.code, second.out, second.err) == (2, "", "")
     done(*asked, "--out", tmp_path / "one")
     one, both = (sy.Run.load(tmp_path / name) for name in ("one", "two"))
     x, _ = items(70, 1)
@@ -830,9 +826,9 @@ def test_two_processes_that_fail_alike_say_one_line(place: Path, tmp_path: Path)
     asked = [str(part) for part in ("train", "--data", place / "items.csv", *QUICK, "--out", tmp_path / "run")]
     wild = [*asked, "--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38"]
     for command, why in ((wild, "not finite"), ([*asked, "--set", "train.batch_size=33"], "train.batch_size is 33")):
-        first, second = in_two_processes(command)
-        assert first[0] == second[0] == 2
-        (line,) = [text for found in (first, second) for text in found[2] if text]
+        first, second = in_two_processes(tmp_path, *command)
+        assert first.code == second.code == 2
+        (line,) = [found.err for found in (first, second) if found.err]
         assert line.startswith("steelyard: ")
         assert line.count("\n") == 1
         assert why in line
@@ -841,10 +837,10 @@ def test_two_processes_that_fail_alike_say_one_line(place: Path, tmp_path: Path)
 def test_two_processes_of_which_one_fails(place: Path, tmp_path: Path) -> None:
     """Each says a line, neither waits for ever, and none shows a traceback."""
     asked = [str(part) for part in ("train", "--data", place / "items.csv", *QUICK)]
-    first, second = in_two_processes([*asked, "--out", str(tmp_path / "lost")])
-    assert first[0] == second[0] == 2
-    assert second[2] == ["steelyard: process 1 met a bad item\n"]
+    first, second = in_two_processes(tmp_path, *asked, "--out", str(tmp_path / "lost"), fails=True)
+    assert first.code == second.code == 2
+    assert second.err == "steelyard: process 1 met a bad item\n"
     noticed = r"steelyard: another process of this training is gone, which process 0 noticed: .*\n"
-    assert re.fullmatch(noticed, first[2][0])
+    assert re.fullmatch(noticed, first.err)
     done(*asked, "--out", tmp_path / "lost")  # and it goes on, by one process too
     assert RunFolder(tmp_path / "lost").is_finished

@@ -15,19 +15,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
+from steelyard._sealed import checksum
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of
 from steelyard.data.opening import open_data
 from steelyard.labels import Labels
 from steelyard.losses import Focal
 from steelyard.metrics import average_precision, calibration_error
+from steelyard.report.page import write_page
 from steelyard.run.aims import Aim
 from steelyard.run.crossfit import folds_of
 from steelyard.run.deployment import read_prior
 from steelyard.run.evaluation import evaluate, judge, outputs_of
 from steelyard.run.folder import Trained
 from steelyard.run.reading import Reading
-from steelyard.run.reading_file import checksum
 from steelyard.run.recalibration import calibrated, recalibrate
 from steelyard.run.scores import show, summary_lines
 from steelyard.run.sections import EvaluateSettings
@@ -392,6 +393,30 @@ def test_recalibrate_rewrites_the_reading_and_nothing_else(tmp_path: Path) -> No
     assert run.read_metrics()["validation"] == {"items": 3}
     assert found["reading"]["out_of_fold"]
     assert found["log_loss"] < evaluate(trained, data, SETTINGS)["log_loss"]
+
+
+@pytest.mark.parametrize("case", ["labels", "no labels", "no matplotlib"])
+def test_recalibrate_leaves_no_report_of_before(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
+    run = saved_run(tmp_path / "run", small_run(part("focal")))
+    write_page(run / "report.html", "run", ["<p>Probabilities as they were.</p>"])
+    if case == "no matplotlib":
+        monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
+    settings = replace(SETTINGS, calibration="platt")
+    outdated = "The run was calibrated anew since this page was written"
+    for _ in range(2):
+        if case == "no labels":
+            there = replace(settings, deploy_prior="estimate")
+            recalibrate(run, inputs_of(items(60, seed=12)), there, keep=True)
+        else:
+            recalibrate(run, items(60, seed=9), settings)
+        page = (run / "report.html").read_text()
+        assert page.count(outdated) == (case != "labels")
+        assert ("Probabilities as they were." in page) == (case != "labels")
+        assert ("Judged on 60 recalibration items" in page) == (case == "labels")
+    if case == "labels":
+        assert "Platt" in page or "platt" in page
+        assert page.count("<img") > 2
 
 
 def test_recalibrate_for_a_prior_in_a_file(tmp_path: Path) -> None:

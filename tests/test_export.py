@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -62,6 +64,7 @@ KINDS = ("none", "link", "temperature", "platt", "isotonic")
 PRIOR = [0.1, float("nan"), 0.0, 0.9]
 
 
+@functools.cache
 def judged() -> tuple[Tensor, Tensor]:
     data = items(300, seed=1)
     with torch.no_grad():
@@ -76,7 +79,7 @@ def fitted(loss: Part, kind: str, class_aware: bool = False) -> Reading | None:
         return None
     z, t = judged()
     reading = plain.fit(z, t, kind)
-    return reading.with_thresholds(Aim("f1"), reading.out_of_fold(z, t), t)
+    return reading.with_thresholds(Aim("f1"), reading.probability(z), t)
 
 
 def far_and_near() -> Tensor:
@@ -223,13 +226,13 @@ def test_a_file_stands_alone(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+    folder = tmp_path / "my run"
     shutil.copytree(run, folder)
     load_onnx(folder)
     reading = fitted(part("asymmetric"), "platt")
     assert reading is not None
     reading.save(folder / "calibration.json")
-    with pytest.raises(ValueError, match="calibrated anew since: write it again with steelyard export"):
+    with pytest.raises(ValueError, match=f"calibrated anew since: write it again with steelyard export '{folder}'"):
         load_onnx(folder)
 
 
@@ -252,7 +255,8 @@ def test_class_aware_sampling_is_undone_in_the_file(tmp_path: Path) -> None:
     assert np.abs(plain - eta).max() > 0.05
 
 
-def test_a_wrong_file_is_not_written(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
     out = tmp_path / "x.onnx"
     out.write_bytes(b"before")
     right = ReadingNetwork.forward
@@ -263,7 +267,7 @@ def test_a_wrong_file_is_not_written(run: Path, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(ReadingNetwork, "forward", wrong)
     with pytest.raises(RuntimeError, match="nothing was written"):
-        export(run, out)
+        export_trained(small_run(), out)
     assert out.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["x.onnx"]
 
@@ -314,8 +318,8 @@ def test_what_is_no_file_of_ours(run: Path, tmp_path: Path) -> None:
     onnx.save(lost, tmp_path / "lost.onnx")
     with pytest.raises(ValueError, match=r"metadata of .* is damaged"):
         load_onnx(tmp_path / "lost.onnx")
-    bare = saved_run(tmp_path / "bare", small_run())
-    with pytest.raises(ValueError, match="write it with steelyard export"):
+    bare = saved_run(tmp_path / "my run", small_run())
+    with pytest.raises(ValueError, match=re.escape(f"write it with steelyard export '{bare.path}'")):
         load_onnx(bare.path)
 
 
@@ -421,7 +425,7 @@ def test_heads(tmp_path: Path, backbone: str, head: str) -> None:
 
 def test_images_of_integers_and_one_channel(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    trained = network_run("resnet32", "oltr", "image", (1, 32, 32))
+    trained = network_run("small", "oltr", "image", (1, 32, 32))
     assert_exports(trained, tmp_path / "x.onnx")
     model = load_onnx(tmp_path / "x.onnx")
     assert model.input == Input("image", (1, 32, 32))
@@ -462,11 +466,13 @@ def test_a_model_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         ("timm:vit_tiny_patch16_224", (3, 64, 64)),
     ],
 )
-@pytest.mark.parametrize("head", ["linear", "bottleneck", "ml_gcn", "oltr"])
+@pytest.mark.parametrize("head", ["linear", "bottleneck", "ml_gcn", "oltr", "places"])
 def test_every_backbone_and_head(tmp_path: Path, backbone: str, shape: tuple[int, ...], head: str) -> None:
     pytest.importorskip("onnxruntime")
     if backbone.startswith("timm:") and find_spec("timm") is None:
         pytest.skip("timm is not installed")
+    if head == "places" and ("vit" in backbone or backbone == "small"):
+        pytest.skip("it has no maps")
     assert_exports(network_run(backbone, head, "image", shape), tmp_path / "x.onnx")
 
 

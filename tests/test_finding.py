@@ -13,7 +13,7 @@ from PIL import Image
 
 from small_run import NAMES as RUN_NAMES
 from small_run import items, saved_run, small_run
-from steelyard.run import finding
+from steelyard.run import contact_sheet, finding
 from steelyard.run.contact_sheet import thumbnail
 from steelyard.run.finding import find, open_index
 from steelyard.run.indexing import index_of
@@ -97,6 +97,29 @@ def test_a_picture(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     find(str(folder), "dog > .95", sheet=str(path))
     with Image.open(path) as sheet:
         assert sheet.size[0] > 0
+
+
+def test_a_sheet_is_bounded_and_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eta = np.linspace(1, 0.1, 620)[:, None]
+    Index.build(tmp_path / "index", [f"i{i:03d}" for i in range(620)], eta, ["dog"]).close()
+    find(str(tmp_path / "index"), "dog", 620, sheet=str(tmp_path / "a.html"))
+    text, said = (tmp_path / "a.html").read_text(), "The first 500 are shown, 120 are left out."
+    assert text.count("<figure") == 500
+    assert "i499" in text
+    assert "i500" not in text
+    assert said in text
+    assert said in " ".join(capsys.readouterr().err.split())
+    find(str(tmp_path / "index"), "dog", 500, sheet=str(tmp_path / "a.html"))
+    assert "left out" not in (tmp_path / "a.html").read_text() + capsys.readouterr().err
+    monkeypatch.setattr(contact_sheet, "MOST", 5)
+    heights = {}
+    for k in (5, 100):
+        find(str(tmp_path / "index"), "dog", k, sheet=str(tmp_path / "a.png"))
+        with Image.open(tmp_path / "a.png") as sheet:
+            heights[k] = sheet.height
+    assert heights[100] == heights[5] + 16  # the line that says so
 
 
 def test_a_page(folder: Path, tmp_path: Path) -> None:

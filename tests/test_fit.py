@@ -25,13 +25,15 @@ from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
 from steelyard.run.recipes import METHODS
+from steelyard.search import Index
+from steelyard.training import group
 from steelyard.training.files import load_tensors
 
 
 @pytest.fixture(autouse=True)
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing a page takes longer than all else: the test of the folder's files alone wants one."""
-    monkeypatch.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
 
 
 def fit(data: Any, recipe: str | None = "bce", **given: Any) -> sy.Run:
@@ -412,6 +414,29 @@ def test_class_weights_are_those_of_the_kept_epoch(tmp_path: Path, monkeypatch: 
 
 
 # ---- what is kept
+
+
+def test_what_any_process_could_not_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = write_photos(tmp_path / "photos", 20) / "images"
+    labels = Labels(np.random.default_rng(0).integers(0, 2, (20, 3)))
+    files = sorted(photos.iterdir())
+    files[3].write_bytes(b"junk")
+    train = ImageDataset(files, labels, 12, "skip")
+    test = ImageDataset(files[::-1], labels, 12, "skip")
+    monkeypatch.setattr(group, "gathered", lambda x: [x, torch.tensor([5, 16])])  # another one met two, one the same
+    settings = {**QUICK, "model": {"backbone": "small"}, "data": {"validation": 0.0}}
+    run = sy.fit(train, "bce", test=test, settings=settings, out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["unreadable"] == {"train": 3, "test": 2}
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Beware: 5 images could not be read and were left out: first {files[3]} (" in said
+    assert run.metrics["test"]["unreadable"] == 2
+    assert run.metrics["test"]["notes"][0].startswith("2 images could not be read and were left out: first ")
+    with Index.open(tmp_path / "run" / "index") as index:
+        assert index.n_items == 18
+        for i in sorted(set(range(20)) - {5, 16}):
+            assert index.path(str(i)) == str(files[19 - i])
 
 
 def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

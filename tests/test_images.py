@@ -23,6 +23,8 @@ import steelyard.data.dataset as dataset_module
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.images import BadImage, decode
+from steelyard.data.skipped import skipped_at, skipped_sentence
+from steelyard.data.subset import Subset as Some
 from steelyard.labels import UNKNOWN, Labels
 
 RNG = np.random.default_rng(7)
@@ -305,6 +307,7 @@ def test_boxes(photos: list[Path]) -> None:
     ("wrong", "words"),
     [
         ({"labels": Labels(np.zeros((3, 2)))}, "paths has 10 entries, but labels has 3"),
+        ({"paths": "photos/pic"}, "paths is the single string 'photos/pic'"),
         ({"on_bad_image": "drop"}, "on_bad_image is 'drop'"),
         ({"cache": "somewhere"}, "cache is given without size"),
         ({"size": 0}, "size is 0"),
@@ -316,7 +319,30 @@ def test_boxes(photos: list[Path]) -> None:
 )
 def test_arguments_are_checked(photos: list[Path], wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        ImageDataset(photos, **{"labels": Labels(np.zeros((10, 2))), **wrong})
+        ImageDataset(**{"paths": photos, "labels": Labels(np.zeros((10, 2))), **wrong})
+
+
+def test_skipped_images_are_told_in_a_sentence(photos: list[Path]) -> None:
+    data = ImageDataset(photos, labels_of(10), (4, 4), "skip")
+    part, other = Some(data, [9, 7, 3]), Some(data, [1, 2])
+    assert skipped_sentence(data, skipped_at(data)) == ""
+    spoil(photos)
+    for i in (3, 7, 1):
+        data[i]
+    assert skipped_at(data).tolist() == [3, 7]
+    assert skipped_at(part).tolist() == [1, 2]
+    assert skipped_at(other).tolist() == []
+    kinds = "an image of a kind that is read"
+    said = skipped_sentence(data, skipped_at(data))
+    assert said.startswith(f"2 images could not be read and were left out: first {photos[3]} (is not {kinds}")
+    assert skipped_sentence(part, skipped_at(part)) == (
+        f"2 images could not be read and were left out: first {photos[7]} "
+        "(is no image that can be read: No such file or directory)"
+    )
+    one = skipped_sentence(part, np.array([1]))
+    assert one.startswith(f"1 image could not be read and was left out: {photos[7]} (")
+    assert skipped_sentence(part, np.array([1]), 1200).startswith("1,200 images could not be read and were left out")
+    assert skipped_sentence(ArrayDataset(np.zeros((2, 1)), labels_of(2)), np.array([1])) == ""
 
 
 def spoil(photos: list[Path]) -> None:

@@ -214,7 +214,10 @@ def test_what_cannot_be_changed_changes_nothing(tmp_path: Path) -> None:
         (lambda: index.search("dog", k=True), "k is True"),
         (lambda: index.search("dog", offset=-1), "offset is -1"),
         (lambda: index.search("dog", k=10**6), "at most 100,000"),
+        (lambda: index.search("dog", k=1.5), "k is 1.5: give a whole number"),
         (lambda: index.rows("ab"), "single string"),
+        (lambda: index.append(["c"], [[0.5]], paths="p"), "paths is the single string 'p'"),
+        (lambda: Index.build(tmp_path, ["a"], [[1, 1]], "ab", overwrite=True), "names is the single string 'ab'"),
         (lambda: Index.build(tmp_path, ["a"], [[1]], ["dog"]), "holds an index: give another folder"),
         (lambda: Index.build(tmp_path, ["a"], [[1, 1]], ["dog", "dog"], overwrite=True), "names"),
         (lambda: Index.build(tmp_path, ["a"], [[1]], ["\ud800"], overwrite=True), "not Unicode|surrogates"),
@@ -228,6 +231,7 @@ def test_what_cannot_be_changed_changes_nothing(tmp_path: Path) -> None:
         index.search(Query.parse("dog cat"))
     assert Index.open(tmp_path).generation == 1
     assert found(index.search("dog")) == [("b", float(np.float32(0.2))), ("a", float(np.float32(0.1)))]
+    assert found(index.search("dog", k=np.int64(1), offset=np.int8(1))) == [("a", float(np.float32(0.1)))]
 
 
 def test_places_that_hold_something_else(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from steelyard.data.images import BadImage, decode
 from steelyard.data.inputs import Batch, inputs_of, open_inputs
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
+from training_jobs import forked, waited
 
 
 def paint(path: Path, shade: int, side: int = 6) -> Path:
@@ -150,20 +151,24 @@ def test_paths_on_the_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
     file = paint(tmp_path / "a.png", 7)
-    code = (
-        "from steelyard.data.inputs import open_inputs\n"
-        "for batch in open_inputs('-', size=4).batches(2):\n"
-        "    print(len(batch.ids), flush=True)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{file}\n{file}\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "2\n"  # the first batch, while the second may still come
-        process.stdin.write(f"{file}\n")
-        process.stdin.close()
-        assert process.stdout.read() == "1\n"
+    (asked, asking), (answered, answering) = os.pipe(), os.pipe()
+
+    def read() -> None:
+        os.close(asking)
+        sys.stdin = os.fdopen(asked)
+        for batch in open_inputs("-", size=4).batches(2):
+            os.write(answering, str(len(batch.ids)).encode())
+
+    child = forked(read, tmp_path / "failure.txt")
+    os.close(asked)
+    os.close(answering)
+    with os.fdopen(asking, "w", buffering=1) as standard_input, os.fdopen(answered) as answers:
+        standard_input.write(f"{file}\n{file}\n")
+        assert answers.read(1) == "2"  # the first batch, while the second may still come
+        standard_input.write(f"{file}\n")
+        standard_input.close()
+        assert answers.read() == "1"
+    assert waited(child) == 0, (tmp_path / "failure.txt").read_text()
 
 
 # --- manifests -------------------------------------------------------------------------------------------------------

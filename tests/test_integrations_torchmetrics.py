@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import pickle
 import socket
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -279,7 +279,7 @@ def test_two_processes(tmp_path: Path) -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    torch.multiprocessing.spawn(_process, (port, sizes, tmp_path), nprocs=2)
+    torch.multiprocessing.start_processes(_process, (port, sizes, tmp_path), nprocs=2, start_method="fork")
     p, t = drawn(7, 43)
     twice = [torch.cat([x[:31], x[:31], x[31:], x[31:]]) for x in (p, t)]
     for rank in range(2):
@@ -327,13 +327,13 @@ def test_mistakes_get_one_sentence(make: Callable[[], object], message: str) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_without_torchmetrics_it_says_so() -> None:
-    code = "import sys; sys.modules['torchmetrics'] = None\nimport steelyard.integrations.torchmetrics"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    last = done.stderr.strip().splitlines()[-1]
-    assert last == (
-        "ImportError: steelyard.integrations.torchmetrics needs torchmetrics, which is not installed: "
-        "pip install torchmetrics"
+def test_without_torchmetrics_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    monkeypatch.delitem(sys.modules, "steelyard.integrations.torchmetrics")
+    with pytest.raises(ImportError) as caught:
+        importlib.import_module("steelyard.integrations.torchmetrics")
+    assert str(caught.value) == (
+        "steelyard.integrations.torchmetrics needs torchmetrics, which is not installed: pip install torchmetrics"
     )
 
 

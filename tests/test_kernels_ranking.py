@@ -13,6 +13,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from triton_interpreter import outside
 
 CASES = [
     (40, 11, torch.float32, 0.0),
@@ -78,6 +79,7 @@ def test_kernels(room: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@outside
 @pytest.mark.parametrize("by", ["label", "item"])
 def test_kernels_compile_for_hopper(by: str) -> None:
     """The interpreter runs what the compiler refuses; compiling needs no GPU."""

@@ -329,6 +329,16 @@ def test_rewritten_bce_is_bce(reduction: losses.Reduction) -> None:
     assert gradient.isfinite().all()
 
 
+@pytest.mark.parametrize(("wrong", "shown"), [(-1.0, "-1"), (math.nan, "nan"), (math.inf, "inf")])
+def test_a_wrong_class_weight_is_named_by_its_place(wrong: float, shown: str) -> None:
+    weight = torch.tensor([1.0, 2.0, wrong, -5.0])
+    for name in ("pos_weight", "neg_weight"):
+        with pytest.raises(ValueError, match=rf"^{name}\[2\] is {shown}: a class weight is positive and finite$"):
+            losses.SPA().log_odds(torch.zeros(2, 4), **{name: weight})
+    with pytest.raises(ValueError, match=rf"^weight\[2\] is {shown}: a weight is finite and at least 0$"):
+        losses.SPA()(torch.zeros(2, 4), torch.zeros(2, 4), weight)
+
+
 @pytest.mark.parametrize(
     ("weight", "fragment"), [(0.0, "0"), (-1.0, "-1"), (float("nan"), "nan"), (torch.ones(3), "3"), (math.inf, "inf")]
 )

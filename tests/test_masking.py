@@ -390,3 +390,6 @@ def test_masks_drawn_ahead_are_those_drawn_in_time() -> None:
 def test_observed_is_training_or_held_out() -> None:
     with pytest.raises(ValueError, match=r"observes is 'both': choose one of "):
         PartialLabelMasking(COUNTS, KNOWN, observes="both")  # type: ignore[arg-type]
+    for name in ("bins", "seed"):
+        with pytest.raises(ValueError, match=f"{name} is 10.5: give a whole number"):
+            PartialLabelMasking(COUNTS, KNOWN, **{name: 10.5})

@@ -178,6 +178,9 @@ def test_a_terminal_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     [
         ({"max_terms": 0}, "max_terms is 0"),
         ({"samples": 1}, "samples is 1"),
+        ({"samples": 20.5}, "samples is 20.5: give a whole number"),
+        ({"max_terms": "2"}, "max_terms is '2': give a whole number"),
+        ({"seed": 0.5}, "seed is 0.5: give a whole number"),
         ({"confidence": 1.0}, "confidence is 1.0"),
         ({"confidence": 0.0}, "confidence is 0.0"),
     ],

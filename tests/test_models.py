@@ -23,6 +23,7 @@ from steelyard.data import ArrayDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, ModelSettings, build_model, image_size, input_of, load_model
+from steelyard.models.backbone import ImageBackbone
 from steelyard.models.lite0 import Lite0
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
 from steelyard.models.normalise import Normalise
@@ -436,6 +437,7 @@ def test_descriptions_and_tensors_that_do_not_belong_together_are_named() -> Non
         ({"layers": 0}, "model.layers is 0"),
         ({"dropout": 1.0}, "model.dropout is 1.0"),
         ({"embeddings": "glove.txt"}, "set it to ml_gcn"),
+        ({"head": "places", "frozen": True}, "not kept; set frozen = false"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(arguments: dict[str, object], match: str) -> None:
@@ -451,6 +453,8 @@ def test_backbones_that_do_not_fit_the_input_are_refused() -> None:
     if importlib.util.find_spec("timm") is not None:
         with pytest.raises(ValueError, match="timm:test_vit takes squares, but images are 96 × 64"):
             made("timm:test_vit", Input("image", (3, 96, 64)))
+    with pytest.raises(ValueError, match=r"places, but mlp has no maps of its features: choose model\.backbone"):
+        made("mlp", FEATURES, "places")
     with pytest.raises(ValueError, match="4 channels: lite0 takes 1 or 3"):
         made("lite0", Input("image", (4, 32, 32)))
 
@@ -533,6 +537,38 @@ def test_bottleneck_is_the_distribution_balanced_recipe() -> None:
     np.testing.assert_allclose(head(torch.tensor(f, dtype=torch.float32)).detach(), want, rtol=1e-5, atol=1e-6)
     head.train()
     assert not torch.equal(head(torch.ones(5, 7)), head(torch.ones(5, 7)))
+
+
+@pytest.mark.parametrize(("backbone", "input"), [("lite0", Input("image", (3, 96, 64))), ("resnet32", IMAGE)])
+def test_places_by_hand(backbone: str, input: Input) -> None:
+    model, x = made(backbone, input, "places").eval(), inputs(input)
+    assert isinstance(model.backbone, ImageBackbone)
+    with torch.no_grad():
+        maps = model.backbone.maps(model.normalise(x)).double().numpy()
+        logits, features = model(x, with_features=True)
+    assert maps.shape[2] * maps.shape[3] > 1
+    w, b = (t.detach().double().numpy() for t in (model.head.last.weight, model.head.last.bias))
+    for i in range(len(maps)):
+        for c in range(3):
+            scores = np.array([w[c] @ maps[i, :, r, s] for r in range(maps.shape[2]) for s in range(maps.shape[3])])
+            share = np.exp(scores - scores.max())
+            want = w[c] @ maps[i].mean((1, 2)) + 0.5 * (share / share.sum() * scores).sum() + b[c]
+            np.testing.assert_allclose(logits[i, c], want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features, model.features(x))
+
+
+def test_places_learns_comes_back_and_drops_whole_features() -> None:
+    model, x = made("resnet32", IMAGE, "places", dropout=0.5), inputs(IMAGE)
+    (model(x) * torch.randn(4, 3)).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+    again = load_model(json.loads(json.dumps(model.describe())), dict(model.state_dict()))
+    assert torch.equal(again(x), model.eval()(x))
+    head = model.head.train()
+    maps = torch.ones(1, 64, 1, 2)
+    nn.init.zeros_(head.last.weight)
+    nn.init.eye_(head.last.weight[:, :3])
+    kept = {round(z, 4) for _ in range(30) for z in head(maps).flatten().tolist()}
+    assert kept == {0.0, 3.0}  # twice a feature that is kept, once and a half: the same at both places
 
 
 def oltr_by_hand(head: OLTRHead, f: np.ndarray, centroids: dict[int, np.ndarray]) -> np.ndarray:

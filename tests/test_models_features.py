@@ -9,8 +9,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from torch import Tensor
 
 from steelyard.data import ArrayDataset, ImageDataset, stratified_split, voc
 from steelyard.data.region_features import RegionDataset, WordTable
+from steelyard.data.skipped import skipped_at
 from steelyard.data.subset import Subset
 from steelyard.data.vqa import Questions
 from steelyard.labels import Labels
@@ -37,6 +36,7 @@ from steelyard.models import (
     input_of,
 )
 from steelyard.models.feature_file import FeatureFile
+from training_jobs import forked, waited
 
 N = 23
 
@@ -165,6 +165,10 @@ def test_an_image_that_was_skipped_teaches_nothing_also_from_the_cache(tmp_path:
             np.testing.assert_array_equal(kept.labels.values, want)
             assert kept.labels.names == labels.names
             assert list(kept.labels.ids) == list(labels.ids)
+            assert data.skipped.tolist() == [4]
+            some = Subset(ImageDataset(paths, table, size=12, on_bad_image="skip"), [5, 4, 0])
+            frozen_data(model, some, tmp_path / "cache", batch_size=2)
+            assert skipped_at(some).tolist() == [1]
     from steelyard.data import BadImage
 
     with pytest.raises(BadImage, match=r"4\.png"):
@@ -178,36 +182,27 @@ def test_workers_give_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one, frozen_features(model, data, tmp_path / "b", batch_size=4, workers=1))
 
 
-KILLED = """
-import os, signal, sys
-import torch
-torch.set_num_threads(1)
-sys.path.insert(0, sys.argv[1])
-from test_models_features import arrays, network, frozen_features
-data = arrays()
-count = 0
-def progress(done, total):
-    global count
-    count += 1
-    print(done, flush=True)
-    if count == int(sys.argv[3]):
-        os.kill(os.getpid(), signal.SIGKILL)
-frozen_features(network(data), data, sys.argv[2], batch_size=2, progress=progress)
-"""
-
-
 def test_killed_and_begun_again_the_features_are_the_same_to_the_bit(tmp_path: Path) -> None:
     data = arrays()
     model = network(data)
     whole = np.array(frozen_features(model, data, tmp_path / "undisturbed", batch_size=2))
-    folder = tmp_path / "killed"
-    here = str(Path(__file__).parent)
+    folder, note, told = tmp_path / "killed", tmp_path / "failure.txt", tmp_path / "progress.txt"
     ends = []
+
+    def begin(after: int) -> None:
+        def progress(done: int, total: int) -> None:
+            with told.open("a") as file:
+                file.write(f"{done} ")
+            if len(told.read_text().split()) == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        frozen_features(network(data), data, folder, batch_size=2, progress=progress)
+
     for after in (3, 4):
-        command = [sys.executable, "-c", KILLED, here, str(folder), str(after)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        ends.append([int(line) for line in done.stdout.split()])
+        told.write_text("")
+        child = forked(lambda after=after: begin(after), note)
+        assert waited(child) == -signal.SIGKILL, note.read_text()
+        ends.append([int(done) for done in told.read_text().split()])
         assert not list(folder.glob("*.npy"))
     assert ends == [[2, 4, 6], [8, 10, 12, 14]]  # goes on where it was
     counted = Counted(model)
@@ -448,6 +443,8 @@ def test_files_of_regions_that_do_not_fit_are_named(tmp_path: Path) -> None:
     join([7, 9, 30], "is no .npy file")
     with pytest.raises(ValueError, match="words holds 'a' twice"):
         WordTable(["a", "b", "a"])
+    with pytest.raises(ValueError, match="words is the single string 'abc'"):
+        WordTable("abc")
 
 
 def test_what_befalls_the_processes_that_read_is_one_line(tmp_path: Path) -> None:

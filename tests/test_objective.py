@@ -622,7 +622,7 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple]:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    mp.spawn(work, args=(port, str(folder)), nprocs=2)
+    mp.start_processes(work, (port, str(folder)), nprocs=2, start_method="fork")
     one, two = (torch.load(folder / f"rank{rank}.pt") for rank in (0, 1))
     return {name: (one[name], two[name]) for name in one}
 

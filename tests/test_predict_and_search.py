@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder / "new.csv", *items(70, 1))
     write_photos(folder / "photos", 24)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("steelyard.run.finish.has_matplotlib", lambda: False)
+        patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
         for recipe in ("bce", "spa"):
             done("train", "--data", folder / "items.csv", "--recipe", recipe, "--out", folder / recipe, *QUICK)
         small = ("--set", "model.backbone=small", "--set", "data.size=12")

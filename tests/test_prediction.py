@@ -27,6 +27,7 @@ from steelyard.labels import Labels
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.run.folder import Trained
 from steelyard.run.prediction import predict
+from training_jobs import forked, waited
 
 
 def expected(trained: Trained, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -234,36 +235,28 @@ def test_an_error_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
 
 
-ENDLESS = """
-import sys, time
-sys.path.insert(0, sys.argv[2])
-import numpy as np
-from small_run import items, small_run
-from steelyard.data.streams import FeatureInputs
-from steelyard.run.prediction import predict
-x = items(64).inputs
-def blocks():
-    for k in range(10 ** 9):
-        yield x, [f"{k}-{i}" for i in range(64)]
-        if k == 3:
-            print("under way", flush=True)
-predict(small_run(), FeatureInputs(blocks, None, "error"), sys.argv[1], batch_size=64)
-"""
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_killed_in_the_middle_leaves_the_old_file(tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"p.{ending}"
     predict(small_run(), inputs_of(items(20)), out)
     before = out.read_bytes()
-    command = [sys.executable, "-c", ENDLESS, str(out), str(Path(__file__).parent)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"under way\n"
+    under_way, note = tmp_path / "under way", tmp_path / "failure.txt"
+
+    def blocks() -> Iterator[tuple[Any, list[str]]]:
+        x = items(64).inputs
+        for k in range(10**9):
+            yield x, [f"{k}-{i}" for i in range(64)]
+            if k == 3:
+                under_way.touch()
+
+    child = forked(lambda: predict(small_run(), FeatureInputs(blocks, None, "error"), out, batch_size=64), note)
+    latest = time.monotonic() + 60
+    while not under_way.exists() and not note.exists() and time.monotonic() < latest:
+        time.sleep(0.002)
     time.sleep(0.2)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.stdout.close()
+    os.kill(child, signal.SIGKILL)
+    assert waited(child) == -signal.SIGKILL, note.read_text()
+    assert under_way.exists()
     assert out.read_bytes() == before
 
 

@@ -173,6 +173,7 @@ def test_a_damaged_note_is_written_anew(tmp_path: Path, note: bytes) -> None:
 MISTAKES = {
     "other n_items": (lambda store, path: PseudoLabels(path, N + 1, L), ("13", "12")),
     "other n_labels": (lambda store, path: PseudoLabels(path, N, L + 1), ("6", "5")),
+    "half an item": (lambda store, path: PseudoLabels(path / "b", 2.5, L), ("n_items is 2.5", "a whole number")),
     "no items": (lambda store, path: PseudoLabels(path / "b", 0, L), ("n_items", "0")),
     "labels below 0": (lambda store, path: PseudoLabels(path / "b", N, -2), ("n_labels", "-2")),
     "feedback": (lambda store, path: PseudoLabels(path / "b", N, L, feedback="links"), ("feedback", "links")),

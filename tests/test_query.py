@@ -174,8 +174,8 @@ def test_bounds() -> None:
     assert score("a > 0.5 | b", a=0.4, b=0.3) == pytest.approx(0.3)
     assert score("a > 0.5 | b", a=0.6, b=0.3) == pytest.approx(1 - 0.4 * 0.7)
     query = Query.parse("a > .5 & b")
-    assert query.admits([[0.6, 0], [0.4, 1]], "ab").tolist() == [True, False]
-    assert Query.parse("a > .5 | b").admits([[0.4, 0.0]], "ab").tolist() == [True]
+    assert query.admits([[0.6, 0], [0.4, 1]], ["a", "b"]).tolist() == [True, False]
+    assert Query.parse("a > .5 | b").admits([[0.4, 0.0]], ["a", "b"]).tolist() == [True]
 
 
 def table_of_truth(q: Any, p: Any) -> Any:
@@ -246,6 +246,9 @@ def test_score_checks_its_table() -> None:
         Query.parse("dog").score(np.zeros((2, 3)), ["dog"])
     with pytest.raises(QueryError, match="no label 'dog'"):
         Query.parse("dog").score(np.zeros((2, 1)), ["cat"])
+    for call in (lambda: Query.parse("dog", "hotdog"), lambda: Query.parse("dog").score(np.zeros((2, 6)), "hotdog")):
+        with pytest.raises(ValueError, match="names is the single string 'hotdog'"):
+            call()
 
 
 SQL = re.compile(
@@ -276,48 +279,10 @@ def answered(text: str) -> bool:
 
 
 PIECES = (
-    *(
-        "dog",
-        "person",
-        "car",
-        '"traffic light"',
-        '"or"',
-        '""',
-        "t-shirt",
-        "AND",
-        "OR",
-        "NOT",
-        "and",
-        "&",
-        "|",
-        "~",
-        "-",
-        "!",
-    ),
-    *(
-        "(",
-        ")",
-        "(",
-        ")",
-        ">",
-        "<",
-        ">=",
-        "≤",
-        "0.5",
-        "1",
-        ".25",
-        "1e-3",
-        "2",
-        '"',
-        "\\",
-        "'",
-        ";",
-        "--",
-        "/*",
-        "\n",
-        "\x00",
-    ),
-    *("DROP TABLE items", "p0", "?", "$1", "<b>", "é", "𝄞", "\u202e", "\ud800", ",", "=", "%", "*", " ", " ", " ", " "),
+    *("dog", "person", "car", '"traffic light"', '"or"', '""', "t-shirt", "AND", "OR", "NOT", "and", "&", "|", "~"),
+    *("-", "!", "(", ")", "(", ")", ">", "<", ">=", "≤", "0.5", "1", ".25", "1e-3", "2"),
+    *('"', "\\", "'", ";", "--", "/*", "\n", "\x00", "DROP TABLE items", "p0", "?", "$1", "<b>"),
+    *("é", "𝄞", "\u202e", "\ud800", ",", "=", "%", "*", " ", " ", " ", " "),
 )
 
 

@@ -130,6 +130,8 @@ def test_nus_wide(tmp_path: Path, split: str) -> None:
     check(nus_wide(tmp_path, split, leave_out=["concept03"]), Truth(truth.values[:, others], names, truth.ids))
     with pytest.raises(ValueError, match="leave_out names 'concept3', which is not in"):
         nus_wide(tmp_path, split, leave_out=["concept3"])
+    with pytest.raises(ValueError, match="leave_out is the single string 'concept03'"):
+        nus_wide(tmp_path, split, leave_out="concept03")
 
 
 def test_nus_wide_reads_the_one_damaged_value_of_the_published_files_as_unknown(tmp_path: Path) -> None:

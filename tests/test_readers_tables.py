@@ -272,6 +272,22 @@ def test_npz_translates_files_in_which_minus_one_is_absent(tmp_path: Path) -> No
         npz(tmp_path / "a.npz", absent=1)
 
 
+def test_npz_takes_nan_as_unknown(tmp_path: Path) -> None:
+    hard = np.array([[1, np.nan, 0], [np.nan, 0, 1]])
+    for dtype in (np.float64, np.float32, np.float16):
+        np.savez(tmp_path / "a.npz", X=np.zeros((2, 1)), Y=hard.astype(dtype))
+        labels = npz(tmp_path / "a.npz").labels
+        np.testing.assert_array_equal(labels.values, [[1, UNKNOWN, 0], [UNKNOWN, 0, 1]])
+        assert labels.values.dtype == np.int8
+    np.savez(tmp_path / "a.npz", X=np.zeros((2, 1)), Y=np.array([[0.25, np.nan], [-1, 1]]))
+    np.testing.assert_array_equal(npz(tmp_path / "a.npz").labels.values, [[0.25, UNKNOWN], [UNKNOWN, 1]])
+    np.savez(tmp_path / "a.npz", X=np.zeros((2, 1)), Y=np.array([[1, np.nan], [-1, 0]]))
+    np.testing.assert_array_equal(npz(tmp_path / "a.npz", absent=-1).labels.values, [[1, UNKNOWN], [0, UNKNOWN]])
+    np.savez(tmp_path / "a.npz", X=np.zeros((2, 1)), Y=np.array([[1, np.nan], [np.inf, 0]]))
+    with pytest.raises(DataError, match=r"a.npz: Y: values\[1, 0\] is inf"):
+        npz(tmp_path / "a.npz")
+
+
 class Trap:
     """Whoever unpickles this creates a file."""
 
@@ -284,7 +300,7 @@ class Trap:
 
 def test_npz_never_unpickles(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.zeros((1, 1)), Y=np.array([[Trap(tmp_path / "sprung")]], object))
-    with pytest.raises(DataError, match=r"a.npz is no .npz file of plain arrays \(Object arrays cannot be loaded"):
+    with pytest.raises(DataError, match=r"a.npz is no .npz file of plain arrays \(it holds Python objects, never"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "sprung").exists()
 
@@ -313,10 +329,19 @@ def test_npz_says_which_array_is_wrong(tmp_path: Path, arrays: dict[str, Any], f
 def test_npz_that_is_cut_off_or_something_else(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.zeros((50, 3)), Y=np.zeros((50, 2)))
     whole = (tmp_path / "a.npz").read_bytes()
-    for content in (whole[:100], whole[:-30], b"hello", pickle.dumps({"X": 1})):
+    other = "it does not begin as one does"
+    for content, why in (
+        (whole[:100], "File is not a zip file"),
+        (whole[:-30], ""),
+        (b"hello", other),
+        (b"PK", other),
+        (np.random.default_rng(0).bytes(300), other),
+        (pickle.dumps({"X": 1}), other),
+    ):
         layouts.write(tmp_path / "b.npz", content)
-        with pytest.raises(DataError, match=r"b.npz is no .npz file of plain arrays"):
+        with pytest.raises(DataError, match=rf"b.npz is no .npz file of plain arrays \({why}") as caught:
             npz(tmp_path / "b.npz")
+        assert "allow_pickle" not in str(caught.value)
     np.save(tmp_path / "c.npy", np.zeros(3))
     with pytest.raises(DataError, match=r"c.npy is a single array"):
         npz(tmp_path / "c.npy")

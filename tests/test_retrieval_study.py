@@ -104,8 +104,8 @@ def test_runs_that_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="do not both have the label 'bird'"):
         study([one, replace(one, name="b", labels=("bird", *NAMES[1:]))])
     trained = small_run(part("two_way"))
-    with pytest.raises(ValueError, match=r"c cannot be searched with, it has no probabilities.*steelyard calibrate c"):
-        Candidate.of("c", trained, judge(trained, items(20), EvaluateSettings()))
+    with pytest.raises(ValueError, match=r"a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "):
+        Candidate.of("a c", trained, judge(trained, items(20), EvaluateSettings()))
 
 
 def test_the_table_and_the_json(found: Study) -> None:

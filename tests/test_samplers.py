@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from steelyard.balance import draws
-from steelyard.balance.samplers import ClassAware, Undersample
+from steelyard.balance.samplers import ClassAware, Shuffled, Undersample
 from steelyard.labels import Labels
 
 
@@ -212,7 +212,7 @@ def test_two_real_processes_share_a_plan(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(_share, (port, str(tmp_path)), nprocs=2)
+    mp.start_processes(_share, (port, str(tmp_path)), nprocs=2, start_method="fork")
     aware, under = ClassAware(LABELS, 11), Undersample(LABELS, 9)
     for sampler in (aware, under):
         sampler.set_epoch(2)
@@ -240,7 +240,18 @@ def test_unknown_labels_are_not_visited() -> None:
         (lambda: ClassAware(LABELS, rank=2, num_replicas=2), "rank is 2 of 2"),
         (lambda: ClassAware(LABELS, rank=1), "rank is 1 of 1"),
         (lambda: ClassAware(LABELS, seed=-1), "seed is -1"),
-        (lambda: ClassAware(LABELS, seed=0.5), "seed is 0.5"),
+        (lambda: ClassAware(LABELS, seed=0.5), "seed is 0.5: give a whole number"),
+        (lambda: ClassAware(LABELS, seed=True), "seed is True: give a whole number"),
+        (lambda: ClassAware(LABELS, visits=1.5), "visits is 1.5: give a whole number"),
+        (lambda: ClassAware(LABELS, visits=True), "visits is True: give a whole number"),
+        (lambda: ClassAware(LABELS, visits="2"), "visits is '2': give a whole number"),
+        (lambda: Undersample(LABELS, 2.0), "per_class is 2.0: give a whole number"),
+        (lambda: Undersample(LABELS, "2"), "per_class is '2': give a whole number"),
+        (lambda: Shuffled(2.5), "n_items is 2.5: give a whole number"),
+        (lambda: Shuffled(3, rank=0.0, num_replicas=1), "rank is 0.0: give a whole number"),
+        (lambda: Shuffled(3, rank=0, num_replicas="2"), "num_replicas is '2': give a whole number"),
+        (lambda: Shuffled(3).set_epoch(1.0), "epoch is 1.0: give a whole number"),
+        (lambda: Shuffled(3).set_epoch(1, start=0.5), "start is 0.5: give a whole number"),
         (lambda: ClassAware(LABELS).set_epoch(-1), "epoch is -1"),
         (lambda: ClassAware(LABELS, 2).set_epoch(0, start=13), "start is 13: epoch 0 has 12 draws"),
     ],
@@ -248,6 +259,15 @@ def test_unknown_labels_are_not_visited() -> None:
 def test_mistakes_are_one_sentence(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_whole_numbers_of_numpy_will_do() -> None:
+    wanted = ClassAware(LABELS, 3, rank=1, num_replicas=2, seed=5)
+    made = ClassAware(LABELS, np.int64(3), rank=np.int32(1), num_replicas=np.uint8(2), seed=np.int64(5))
+    made.set_epoch(np.int64(0))
+    assert list(made) == list(wanted)
+    assert list(Undersample(LABELS, np.int8(2))) == list(Undersample(LABELS, 2))
+    assert list(Shuffled(np.int64(7))) == list(Shuffled(7))
 
 
 def test_draws_are_splitmix64() -> None:

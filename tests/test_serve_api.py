@@ -8,6 +8,8 @@ import asyncio
 import gzip
 import io
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -310,6 +312,11 @@ def test_what_cannot_be_served_is_one_sentence(place: Place, tmp_path: Path) -> 
         make_app(tmp_path / "nothing")
     with pytest.raises(ValueError, match="holds no index"):
         make_app(place.run, tmp_path)
+    bare = tmp_path / "my run"
+    shutil.copytree(place.run, bare, ignore=shutil.ignore_patterns("index"))
+    command = f"make one with steelyard predict '{bare}' DATA --index '{bare / 'index'}', or"
+    with pytest.raises(ValueError, match=re.escape(command)):
+        make_app(bare)
     with pytest.raises(ValueError, match="is not a folder: give the folder of the images"):
         make_app(place.run, images=tmp_path / "nothing")
     with pytest.raises(ValueError, match="port is 70000"):

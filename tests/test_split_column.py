@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +401,22 @@ def test_aligned_against_a_table_of_dictionaries(
         assert aligned(labels, want, absent).values.tolist() == got.values.tolist()
 
 
+@pytest.mark.parametrize(("n_here", "n_wanted"), [(3, 1000), (990, 1000)])
+def test_aligned_keeps_the_fewer_cells(n_here: int, n_wanted: int) -> None:
+    """Ten thousand items that lack 997 of a thousand labels: not ten million cells of 24 bytes."""
+    n, names = 10_000, [f"l{j}" for j in range(n_wanted)]
+    labels = Labels.from_cells(np.arange(n), np.arange(n) % n_here, np.ones(n, np.int8), (n, n_here), 0, names[:n_here])
+    tracemalloc.start()
+    got = aligned(labels, names)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert got.n_known.tolist() == [n] * n_here + [0] * (n_wanted - n_here)
+    np.testing.assert_array_equal(got.counts, np.pad(labels.counts, (0, n_wanted - n_here)))
+    each = 3 if n_here == 3 else 11  # the known labels, or the unknown ones and a positive
+    assert len(got.cells()[2]) == each * n
+    assert peak < 60e6
+
+
 def test_aligned_says_which_labels_are_new() -> None:
     labels = Labels(np.eye(9, dtype=np.int8), [f"l{i}" for i in range(9)])
     with pytest.raises(ValueError, match=r"the labels 'l1', 'l2', .* 'l6', … are not among the 1 labels") as error:
@@ -407,6 +424,8 @@ def test_aligned_says_which_labels_are_new() -> None:
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="unseen is 'keep': choose"):
         aligned(labels, ["l0"], unseen="keep")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="names is the single string 'l0'"):
+        aligned(labels, "l0", unseen="drop")
     with pytest.raises(ValueError, match="absent is 'no': choose"):
         aligned(labels, ["l0"], absent="no")  # type: ignore[arg-type]
 

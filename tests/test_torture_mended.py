@@ -7,9 +7,11 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+from multiprocessing import resource_sharer
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,15 @@ import pytest
 
 from small_run import saved_run, small_run
 from steelyard import cli
+from steelyard._sealed import checksum
 from steelyard._signals import stoppable
-from steelyard.data.loading import WORKER_DIED, fetched, loader
+from steelyard.data.loading import WORKER_DIED, beginning, fetched, loader
 from steelyard.papers.trial import read_facts
 from steelyard.run.command import config_of
 from steelyard.run.folder import RunFolder
 from steelyard.search import Index
 from steelyard.search.blocks import Blocks, sums_of
-from training_jobs import images
+from training_jobs import forked, images, waited
 
 NAMES = ["cat", "dog", "car"]
 
@@ -126,7 +129,7 @@ def test_an_index_without_checksums_is_read_as_before(index: Path) -> None:
         del document[name]
     for part in document["parts"]:
         del part["sums"]
-    old = {"format": manifests.FORMAT, "version": 1, **document, "sha256": manifests._checksum(document)}
+    old = {"format": manifests.FORMAT, "version": 1, **document, "sha256": checksum(document)}
     (index / "manifest.json").write_text(json.dumps(old))
     assert everything(index) == wanted
 
@@ -170,6 +173,24 @@ def test_a_worker_that_dies_before_the_others_are_there(monkeypatch: pytest.Monk
             list(fetched(loader(images(), [[0, 1], [2, 3]], workers=2, pin=False)))
     gc.collect()
     assert told == []
+
+
+def test_a_reader_says_nothing_of_one_who_asked_and_is_gone(tmp_path: Path) -> None:
+    """The command ends, told of another's death, just when this one hands it a tensor: one line is said, not two."""
+    said, note, begin = tmp_path / "said", tmp_path / "failure.txt", beginning()
+
+    def read() -> None:
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        begin(0)
+        shared = resource_sharer.DupFd(0)
+        with socket.socket(socket.AF_UNIX) as asks:
+            asks.connect(resource_sharer._resource_sharer._address)
+        os.close(shared.detach())  # answered when the one before it was
+        sys.stderr.flush()
+
+    assert waited(forked(read, note)) == 0, note.read_text()
+    assert said.read_text() == ""
 
 
 # signals

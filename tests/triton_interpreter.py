@@ -6,12 +6,14 @@ It is chosen when Triton is first imported, so such tests run in a process of th
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,9 +48,11 @@ def mend() -> None:
 
     triton 3.6 reads the bounds by int(array of shape (1,)), which numpy 2.4 refuses; this reads the element. It also
     puts its own functions into `triton.language` anew at each launch and each call between kernels: here, where
-    nothing is compiled, they are put there once for each module of kernels, and stay.
+    nothing is compiled, they are put there once for each module of kernels, and stay. The type of a tuple, asked for by
+    few, and numpy's of a scalar, of which there are twenty, are not worked out anew at every operation.
     """
     try:
+        from triton.language import core  # type: ignore[import-not-found,import-untyped,unused-ignore]
         from triton.runtime import interpreter  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         return
@@ -64,5 +68,20 @@ def mend() -> None:
             patch(kernel)
         return interpreter._LangPatchScope()  # nothing to take back after the launch
 
+    def begin_tuple(self: Any, args: Any, type: Any = None) -> None:
+        self.values = list(args)
+        if type is not None:
+            self.type = type if isinstance(type, core.tuple_type) else core.tuple_type(type)
+
+    scalar_dtype = functools.cache(interpreter._get_np_dtype)
+
+    def np_dtype(type: Any) -> Any:
+        element = type.scalar
+        return np.dtype(np.uint64) if element.is_ptr() else scalar_dtype(element)
+
     interpreter._patch_lang_tensor = mended_tensor
     interpreter._patch_lang = patched_once
+    interpreter._get_np_dtype = np_dtype
+    core.tuple.__init__ = begin_tuple
+    core.tuple.type = functools.cached_property(lambda self: core._type_for_tuple_values(self.values))
+    core.tuple.type.__set_name__(core.tuple, "type")

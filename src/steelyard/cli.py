@@ -318,7 +318,9 @@ def search(
         metavar="QUERY", help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
     ),
     k: int = typer.Option(20, "-k", help="How many items."),
-    open: str | None = typer.Option(None, "--open", metavar="FILE", help="Write a contact sheet, .png or .html."),
+    open: str | None = typer.Option(
+        None, "--open", metavar="FILE", help="Write a contact sheet of the first 500, .png or .html."
+    ),
     explain: bool = typer.Option(False, "--explain", help="Say where each score came from."),
     engine: str = typer.Option("duckdb", help="duckdb, or spark for what outgrows a machine."),
     json: bool = typer.Option(False, "--json", help="Print the hits as JSON."),

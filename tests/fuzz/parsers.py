@@ -20,6 +20,7 @@ from safetensors.torch import save
 
 import layouts
 from fuzz.mutate import tree
+from steelyard._sealed import checksum
 from steelyard.calibrate import Isotonic, Platt, Temperature, load
 from steelyard.calibrate import save as save_calibrator
 from steelyard.data.arff import arff
@@ -47,7 +48,6 @@ from steelyard.run.deployment import read_prior
 from steelyard.run.objectives import make_loss
 from steelyard.run.parts import Part, completed
 from steelyard.run.reading import Reading
-from steelyard.run.reading_file import checksum
 from steelyard.search import Query, QueryError
 from steelyard.search import manifest as manifests
 from steelyard.training.files import load_tensors, save_tensors
@@ -463,24 +463,25 @@ def _reading(folder: Path) -> Target:
         reading.fit(z, y, kind).save(path)
         seeds.append(path.read_bytes())
 
-    def sign(document: Any) -> Any:
-        if not isinstance(document, dict):
-            return document
-        rest = {key: value for key, value in document.items() if key not in ("format", "version", "sha256")}
-        return document | {"sha256": checksum(rest)}
-
     def read(file: Path) -> None:
         found = Reading.load(file)
         if found.has_probability:
             eta = found.probability(torch.zeros(1, found.n_labels))
             assert ((eta >= 0) & (eta <= 1)).all()
 
-    return Target(tuple(seeds), _in_file(path, read), ValueError, _signed(tuple(seeds), sign))
+    return Target(tuple(seeds), _in_file(path, read), ValueError, _signed(tuple(seeds)))
 
 
-def _signed(seeds: tuple[bytes, ...], sign: Callable[[Any], Any]) -> Callable[[Random], bytes]:
+def _sign(document: Any) -> Any:
+    if not isinstance(document, dict):
+        return document
+    rest = {key: value for key, value in document.items() if key not in ("format", "version", "sha256")}
+    return document | {"sha256": checksum(rest)}
+
+
+def _signed(seeds: tuple[bytes, ...]) -> Callable[[Random], bytes]:
     """Trees that have their checksum."""
-    made = _json_maker(seeds, sign)
+    made = _json_maker(seeds, _sign)
 
     def make(random: Random) -> bytes:
         while True:
@@ -508,19 +509,13 @@ def _index(folder: Path) -> Target:
     path = folder / manifests.FILE
     seeds = (path.read_bytes(),)
 
-    def sign(document: Any) -> Any:
-        if not isinstance(document, dict):
-            return document
-        rest = {key: value for key, value in document.items() if key not in ("format", "version", "sha256")}
-        return document | {"sha256": manifests._checksum(rest)}
-
     def read(_: Path) -> None:
         found = manifests.read(folder)
         assert found.n_items >= 0
         assert all(isinstance(name, str) for name in found.names)
         assert all(Path(file).name == file for file in found.files)
 
-    return Target(seeds, _in_file(path, read), ValueError, _signed(seeds, sign))
+    return Target(seeds, _in_file(path, read), ValueError, _signed(seeds))
 
 
 # text
@@ -538,23 +533,10 @@ def _config(folder: Path) -> Target:
         (section, key) for section, content in flat.items() for key in (content if isinstance(content, dict) else ())
     ]
     values = (
-        "1",
-        "0",
-        "-1",
-        "0.5",
-        "1e400",
-        "nan",
-        "inf",
-        '""',
-        '"x"',
-        "true",
-        "[]",
-        "[1, 2]",
-        "{}",
-        '"none"',
-        "1979-05-27",
+        *("1", "0", "-1", "0.5", "1e400", "nan", "inf", '""', '"x"', "true", "[]", "[1, 2]", "{}", '"none"'),
+        *("1979-05-27", '{kind = "x"}', '"plm"', '"two_way"', '{kind = "ldam", softmax = true}'),
+        *("99999999999999999999", '["a"]'),
     )
-    values += ('{kind = "x"}', '"plm"', '"two_way"', '{kind = "ldam", softmax = true}', "99999999999999999999", '["a"]')
 
     def make(random: Random) -> bytes:
         lines = [f"{s}.{k} = {random.choice(values)}" for s, k in random.sample(keys, random.randrange(1, 5))]
@@ -601,24 +583,9 @@ def _query(folder: Path) -> Target:
         *(b"((dog | car) & (dog | person)) | ~(car & dog)", 'é ≥ .5 !"AND"'.encode()),
     )
     tokens = (
-        "dog",
-        "car",
-        "person",
-        '"traffic light"',
-        "&",
-        "|",
-        "~",
-        "-",
-        "!",
-        "(",
-        ")",
-        "AND",
-        "or",
-        "NOT",
-        ">",
-        "<=",
+        *("dog", "car", "person", '"traffic light"', "&", "|", "~", "-", "!", "(", ")", "AND", "or", "NOT", ">", "<="),
+        *("≥", "0.5", "1", "2", "1e-3", '"', "\\", "é", "&&", "||", "=", ",", "nan", "𝟎.5"),
     )
-    tokens += ("≥", "0.5", "1", "2", "1e-3", '"', "\\", "é", "&&", "||", "=", ",", "nan", "𝟎.5")
     eta = np.random.default_rng(0).random((3, len(_NAMES)))
 
     def make(random: Random) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -68,6 +69,9 @@ class Place:
         self.first.rename(self.work)  # an index notes where its run is
         made = ("train", "--data", "items.csv", "--out", "run", *QUICK)
         both = (*APPEND.args, "--out", "all.parquet")
+        for name in ("torch._dynamo", "pandas", "sklearn.metrics"):  # what takes longest, not in a copy first
+            with suppress(ImportError):
+                import_module(name)
         for args in (made, ("calibrate", "run"), both, ("search", "run", "cat"), ("reproduce", "--list")):
             warm(args, self.work)
         import_module("steelyard.serve.server")

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.labels.inputs import as_whole
+
 Bits: TypeAlias = NDArray[np.uint64]
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -64,9 +66,9 @@ def distinct(stream: int, k: int, n: int) -> NDArray[np.int64]:
 
 def check_seed(seed: int) -> int:
     """Return `seed`, a whole number of at least 0."""
-    if not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed is {seed!r}: give a whole number, at least 0")
-    return int(seed)
+    if (whole := as_whole(seed, "seed")) < 0:
+        raise ValueError(f"seed is {seed}: give a whole number, at least 0")
+    return whole
 
 
 def _mix(word: Bits) -> Bits:

@@ -12,7 +12,8 @@ from steelyard.balance.ahead import Ahead
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
 from steelyard.kernels.choice import fuses
-from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, check_within, known
+from steelyard.labels.inputs import as_whole
+from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, check_within, known, refuse
 
 Initial = Literal["dataset", "mean", "min", "max"]
 Observed = Literal["training", "validation"]
@@ -70,6 +71,7 @@ class PartialLabelMasking(nn.Module):
         check_within(n, k)
         if not 0 <= rate < math.inf:
             raise ValueError(f"rate is {rate}: it must be at least 0 and finite")
+        bins, seed = as_whole(bins, "bins"), as_whole(seed, "seed")
         if bins < 2:
             raise ValueError(f"bins is {bins}: it must be at least 2")
         if not 0 <= eps < 1 / bins:
@@ -78,7 +80,7 @@ class PartialLabelMasking(nn.Module):
             raise ValueError(f"clip is {clip}: give (low, high) with 0 <= low < high")
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed is {seed}: it must be in [0, 2^64)")
-        self.rate, self.bins, self.eps, self.clip, self.seed = float(rate), int(bins), float(eps), clip, int(seed)
+        self.rate, self.bins, self.eps, self.clip, self.seed = float(rate), bins, float(eps), clip, seed
         self.n_labels = len(n)
         self.register_buffer("maskable", (n > 0) & (n < k), persistent=False)
         self.register_buffer("data_ratio", n / (k - n), persistent=False)
@@ -145,10 +147,7 @@ class PartialLabelMasking(nn.Module):
         self._check_shape("probabilities", p)
         is_known = known(t)
         if p.device.type == "cpu":
-            bad = is_known & ~((p >= 0) & (p <= 1))
-            if bad.any():
-                i, c = bad.nonzero()[0].tolist()
-                raise ValueError(f"probabilities[{i}, {c}] is {p[i, c].item()}: give σ(z), between 0 and 1")
+            refuse(is_known & ~((p >= 0) & (p <= 1)), "probabilities", p, "give σ(z), between 0 and 1")
         p = torch.where(is_known, p.to(torch.float64), 0)
         spot = (p * self.bins).to(torch.int64).clamp(0, self.bins - 1)
         row = torch.where(t >= 0.5, 0, self.n_labels) + torch.arange(self.n_labels, device=p.device)
@@ -220,9 +219,7 @@ class PartialLabelMasking(nn.Module):
         given = as_tensor(initial).to(torch.float64).cpu()
         if given.shape != r.shape:
             raise ValueError(f"initial has shape {tuple(given.shape)}: give a ratio for each of {len(r)} classes")
-        bad = ~(torch.isfinite(given) & (given > 0))
-        if bad.any():
-            raise ValueError(f"initial has the value {given[bad][0].item():g}: a ratio is positive and finite")
+        refuse(~(torch.isfinite(given) & (given > 0)), "initial", given, "a ratio is positive and finite")
         return torch.where(self.maskable, given, r)
 
     def _clipped(self, ratio: Tensor) -> Tensor:

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.labels.inputs import as_whole
+from steelyard.labels.targets import refuse
+
 Feedback = Literal["raw", "link"]
 LEVELS = 254  # an even number, so that .5 is stored exactly
 MEMORY = 1 << 28
@@ -39,6 +42,7 @@ class PseudoLabels:
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:
         if feedback not in get_args(Feedback):
             raise ValueError(f"feedback is {feedback!r}: choose one of {', '.join(get_args(Feedback))}")
+        n_items, n_labels = as_whole(n_items, "n_items"), as_whole(n_labels, "n_labels")
         if n_items < 1 or n_labels < 1:
             raise ValueError(f"n_items and n_labels are {n_items} and {n_labels}: both must be at least 1")
         self.path, self.n_items, self.n_labels, self.feedback = Path(path), n_items, n_labels, feedback
@@ -120,9 +124,7 @@ class PseudoLabels:
             self._held.visited.index_fill_(0, index, True)
             return
         rows, said = self._rows(index), probabilities.detach().to("cpu", torch.float32)
-        bad = ~((said >= 0) & (said <= 1))
-        if bad.any():
-            raise ValueError(f"probabilities has the value {said[bad][0].item():g}: give numbers between 0 and 1")
+        refuse(~((said >= 0) & (said <= 1)), "probabilities", said, "give numbers between 0 and 1")
         self._values[self.epoch % 2][rows] = (said * LEVELS).round().sub_(HALF).to(torch.int8).numpy()
         self._visited[self.epoch % 2][rows] = self.epoch
         self._touch(len(rows))

@@ -13,6 +13,7 @@ from torch.utils.data import Sampler
 
 from steelyard.balance import draws
 from steelyard.labels import Labels
+from steelyard.labels.inputs import as_whole
 
 _CHUNK = 1 << 16  # draws worked out at a time
 
@@ -27,8 +28,9 @@ class PlannedSampler(Sampler[int], ABC):
     def __init__(self, rank: int | None, num_replicas: int | None, seed: int) -> None:
         super().__init__()
         running = dist.is_available() and dist.is_initialized()
-        self.num_replicas = num_replicas if num_replicas is not None else dist.get_world_size() if running else 1
-        self.rank = rank if rank is not None else dist.get_rank() if running else 0
+        world, here = (dist.get_world_size(), dist.get_rank()) if running else (1, 0)
+        self.num_replicas = world if num_replicas is None else as_whole(num_replicas, "num_replicas")
+        self.rank = here if rank is None else as_whole(rank, "rank")
         if not 0 <= self.rank < self.num_replicas:
             raise ValueError(
                 f"rank is {self.rank} of {self.num_replicas} replicas: it must lie between 0 and that, less 1"
@@ -41,6 +43,7 @@ class PlannedSampler(Sampler[int], ABC):
         `start` counts the draws that all processes together have used: steps × batch size × processes. An epoch that
         was broken off goes on exactly, even with another number of processes.
         """
+        epoch, start = as_whole(epoch, "epoch"), as_whole(start, "start")
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}: give a whole number, at least 0")
         size = self._plan(epoch)
@@ -92,9 +95,9 @@ class Shuffled(PlannedSampler):
 
     def __init__(self, n_items: int, rank: int | None = None, num_replicas: int | None = None, seed: int = 0) -> None:
         super().__init__(rank, num_replicas, seed)
-        if n_items < 1:
+        self.n_items = as_whole(n_items, "n_items")
+        if self.n_items < 1:
             raise ValueError(f"n_items is {n_items}: there is nothing to visit")
-        self.n_items = n_items
         self.set_epoch(0)
 
     def _plan(self, epoch: int) -> int:
@@ -126,7 +129,7 @@ class ClassAware(ClassSampler):
         seed: int = 0,
     ) -> None:
         super().__init__(labels, rank, num_replicas, seed)
-        self.visits = -(-int(labels.counts.max()) // 4) if visits is None else visits
+        self.visits = -(-int(labels.counts.max()) // 4) if visits is None else as_whole(visits, "visits")
         if self.visits < 1:
             raise ValueError(f"visits is {visits}: every class is visited at least once an epoch")
         self.set_epoch(0)
@@ -166,9 +169,9 @@ class Undersample(ClassSampler):
         seed: int = 0,
     ) -> None:
         super().__init__(labels, rank, num_replicas, seed)
-        if per_class < 1:
+        self.per_class = as_whole(per_class, "per_class")
+        if self.per_class < 1:
             raise ValueError(f"per_class is {per_class}: take at least one item of every class")
-        self.per_class = per_class
         self.set_epoch(0)
 
     def _plan(self, epoch: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.processes import largest, summed
+from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, check_counts
 
 Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
@@ -167,7 +168,7 @@ class Deferred(Weighting):
 
     def __init__(self, weighting: Weighting, start: int) -> None:
         super().__init__()
-        if start < 1:
+        if as_whole(start, "start") < 1:
             raise ValueError(f"start is {start}: epochs count from 1")
         self.weighting, self.start, self.epoch = weighting, start, 1
         self.n_labels = weighting.n_labels

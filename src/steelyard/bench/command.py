@@ -84,7 +84,7 @@ def _jobs(asked: Asked, clock: Clock, left_out: list[str]) -> list[tuple[str, Ca
     """Return what is to be measured, by part; whatever is wrong with what was asked for is told before it begins."""
     quick, kind = asked.quick, clock.device.type
     whole = kind == "cuda" and not quick
-    parts = _chosen("--only", asked.only, PARTS) or PARTS
+    parts = _parts(asked.only)
     sizes = sizes_of(asked.sizes) if asked.sizes else _SIZES if whole else _SIZES[:2]
     compiled = _compiled(asked, kind)
     others = peers.installed(left_out)
@@ -142,9 +142,9 @@ def _compiled(asked: Asked, kind: str) -> tuple[str, ...]:
     return _COMPILED[which]
 
 
-def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",")) if text else ()
+def _parts(text: str | None) -> Sequence[str]:
+    names = [name.strip() for name in text.split(",")] if text else PARTS
     for name in names:
-        if name not in known:
-            raise ValueError(f"{option} {text}: {name!r} is none of {', '.join(known)}")
+        if name not in PARTS:
+            raise ValueError(f"--only {text}: {name!r} is none of {', '.join(PARTS)}")
     return names

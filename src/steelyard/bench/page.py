@@ -24,18 +24,14 @@ rounds' ratios.
 """
 
 
-def publish(record: Record, folder: Path) -> list[Path]:
-    """Write a run's file, its roofline and the page of all runs in `folder`; return what was written."""
+def publish(record: Record, folder: Path) -> None:
+    """Write a run's file, its roofline and the page of all runs in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / f"{record.name}.json"]
-    record.save(written[0])
+    record.save(folder / f"{record.name}.json")
     picture = _picture(record) if any(row.part == "losses" for row in record.rows) else None
     if picture is not None:
-        written.append(folder / f"{record.name}.png")
-        write_atomic(written[-1], picture)
-    written.append(folder / "README.md")
-    write_atomic(written[-1], page(folder))
-    return written
+        write_atomic(folder / f"{record.name}.png", picture)
+    write_atomic(folder / "README.md", page(folder))
 
 
 def _picture(record: Record) -> bytes | None:

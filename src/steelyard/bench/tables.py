@@ -14,6 +14,9 @@ _TITLES = {
     "metrics": "Metrics",
     "training": "Training",
 }
+_BESIDE: tuple[Way, ...] = ("plain", "compiled", "unknown", "soft")
+"""The ways that have columns of their own beside the one as it is called."""
+_WITH_MEMORY = ("plain", "compiled")
 
 
 class Table(NamedTuple):
@@ -67,21 +70,18 @@ def _losses(record: Record, size: str, rows: Sequence[Row]) -> Table:
     """A line for each loss; each way that was measured at this size in columns of its own."""
     found = {(row.name, row.way): row for row in rows if row.size == size}
     seen = {way for _, way in found}
-    others: list[tuple[Way, str]] = [("plain", "plain"), ("compiled", "compiled")]
-    others += [("unknown", "unknown"), ("soft", "soft")]
-    shown = [(way, title) for way, title in others if way in seen]
-    with_memory = [way for way, _ in shown if way in ("plain", "compiled")]
+    shown = [way for way in _BESIDE if way in seen]
     columns = ["", *_times(record), "× floor", "× BCE", "MB"]
-    for way, title in shown:
-        columns += [f"{title} µs", *([f"{title} MB"] if way in with_memory else [])]
+    for way in shown:
+        columns += [f"{way} µs", *([f"{way} MB"] if way in _WITH_MEMORY else [])]
     lines = []
     for name in dict.fromkeys(name for name, _ in found):
         main = found.get((name, "steelyard")) or found[name, "peer"]
         line = [name, *_seconds(record, main), _over_floor(record, main), _ratio(main.over_peer), _megabytes(main)]
-        for way, _ in shown:
+        for way in shown:
             other = found.get((name, way))
             line += ["" if other is None else _micro(other.seconds)]
-            line += ["" if other is None else _megabytes(other)] if way in with_memory else []
+            line += ["" if other is None else _megabytes(other)] if way in _WITH_MEMORY else []
         lines.append(tuple(line))
     least = next(iter(found.values()))
     title = f"{_TITLES['losses'].format(size=size)}; the floor is {_micro(floor(record, least))} µs"

@@ -58,12 +58,10 @@ def image_rows(paths: list[Path], device: torch.device) -> list[Row]:
     """Return the rows of reading images, first and cached, and of training on them."""
     from steelyard.data.dataset import ImageDataset
     from steelyard.labels import Labels
-    from steelyard.training.settings import TrainSettings
 
     g = np.random.default_rng(0)
     labels = Labels((g.random((len(paths), 20)) < 0.1).astype(np.int8))
     size, rows = f"{len(paths):,} files to {_SIDE} × {_SIDE}", []
-    settings = TrainSettings(epochs=1, batch_size=_BATCH, device=device.type, keep="last", checkpoint_seconds=1e9)
     with tempfile.TemporaryDirectory() as cache:
         for name, data in (
             ("reading", ImageDataset(paths, labels, _SIDE)),
@@ -72,7 +70,7 @@ def image_rows(paths: list[Path], device: torch.device) -> list[Row]:
         ):
             rows.append(_rated(size, name, len(paths), _read(data, device)))
         data = ImageDataset(paths, labels, _SIDE, cache=cache)
-        seconds = _trained("small", data, Objective(BCE()), settings)
+        seconds = _trained("small", data, Objective(BCE()), 1, device)
         rows.append(_rated(size, "training a small network, from the cache", len(paths), seconds))
     return rows
 
@@ -80,7 +78,6 @@ def image_rows(paths: list[Path], device: torch.device) -> list[Row]:
 def _on_mnist(method: str, data: Any, epochs: int, device: torch.device) -> Row:
     from steelyard.data.dataset import ArrayDataset
     from steelyard.labels import Labels
-    from steelyard.training.settings import TrainSettings
 
     loss = BCE(reduction="item")  # summed over classes, as the paper writes it
     if method == "pseudo-labels":
@@ -88,7 +85,6 @@ def _on_mnist(method: str, data: Any, epochs: int, device: torch.device) -> Row:
         values[np.random.default_rng(0).random(values.shape) < _HIDDEN] = -1
         data = ArrayDataset(data.inputs, Labels(values, data.labels.names, data.labels.ids))
     labels = data.labels
-    settings = TrainSettings(epochs=epochs, batch_size=128, device=device.type, keep="last", checkpoint_seconds=1e9)
     with tempfile.TemporaryDirectory() as folder:
         objective = {
             "BCE": lambda: Objective(loss),
@@ -100,23 +96,24 @@ def _on_mnist(method: str, data: Any, epochs: int, device: torch.device) -> Row:
                 loss, Annotation(PseudoLabels(Path(folder) / "pseudo-labels", labels.n_items, labels.n_labels))
             ),
         }[method]()
-        seconds = _trained("resnet12", data, objective, settings)
+        seconds = _trained("resnet12", data, objective, epochs, device)
     name = f"MultiMNIST, {method}, ResNet-12, {epochs} epoch{'s' * (epochs != 1)}"
     return _rated(
         f"{len(data):,} images of {data.inputs.shape[-1]} × {data.inputs.shape[-1]}", name, len(data) * epochs, seconds
     )
 
 
-def _trained(backbone: str, data: Any, objective: Objective, settings: Any) -> float:
+def _trained(backbone: str, data: Any, objective: Objective, epochs: int, device: torch.device) -> float:
     """Return the seconds of a training, compiling and checkpoints left out."""
     from steelyard.models import ModelSettings, build_model, input_of
     from steelyard.training.loop import train
-    from steelyard.training.settings import OptimizerSettings, ScheduleSettings
+    from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 
     torch.manual_seed(0)
     model = build_model(ModelSettings(backbone=backbone), input_of(data), data.labels)
     model.fit_normalisation(data)
-    share = settings.epochs / 90  # the paper's warm-up and milestones, of its 90 epochs
+    settings = TrainSettings(epochs=epochs, batch_size=_BATCH, device=device.type, keep="last", checkpoint_seconds=1e9)
+    share = epochs / 90  # the paper's warm-up and milestones, of its 90 epochs
     schedule = ScheduleSettings("multistep", warmup_epochs=5 * share, milestones=(60 * share, 80 * share))
     optimizer = OptimizerSettings("sgd", lr=0.1, weight_decay=5e-4)
     with tempfile.TemporaryDirectory() as folder:

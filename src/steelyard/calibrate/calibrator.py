@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard.labels.targets import ArrayLike, as_tensor
+from steelyard.labels.targets import ArrayLike, as_tensor, refuse
 from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.loss import compute_dtype
 from steelyard.metrics.inputs import paired
@@ -101,12 +101,8 @@ def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
     z, t = pair.values, pair.targets
     bad = ~torch.isfinite(z)
     bad = bad if pair.known is None else bad & pair.known
-    if bool(bad.any()):
-        i, c = bad.nonzero()[0].tolist()
-        raise ValueError(
-            f"logits[{i}, {c}] is {z[i, c].item()}: a known label needs a finite logit to be calibrated by, so mend "
-            "the model or mark the label unknown"
-        )
+    remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
+    refuse(bad, "logits", z, remedy)
     present = torch.zeros(z.shape[1], dtype=torch.float64, device=z.device)
     n_known = torch.zeros_like(present)
     held = Held(z, t, pair.known, present, n_known)

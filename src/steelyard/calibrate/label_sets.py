@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.targets import UNKNOWN, ArrayLike, as_tensor, refuse
 
 _ITEMS_AT_ONCE = 1 << 14
 _MOST_ITEMS = 8192
@@ -47,11 +47,10 @@ class LabelSets:
     @classmethod
     def of(cls, targets: ArrayLike) -> LabelSets:
         """Return the distribution of the label sets of `targets` (N, L), all known; a value of ½ or more is present."""
-        values = torch.as_tensor(targets).cpu()
+        values = as_tensor(targets, "targets").cpu()
         if values.ndim != 2 or len(values) == 0:
             raise ValueError(f"targets has shape {tuple(values.shape)}: give (N, L), at least one item")
-        if bool((values < 0).any()):
-            raise ValueError("targets has unknown labels: how many labels those items have cannot be told; drop them")
+        _check_known(values)
         present = (values >= 0.5).double()
         n = len(present)
         counts = torch.bincount(present.sum(1).long()).double()
@@ -144,9 +143,11 @@ class LabelSets:
 
         It is −inf where an item has as many labels as none should have.
         """
-        u, present = potentials, torch.as_tensor(targets).cpu() >= 0.5
-        if present.shape != u.shape:
-            raise ValueError(f"targets has shape {tuple(present.shape)}: give {tuple(u.shape)}, that of potentials")
+        u, values = potentials, as_tensor(targets, "targets").cpu()
+        if values.shape != u.shape:
+            raise ValueError(f"targets has shape {tuple(values.shape)}: give {tuple(u.shape)}, that of potentials")
+        _check_known(values)
+        present = values >= 0.5
         b = torch.cat([self.sizes, self.sizes.new_full((u.shape[1],), -torch.inf)])[present.sum(1)]
         return (u * present).sum(1) + b - self._log_z(u, self.sizes.expand(len(u), -1))
 
@@ -209,6 +210,14 @@ class LabelSets:
         weights = self.sizes + torch.where(sizes > 0, sizes / found, 0.0).log()
         gap = max(float((eta - frequency).abs().max()), float((found - sizes).abs().max()))
         return LabelSets(labels, weights - weights.max()), gap
+
+
+def _check_known(targets: Tensor) -> None:
+    """Refuse an unknown label, −1, and what is no label, NaN among it."""
+    remedy = "of an item with unknown labels it cannot be told how many it has, so leave it out"
+    refuse(targets == UNKNOWN, "targets", targets, remedy)
+    bad = ~((targets >= 0) & (targets <= 1))
+    refuse(bad, "targets", targets, "a label is 1 present, 0 absent, or between them soft")
 
 
 def _logit(p: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steelyard.calibrate.calibrator import Calibrator, State, as_vector
 from steelyard.calibrate.sampling import check_visits, undo_class_aware
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Loss, NoLink
 from steelyard.losses.pair import PairLoss
@@ -110,7 +110,5 @@ def _weight(name: str, weight: ArrayLike | float | None) -> Weight:
     if weight is None or isinstance(weight, int | float):
         return weight
     w = as_vector(weight).cpu()
-    bad = ~((w > 0) & (w < math.inf))
-    if bool(bad.any()):
-        raise ValueError(f"{name} has the value {w[bad].flatten()[0].item():g}: a class weight is positive and finite")
+    refuse(~((w > 0) & (w < math.inf)), name, w, "a class weight is positive and finite")
     return w

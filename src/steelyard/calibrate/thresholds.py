@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steelyard.calibrate.calibrator import as_vector
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.loss import compute_dtype
 from steelyard.metrics.inputs import Pair, positive, probable, unlabelled
 
@@ -224,9 +224,7 @@ def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
     c = as_vector(1.0 if cost is None else cost).to(like.device)
     if c.ndim > 1 or (c.ndim == 1 and len(c) != like.shape[1]):
         raise ValueError(f"{name} has shape {tuple(c.shape)}: give a number or one for each of {like.shape[1]} labels")
-    bad = ~((c > 0) & (c < math.inf))
-    if bool(bad.any()):
-        raise ValueError(f"{name} has the value {c[bad].flatten()[0].item():g}: a cost is positive and finite")
+    refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")
     return c.expand(like.shape[1])
 
 
@@ -234,7 +232,5 @@ def _frequency(prior: ArrayLike | float | None, like: Tensor) -> Tensor:
     q = as_vector(math.nan if prior is None else prior).to(like.device)
     if q.ndim > 1 or (q.ndim == 1 and len(q) != like.shape[1]):
         raise ValueError(f"prior has shape {tuple(q.shape)}: give a number or one for each of {like.shape[1]} labels")
-    bad = (q < 0) | (q > 1)
-    if bool(bad.any()):
-        raise ValueError(f"prior has the value {q[bad].flatten()[0].item():g}: a frequency lies in [0, 1]")
+    refuse((q < 0) | (q > 1), "prior", q, "a frequency lies in [0, 1]")
     return q.expand(like.shape[1])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from steelyard.data.files import check_choice, listed
 from steelyard.labels import Labels
+from steelyard.labels.ids import several
 from steelyard.labels.targets import UNKNOWN
 
 
@@ -28,8 +27,9 @@ def aligned(
     """
     check_choice(absent, ("unknown", "negative"), "absent")
     check_choice(unseen, ("error", "drop"), "unseen")
-    place = {name: j for j, name in enumerate(names)}
-    if extra := [name for name in labels.names if name not in place]:
+    names = several(names, "names")
+    wanted = set(names)
+    if extra := [name for name in labels.names if name not in wanted]:
         if unseen == "error":
             what = f"the label{'' if len(extra) == 1 else 's'} {listed(extra)}"
             raise ValueError(
@@ -41,17 +41,6 @@ def aligned(
                 f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part: give data that "
                 "has some of them"
             )
-    if labels.names == tuple(names):
+    if labels.names == names:
         return labels
-    columns = np.array([place.get(name, -1) for name in labels.names])
-    items, cells, values = labels.cells()
-    at = columns[cells]
-    kept = at >= 0
-    items, at, values = items[kept].astype(np.int64), at[kept], values[kept]
-    fill = UNKNOWN if absent == "unknown" else 0
-    lacking = np.setdiff1d(np.arange(len(names)), columns)
-    if len(lacking) and fill != labels.fill:  # these cells are not what is not listed: list them
-        items = np.concatenate([items, np.repeat(np.arange(len(labels)), len(lacking))])
-        at = np.concatenate([at, np.tile(lacking, len(labels))])
-        values = np.concatenate([values, np.full(len(labels) * len(lacking), fill, values.dtype)])
-    return Labels.from_cells(items, at, values, (len(labels), len(names)), labels.fill, names, labels.ids)
+    return labels.arranged(names, UNKNOWN if absent == "unknown" else 0)

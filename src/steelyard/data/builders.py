@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard.balance import draws
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.inputs import as_whole
 
 Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = NDArray[np.int64]
@@ -24,12 +25,13 @@ def exponential_counts(n_max: int, n_classes: int, rho: float) -> Index:
     The floor is that of the exact number, not of a rounded one. Arguments: `n_max`, items of the first class;
     `n_classes`, C; `rho`, ρ ≥ 1, the first count over the last.
     """
+    n_max, n_classes = as_whole(n_max, "n_max"), as_whole(n_classes, "n_classes")
     if n_classes < 1 or not 1 <= rho <= n_max:
         raise ValueError(
             f"n_max is {n_max}, n_classes {n_classes} and rho {rho}: give at least one class, and 1 <= rho <= n_max "
             "so that every class has an item"
         )
-    exact, last = Fraction(rho), max(1, n_classes - 1)
+    exact, last = Fraction(rho.item() if isinstance(rho, np.generic) else rho), max(1, n_classes - 1)
     counts = []
     for i in range(n_classes):
         n = int(n_max * rho ** (-i / last)) + 1
@@ -66,6 +68,7 @@ def pareto_counts(n_max: int, n_classes: int, alpha: float = 6.0) -> Index:
     The density of a Pareto distribution falls as x^−(α+1) from x = 1; it is cut where the distribution function
     1 − x^−α reaches .99, taken at C evenly spaced x, scaled to n_max, rounded, and at least 1.
     """
+    n_max, n_classes = as_whole(n_max, "n_max"), as_whole(n_classes, "n_classes")
     if n_max < 1 or n_classes < 1 or not alpha > 0:
         raise ValueError(f"n_max is {n_max}, n_classes {n_classes} and alpha {alpha}: all three must be positive")
     x = np.linspace(1.0, 0.01 ** (-1 / alpha), n_classes)

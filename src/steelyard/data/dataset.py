@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from steelyard.data.cache import ImageCache, stamp_of
 from steelyard.data.images import REMEDY, BadImage, Size, as_size, decode
 from steelyard.labels import Labels
+from steelyard.labels.ids import check_several
 from steelyard.labels.targets import UNKNOWN
 
 Sample: TypeAlias = tuple[Tensor, Tensor, int]
@@ -92,6 +93,7 @@ class ImageDataset(Dataset[Sample]):
         boxes: NDArray[Any] | None = None,
         note: str = "",
     ) -> None:
+        check_several(paths, "paths")
         if len(paths) != len(labels):
             raise ValueError(f"paths has {len(paths)} entries, but labels has {len(labels)} items: they must be equal")
         if on_bad_image not in ("error", "skip"):
@@ -125,6 +127,10 @@ class ImageDataset(Dataset[Sample]):
     def skipped(self) -> NDArray[np.int64]:
         """Indices of the bad images met so far, in this process or in a worker; `labels` still holds their rows."""
         return np.flatnonzero(self._skipped.numpy())
+
+    def note_skipped(self, index: NDArray[np.int64]) -> None:
+        """Take note of bad images that were met when something that is kept, such as features, was made of all."""
+        self._skipped[torch.from_numpy(index)] = 1
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -22,8 +22,8 @@ from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
 from steelyard.data.rows import labelled, manifest_inputs
 from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
-from steelyard.data.subset import Labelled, Subset
-from steelyard.labels.ids import Ids
+from steelyard.data.subset import Labelled, origin
+from steelyard.labels.ids import Ids, several
 
 __all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
 
@@ -83,7 +83,7 @@ def open_inputs(
             said = Guess(
                 id=id,
                 path=path_column,
-                features=None if features is None else tuple(features),
+                features=None if features is None else several(features, "features"),
                 images=None if images is None else Path(images),
             )
             source = Manifest(file, delimiter, encoding or "utf-8", look=1 << 20)
@@ -120,7 +120,7 @@ def inputs_of(data: Labelled, size: Size = None, on_bad_image: OnBad = "error", 
 
     Arguments: `data`; `size`, by default that of the data; `on_bad_image`, `note`: see `open_inputs`.
     """
-    whole, index = (data.data, data.index) if isinstance(data, Subset) else (data, np.arange(len(data)))
+    whole, index = origin(data)
     ids = data.labels.ids
     if isinstance(whole, ImageDataset):
         paths, boxes = whole.paths, whole.boxes

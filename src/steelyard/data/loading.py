@@ -43,6 +43,7 @@ def beginning() -> partial[None]:
 def _begin(parent: int, worker: int) -> None:
     """Leave Ctrl-C to the process that asked; should that be killed already, end, for torch would wait for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = lambda *_: None  # which multiprocessing calls where one who asked for a tensor is gone meanwhile
     if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
         os._exit(1)
 

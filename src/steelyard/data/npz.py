@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
 
     Arguments: `path`; `split`, the ending of the arrays' names, such as "train" for `X_train`, `Y_train`, `ids_train`,
     or None for `X`, `Y`, `ids`; `absent`, the value that says absent: with 0, −1 is unknown (as everywhere here), with
-    −1, 0 is unknown (as Pascal VOC and many ±1 files have it). Pickled arrays are never loaded.
+    −1, 0 is unknown (as Pascal VOC and many ±1 files have it). NaN in Y is unknown either way. Pickled arrays are never
+    loaded.
     """
     check_choice(absent, (0, -1), "absent")
     arrays = read_arrays(path)
@@ -54,7 +55,7 @@ def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
     """Return the arrays of an `.npz` file; one that would have to be unpickled is refused."""
     try:
         with require(path).open("rb") as file:
-            content = np.load(file, allow_pickle=False)
+            content = np.load(_begun(file), allow_pickle=False)
             if isinstance(content, np.ndarray):
                 raise DataError(f"{path} is a single array: save features and labels in one .npz file, as X and Y")
             arrays = {name: content[name] for name in content.files}
@@ -64,8 +65,7 @@ def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
     except DataError:
         raise
     except Exception as error:  # zipfile and numpy meet damaged files with nearly every kind of exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} is no .npz file of plain arrays ({reason:.120}): save or fetch it again") from None
+        raise DataError(f"{path} is no .npz file of plain arrays ({_why(error)}): save or fetch it again") from None
 
 
 def array_names(path: PathLike) -> set[str]:
@@ -80,16 +80,33 @@ def array_names(path: PathLike) -> set[str]:
 def read_array(path: PathLike) -> NDArray[Any]:
     """Return the array of an `.npy` file, mapped, not read."""
     try:
-        array = np.load(require(path), mmap_mode="r", allow_pickle=False)
+        with require(path).open("rb") as file:
+            _begun(file)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except DataError:
         raise
     except Exception as error:  # as above
-        what = " ".join(str(error).split())
-        raise DataError(f"{path} is no .npy file of a plain array ({what:.120}): save it again by numpy.save") from None
+        why = _why(error)
+        raise DataError(f"{path} is no .npy file of a plain array ({why}): save it again by numpy.save") from None
     if not isinstance(array, np.ndarray):
         array.close()
         raise DataError(f"{path} holds several arrays, as .npz files do: rename it, or save one by numpy.save")
     return array
+
+
+def _begun(file: BinaryIO) -> BinaryIO:
+    """Return a file that begins as numpy's do; any other `numpy.load` takes for a pickle, and advises to load it."""
+    if not file.read(8).startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
+        raise ValueError("it does not begin as one does")
+    file.seek(0)
+    return file
+
+
+def _why(error: Exception) -> str:
+    """Return what numpy or zipfile found, less its advice to unpickle."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    unsafe = "allow_pickle" in said or "Python objects" in said
+    return "it holds Python objects, never loaded" if unsafe else said[:120]
 
 
 def names_and_ids(
@@ -107,7 +124,9 @@ def _texts(array: NDArray[Any] | None, where: str) -> list[str] | None:
 
 
 def to_labels(values: NDArray[Any], absent: int, names: list[str] | None, ids: list[str] | None, where: str) -> Labels:
-    """Return `values` (N, L) as `Labels`, after translating a file where −1 is absent and 0 unknown."""
+    """Return `values` (N, L) as `Labels`; NaN is unknown, and so is 0 in a file where −1 is absent."""
+    if values.dtype.kind == "f" and (unsaid := np.isnan(values)).any():
+        values = np.where(unsaid, 0 if absent == -1 else UNKNOWN, values)
     if absent == -1 and values.dtype.kind in "biuf":
         values = np.select([values == -1, values == 0], [np.int8(0), np.int8(UNKNOWN)], values)
     try:

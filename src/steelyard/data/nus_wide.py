@@ -22,6 +22,7 @@ from steelyard.data.files import (
     relative,
 )
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.ids import several
 
 _SPLITS = {"train": "Train", "test": "Test", "all": ""}
 _DAMAGED = {"Labels_lake_Train.txt": b"-1130179"}  # line 78,372 of the published file, the only one of its kind
@@ -49,13 +50,13 @@ def nus_wide(
     """
     check_choice(split, tuple(_SPLITS), "split")
     check_choice(empty, ("keep", "drop"), "empty")
-    home = Path(root)
+    left_out, home = several(leave_out, "leave_out"), Path(root)
     concept_file = first_file([home / "ConceptsList/Concepts81.txt", home / "Concepts81.txt"], "the list of concepts")
     concepts = [relative(line, concept_file, f"line {i}") for i, line in enumerate(read_lines(concept_file), 1)]
     check_distinct(concepts, concept_file, "the concept")
-    if strange := [name for name in leave_out if name not in concepts]:
+    if strange := [name for name in left_out if name not in concepts]:
         raise ValueError(f"leave_out names {strange[0]!r}, which is not in {concept_file}: choose from its concepts")
-    names = [name for name in concepts if name not in leave_out]
+    names = [name for name in concepts if name not in left_out]
     listing = home / "ImageList" / f"{_SPLITS[split]}Imagelist.txt"
     lines = [line.replace("\\", "/") for line in read_lines(listing)]
     ids = [relative(line, listing, f"line {i}") for i, line in enumerate(lines, 1)]

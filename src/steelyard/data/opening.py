@@ -259,7 +259,7 @@ def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> O
         note += f"; also there: split {', '.join(others)}"
     positives, known = int(data.labels.counts.sum()), int(data.labels.n_known.sum())
     if absent == 0 and data.labels.unknown_rate > 0 and known - positives < positives:
-        note += ". -1 is taken as unknown, and few cells say absent: if -1 means absent, give minus_one 'negative'"
+        note += ". -1 and NaN are unknown, and few cells say absent: if -1 means absent, give minus_one 'negative'"
     return Opened(data, "npz", split if by_name else part, note + ".", tuple(splits))
 
 

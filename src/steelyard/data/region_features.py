@@ -20,6 +20,7 @@ from steelyard.data.files import DataError, PathLike, read_lines
 from steelyard.data.npz import read_array
 from steelyard.data.vqa import Questions, question_texts, vqa
 from steelyard.labels import Labels
+from steelyard.labels.ids import several
 
 PairSample: TypeAlias = tuple[tuple[Tensor, Tensor], Tensor, int]
 """((regions float32 (R, F), words int64 (T,)), target (L,), index)."""
@@ -33,7 +34,7 @@ class WordTable:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = tuple(words)
+        self.words = several(words, "words")
         self._number = {word: i for i, word in enumerate(self.words, 2)}
         if len(self._number) != len(self.words):
             twice = next(word for word, n in Counter(self.words).items() if n > 1)

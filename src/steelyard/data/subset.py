@@ -85,3 +85,8 @@ class Subset(Dataset[AnySample]):
         many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
         samples = [self.data[i] for i in wanted] if many is None else many(wanted)
         return [(item, target, place) for (item, target, _), place in zip(samples, places, strict=True)]
+
+
+def origin(data: Labelled) -> tuple[Labelled, NDArray[np.int64]]:
+    """Return the data set that the items of `data` come from, and their places in it."""
+    return (data.data, data.index) if isinstance(data, Subset) else (data, np.arange(len(data)))

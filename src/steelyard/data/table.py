@@ -21,7 +21,7 @@ from steelyard.data.numbers import feature_column
 from steelyard.data.split_column import choose
 from steelyard.data.words import label_values
 from steelyard.labels import Labels
-from steelyard.labels.ids import Ids
+from steelyard.labels.ids import Ids, several
 from steelyard.labels.targets import UNKNOWN
 
 
@@ -73,11 +73,11 @@ def table(
         path=path,
         labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
         value=value,
-        features=None if features is None else tuple(features),
+        features=None if features is None else several(features, "features"),
         separator=separator,
         absent=absent,
         minus_one=minus_one,
-        names=None if names is None else tuple(names),
+        names=None if names is None else several(names, "names"),
         images=None if images is None else Path(images),
         split=split_column,
     )

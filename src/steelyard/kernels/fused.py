@@ -16,21 +16,23 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """The dtypes of logits that the kernels take."""
 
+# as in `pairs`, which says what they mean, and which cannot be imported without Triton
 SOFTPLUS, SHIFTED = 0, 1
 _HOST, _GIVEN, _COUNTED, _LATE = 0, 1, 2, 3
 _DRAWN, _STORED = 1, 2
 _INSIDE, _SUMMED = 1, 2
 _BLOCK, _FLAT, _ROW = 0, 1, 2
 
-_TILE = 2048  # cells
+# cells of a tile, warps of a program, programs on a multiprocessor:
+_TILE = 2048
 _WIDEST, _NARROWEST = 1024, 128  # labels of a tile of several rows
-_WARPS, _PROGRAMS = 4, 8  # of a program, and of programs on a multiprocessor,
-_FLAT_WARPS = 8  # where nothing goes by label,
-_LONG = 2048  # labels of a row that is a row of tiles,
-_ROW_TILE, _ROW_WARPS, _ROW_PROGRAMS = 1024, 8, 8  # of such tiles,
-_DRAWN_TILE, _DRAWN_WARPS, _DRAWN_PROGRAMS, _DRAWN_CHUNKS = 1024, 4, 16, 2  # and where masks are drawn, in parts
-_SUM_TILE, _SUM_WARPS, _SUM_PROGRAMS = 2048, 2, 16  # where only targets are read, and a row's sum is wanted,
-_COUNT_TILE, _COUNT_WARPS, _COUNT_PROGRAMS = 8192, 8, 8  # or that of all
+_WARPS, _PROGRAMS = 4, 8
+_FLAT_WARPS = 8  # where nothing goes by label
+_LONG = 2048  # labels from which on a row is cut into tiles of its own:
+_ROW_TILE, _ROW_WARPS, _ROW_PROGRAMS = 1024, 8, 8
+_DRAWN_TILE, _DRAWN_WARPS, _DRAWN_PROGRAMS, _DRAWN_CHUNKS = 1024, 4, 16, 2  # with masks drawn; programs a row, at least
+_SUM_TILE, _SUM_WARPS, _SUM_PROGRAMS = 2048, 2, 16  # where only targets are read, for the sums of rows
+_COUNT_TILE, _COUNT_WARPS, _COUNT_PROGRAMS = 8192, 8, 8  # where only targets are read, for the number of known labels
 _TASKS = 64  # tiles after which one more program is better than one more tile
 _MOST_PROGRAMS = 16384  # as many as `pairs.ROOM`
 _FEW = 32768  # cells that every program may count by itself
@@ -309,7 +311,10 @@ def _launch(
     skip: bool = False,
     late: Tensor | None = None,
 ) -> None:
-    """Launch the kernel: forward with `out`, backward with `upstream`; `late` takes 1 over the known labels."""
+    """Launch the kernel: forward with `out`, backward with `upstream`.
+
+    `late` takes 1 over the number of known labels. With `skip` nothing is done where `upstream` is 1.
+    """
     given, pair, mask, rebalanced = job.given, job.pair, job.mask, job.rebalanced
     divisor = job.divisor if isinstance(job.divisor, Tensor) else late
     targets, b, counted, sided = given if isinstance(given, Cells) else (given, None, None, None)

@@ -24,6 +24,7 @@ _WIDEST, _AT_ONCE = 2048, 4  # labels and positives that meet
 def _pairs(
     scores, targets, values, slopes, found, L, s_row, s_col, t_row, t_col, WIDTH: tl.constexpr, SOME: tl.constexpr
 ):
+    """Value and slopes of one row of L labels: SOME of its positives, which `found` has room for, meet WIDTH labels."""
     row = tl.program_id(0).to(tl.int64)
     scores, targets, slopes, found = scores + row * s_row, targets + row * t_row, slopes + row * L, found + row * L
     lane = tl.arange(0, WIDTH)

@@ -18,8 +18,8 @@ PARTS = tl.constexpr(128)  # programs that may share a sum
 
 
 @triton.jit
-def _total(part, columns, n_sums, which, C, BC: tl.constexpr):
-    """Add up sum number `which` of all programs."""
+def _total(part, columns, n_sums, which, C):
+    """Add up sum number `which`, of the `n_sums` that every program has written."""
     rows = tl.arange(0, PARTS)
     spots = (rows[:, None] * n_sums + which) * C + columns[None, :]
     there = rows[:, None] < tl.num_programs(0)
@@ -47,7 +47,7 @@ def statistics(
     tl.store(spots, tl.sum(one, 0))
     tl.store(spots + C, tl.sum(two, 0))
     if _is_last(counters + tl.program_id(1)):
-        off, square = _total(part, columns, 2, 0, C, BC) / n, _total(part, columns, 2, 1, C, BC) / n
+        off, square = _total(part, columns, 2, 0, C) / n, _total(part, columns, 2, 1, C) / n
         var = square - off * off
         var = tl.where(var < 0, 0.0, var)
         tl.store(mean + columns, shift + off)
@@ -101,9 +101,8 @@ def rectified_sums(
     tl.store(spots, tl.sum(one, 0))
     tl.store(spots + C, tl.sum(two, 0) * s)
     if _is_last(counters + tl.program_id(1)):
-        of_bias, of_weight = _total(part, columns, 2, 0, C, BC), _total(part, columns, 2, 1, C, BC)
-        tl.store(sums + columns, of_bias)
-        tl.store(sums + C + columns, of_weight)
+        for k in tl.static_range(2):
+            tl.store(sums + k * C + columns, _total(part, columns, 2, k, C))
 
 
 @triton.jit
@@ -197,11 +196,8 @@ def pooled_sums(
     tl.store(spots + C, tl.sum(two, 0) * xs)
     tl.store(spots + 2 * C, tl.sum(three, 0) * zs)
     if _is_last(counters + tl.program_id(1)):
-        of_bias, of_x = _total(part, columns, 3, 0, C, BC), _total(part, columns, 3, 1, C, BC)
-        of_z = _total(part, columns, 3, 2, C, BC)
-        tl.store(sums + columns, of_bias)
-        tl.store(sums + C + columns, of_x)
-        tl.store(sums + 2 * C + columns, of_z)
+        for k in tl.static_range(3):
+            tl.store(sums + k * C + columns, _total(part, columns, 3, k, C))
 
 
 @triton.jit

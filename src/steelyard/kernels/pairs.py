@@ -523,10 +523,10 @@ def loss(
     The cells are those of `targets`, or with CELLS a is in `targets`, b in `b_given` and what counts in `counted`.
     HOLES: some cells may not count. ASSUMED: unknown labels are negatives of coefficient `unknown`, known negatives
     have `negative`. SIDED: no cell has both coefficients. SHIFTS: so many rows of class-wise b are in `shifts`, b₊
-    first. EACH: `out` takes every cost instead of their sum. SLOPE: `grad` (contiguous) takes the gradient. UPSTREAM 1:
-    `upstream` is a number, and with SKIP nothing is done where it is 1; 2: it is a matrix; 0: it is 1, and the cost is
-    wanted. GRAIN divides L and the strides of rows, or, with ROW, the address a row begins at: so many cells are read
-    at once. n_chunks programs share a row, n_tiles tiles each.
+    first. INDEXED: the items' numbers are in `items`. EACH: `out` takes every cost instead of their sum. SLOPE: `grad`
+    (contiguous) takes the gradient. UPSTREAM 1: `upstream` is a number, and with SKIP nothing is done where it is 1; 2:
+    it is a matrix; 0: it is 1, and the cost is wanted. GRAIN divides L and the strides of rows, or, with ROW, the
+    address a row begins at: so many cells are read at once. n_chunks programs share a row, n_tiles tiles each.
     """
     COST: tl.constexpr = UPSTREAM == 0
     HOW: tl.constexpr = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -56,11 +56,16 @@ class Cells:
         shape = (values.shape[0], values.shape[1])
         parts = [values[start:stop] for start, stop in row_blocks(*shape)]
         surplus = sum(np.count_nonzero(part == UNKNOWN) - np.count_nonzero(part == 0) for part in parts)
-        fill = UNKNOWN if surplus > 0 else 0
+        kind = np.float32 if any(is_soft(narrow(part)) for part in parts) else np.int8
+        return cls._from_blocks(map(narrow, parts), shape, UNKNOWN if surplus > 0 else 0, np.dtype(kind))
+
+    @classmethod
+    def _from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, int], fill: int, dtype: np.dtype[Any]) -> Cells:
+        """Compress blocks of consecutive rows, `narrow`, to data of `dtype`."""
         lengths: list[Array] = [np.zeros(1, np.int64)]
         columns: list[Array] = [np.zeros(0, column_type(shape[1]))]
-        data: list[Array] = [np.zeros(0, np.float32 if any(is_soft(narrow(part)) for part in parts) else np.int8)]
-        for part in map(narrow, parts):
+        data: list[Array] = [np.zeros(0, dtype)]
+        for part in blocks:
             kept = part != fill
             lengths.append(np.count_nonzero(kept, axis=1))
             columns.append(np.nonzero(kept)[1].astype(columns[0].dtype))
@@ -105,6 +110,30 @@ class Cells:
         cells, lengths = self._gather(index)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         return Cells((len(index), self.shape[1]), self.fill, starts, self.columns[cells], as_stored(self.data[cells]))
+
+    def arranged(self, places: Index, n_labels: int, missing: int) -> Cells:
+        """Return L = `n_labels` columns: column c at `places[c]`, dropped where that is −1; all others hold `missing`.
+
+        Where what is missing would have to be kept, the fill value is the one that leaves fewer cells to keep, and no
+        more than a block of rows is dense at a time.
+        """
+        kept, shape = np.flatnonzero(places >= 0), (self.shape[0], n_labels)
+        at = places[self.columns]
+        there = at >= 0
+        data = self.data[there]
+        if len(kept) == n_labels or missing == self.fill:
+            key, data = sorted_by_key(self.items()[there].astype(np.int64) * n_labels + at[there], data)
+            return Cells.from_sorted(*np.divmod(key, n_labels), data, shape, self.fill)
+        n_other = shape[0] * len(kept) - np.count_nonzero(data == missing)
+        fill = missing if n_other < len(data) + shape[0] * (n_labels - len(kept)) else self.fill
+
+        def blocks() -> Iterator[Array]:
+            for start, stop in row_blocks(*shape):
+                block = np.full((stop - start, n_labels), missing, data.dtype)
+                block[:, places[kept]] = self.dense(np.arange(start, stop))[:, kept]
+                yield block
+
+        return Cells._from_blocks(blocks(), shape, fill, as_stored(data).dtype)
 
     def _gather(self, index: Index) -> tuple[Index, Index]:
         lengths = self.starts[index + 1] - self.starts[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, final, overload
 
 import numpy as np
@@ -95,9 +95,20 @@ class Ids(Sequence[str]):
         return f"Ids({', '.join(shown)})"
 
 
+def several(texts: Iterable[str], what: str) -> tuple[str, ...]:
+    """Return texts that are given as a sequence; one string, which is a sequence of its letters, is refused."""
+    check_several(texts, what)
+    return tuple(texts)
+
+
+def check_several(texts: object, what: str) -> None:
+    """Refuse one string where one for each is wanted."""
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"{what} is the single string {texts!r:.60}: give one string for each")
+
+
 def _as_arrow(texts: Any, what: str) -> Any:
-    if isinstance(texts, str):
-        raise ValueError(f"{what} is the single string {texts!r}: give one string for each")
+    check_several(texts, what)
     if isinstance(texts, Ids):
         return texts.arrow
     if isinstance(texts, np.ndarray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,16 @@ def as_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
         raise ValueError(f"the table has shape {tuple(shape)}: give N items and at least one label, (N, L)")
     return int(shape[0]), int(shape[1])
+
+
+def as_whole(value: Any, name: str) -> int:
+    """Return a whole number, numpy's among them, as an int; 1.5, True and "2" are refused."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} is {value!r:.60}: give a whole number") from None
 
 
 def as_index(index: ArrayLike, n: int, what: str) -> NDArray[np.int64]:

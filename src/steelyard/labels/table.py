@@ -168,6 +168,16 @@ class Labels:
             raise ValueError(f"index holds {twice[0]} twice: an item is taken once; .rows(index) may repeat")
         return Labels._of(self._cells.take(at), self.names, self.ids.take(at))
 
+    def arranged(self, names: Names, missing: int) -> Labels:
+        """Return the same items with exactly the labels `names`, in that order; one not here is `missing`, 0 or −1."""
+        if missing not in (0, UNKNOWN):
+            raise ValueError(f"missing is {missing}: a label that is not here is 0 (absent) or -1 (unknown)")
+        wanted = tuple(Ids(names, "names"))
+        shape = as_shape((self.n_items, len(wanted)))
+        at = {name: j for j, name in enumerate(wanted)}
+        places = np.array([at.get(name, -1) for name in self.names])
+        return Labels._of(self._cells.arranged(places, shape[1], missing), wanted, self.ids)
+
     def cells(self) -> tuple[Array, Array, Array]:
         """Return items, labels and values of the cells that are not `fill`, by item, as `from_cells` takes them."""
         return self._cells.items(), self._cells.columns, self._cells.data

@@ -77,12 +77,15 @@ def as_targets(targets: ArrayLike, like: Tensor, validate: bool = False) -> Targ
 def _check_values(t: Tensor) -> None:
     """Raise on the first value outside {−1} ∪ [0, 1]."""
     bad = ~((t >= 0) & (t <= 1) | (t == UNKNOWN))
-    if bad.any():
+    refuse(bad, "targets", t, "a label is 1 present, 0 absent, between them soft, or -1 unknown")
+
+
+def refuse(bad: Tensor, name: str, values: Tensor, remedy: str) -> None:
+    """Raise if any of `values`, which are called `name`, is bad: the first is named by its place, remedy behind it."""
+    if bool(bad.any()):
         where = tuple(bad.nonzero()[0].tolist())
-        raise ValueError(
-            f"targets[{', '.join(map(str, where))}] is {t[where].item()}: "
-            "a label is 1 present, 0 absent, between them soft, or -1 unknown"
-        )
+        place = f"[{', '.join(map(str, where))}]" if where else ""
+        raise ValueError(f"{name}{place} is {values[where].item():g}: {remedy}")
 
 
 def known(targets: Tensor) -> Tensor:
@@ -132,8 +135,5 @@ def check_vector(name: str, values: ArrayLike) -> Tensor:
     v = as_tensor(values, name).to("cpu", torch.float64, copy=True)
     if v.ndim != 1 or len(v) == 0:
         raise ValueError(f"{name} has shape {tuple(v.shape)}: give one number for each class, (L,)")
-    bad = ~torch.isfinite(v) | (v < 0)
-    if bad.any():
-        c = int(bad.nonzero()[0])
-        raise ValueError(f"{name}[{c}] is {v[c].item()}: a count is a finite number, at least 0")
+    refuse(~torch.isfinite(v) | (v < 0), name, v, "a count is a finite number, at least 0")
     return v

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 
 Reduction = Literal["mean", "item", "sum", "none"]
 
@@ -144,7 +144,7 @@ def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Ten
     if cells.counted is not None and w.shape == logits.shape:
         w = torch.where(cells.counted, w, 0)
     if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel():
-        for value in torch.aminmax(w):
-            if not 0 <= value.item() < math.inf:
-                raise ValueError(f"weight has the value {value.item():g}: a weight is finite and at least 0")
+        low, high = torch.aminmax(w)
+        if not (low.item() >= 0 and high.item() < math.inf):
+            refuse(~((w >= 0) & (w < math.inf)), "weight", w, "a weight is finite and at least 0")
     return w

@@ -13,7 +13,7 @@ from torch import Tensor
 from steelyard.kernels import fused
 from steelyard.kernels.choice import fuses
 from steelyard.kernels.compiled import compiled, compiles
-from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, refuse
 from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, check_weight, compute_dtype, known_cells
 
 
@@ -317,6 +317,6 @@ def _log_weight(name: str, weight: ArrayLike | float, like: Tensor) -> Tensor | 
     w = as_tensor(weight).to(like.device, torch.float64)
     if w.ndim > 1 or (w.ndim == 1 and w.shape[0] != like.shape[-1]):
         raise ValueError(f"{name} has shape {tuple(w.shape)}: give a number or one for each of {like.shape[-1]} labels")
-    if w.device.type == "cpu" and not torch.compiler.is_compiling() and not ((w > 0) & (w < math.inf)).all():
-        raise ValueError(f"{name} has the value {w.min().item():g}: a class weight is positive and finite")
+    if w.device.type == "cpu" and not torch.compiler.is_compiling():
+        refuse(~((w > 0) & (w < math.inf)), name, w, "a class weight is positive and finite")
     return torch.log(w).to(like.dtype)

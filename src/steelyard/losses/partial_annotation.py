@@ -13,7 +13,7 @@ from steelyard.balance.ahead import Ahead
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
-from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known
+from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.unknown import Resolver, need_index, read_for, write_back
@@ -256,10 +256,8 @@ class PartialAnnotation(BCE):
         """Raise on a pseudo-label outside [0, 1] where it is read; values are looked at as those of targets are."""
         if torch.compiler.is_compiling() or not (self.validate or soft.device.type == "cpu"):
             return
-        read = soft[~known(targets.values)]
-        if read.numel() and not ((read >= 0) & (read <= 1)).all():
-            worst = max(read.tolist(), key=lambda value: abs(value - 0.5))
-            raise ValueError(f"pseudo has the value {worst:g}: a pseudo-label is in [0, 1]")
+        bad = ~known(targets.values) & ~((soft >= 0) & (soft <= 1))
+        refuse(bad, "pseudo", soft, "a pseudo-label is in [0, 1]")
 
     def log_odds(
         self,

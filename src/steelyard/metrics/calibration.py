@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import Pair, probable
 
@@ -58,6 +59,7 @@ def calibration_error(
     A value on an inner edge belongs to the upper bin, 1 to the last. Edges are rounded to the dtype of `probabilities`,
     so that 0.2 as float16 lies on the edge 3/15 as it does as float64.
     """
+    bins = as_whole(bins, "bins")
     if bins < 1:
         raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
     if binning not in ("width", "mass"):

@@ -14,7 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from steelyard._files import replacing
-from steelyard.labels.targets import ArrayLike
+from steelyard.labels.ids import several
+from steelyard.labels.inputs import as_whole
+from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.metrics.groups import Array, check_counts
 from steelyard.metrics.inputs import probable
 from steelyard.metrics.store import Store
@@ -43,16 +45,17 @@ class Evaluator:
         bins: int = 15,
         dtype: Literal["float32", "float16"] = "float32",
     ) -> None:
+        n_labels, bins = as_whole(n_labels, "n_labels"), as_whole(bins, "bins")
         if n_labels < 1:
             raise ValueError(f"n_labels is {n_labels}: give at least one label")
-        if names is not None and len(names) != n_labels:
-            raise ValueError(f"names has {len(names)} entries, but n_labels is {n_labels}: give one name a label")
+        self.names = tuple(map(str, range(n_labels) if names is None else several(names, "names")))
+        if len(self.names) != n_labels:
+            raise ValueError(f"names has {len(self.names)} entries, but n_labels is {n_labels}: give one name a label")
         if not 1 <= bins <= _MOST_BINS:
             raise ValueError(f"bins is {bins!r:.20}: give 1 to {_MOST_BINS:,} bins, 15 being the usual choice")
         if dtype not in ("float32", "float16"):
             raise ValueError(f'dtype is {dtype!r}: give "float32" or "float16"')
         self.n_labels = n_labels
-        self.names = tuple(map(str, range(n_labels) if names is None else names))
         self.counts: Array | None = None if counts is None else check_counts(counts).copy()
         if self.counts is not None and len(self.counts) != n_labels:
             raise ValueError(f"counts has {len(self.counts)} entries, but n_labels is {n_labels}: give one a label")
@@ -123,8 +126,8 @@ class Evaluator:
         if not 0 < confidence < 1:
             raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
         limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, dtype=np.float64)
-        if np.isnan(limit).any():
-            raise ValueError("threshold has the value nan: give numbers to compare probabilities with")
+        places = torch.from_numpy(np.atleast_1d(limit))
+        refuse(places.isnan(), "threshold", places, "give numbers to compare probabilities with")
         if limit.shape not in ((), (self.n_labels,)):
             raise ValueError(
                 f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"

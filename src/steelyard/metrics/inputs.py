@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steelyard.labels.targets import UNKNOWN, ArrayLike, as_targets, as_tensor
+from steelyard.labels.targets import UNKNOWN, ArrayLike, as_targets, as_tensor, refuse
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def scored(scores: ArrayLike, targets: ArrayLike) -> Pair:
         return Pair(v.double(), pair.targets, pair.known, pair.from_numpy)
     if v.numel() and bool(v.amax().isnan()):
         bad = v.isnan() if pair.known is None else v.isnan() & pair.known
-        _refuse(v, bad, "scores", "a known label needs a score to rank by, so mend the model or mark the label unknown")
+        refuse(bad, "scores", v, "a known label needs a score to rank by, so mend the model or mark the label unknown")
     return pair
 
 
@@ -68,7 +68,7 @@ def probable(probabilities: ArrayLike, targets: ArrayLike, name: str = "probabil
         low, high = torch.stack(torch.aminmax(v)).tolist()
         if not (low >= 0 and high <= 1):
             bad = ~((v >= 0) & (v <= 1)) if pair.known is None else ~((v >= 0) & (v <= 1)) & pair.known
-            _refuse(v, bad, name, "a probability lies in [0, 1], so give logits through their link first")
+            refuse(bad, name, v, "a probability lies in [0, 1], so give logits through their link first")
     return Pair(v, pair.targets, pair.known, pair.from_numpy)
 
 
@@ -84,17 +84,10 @@ def decided(decisions: ArrayLike, targets: ArrayLike) -> Pair:
     v = pair.values
     if v.dtype != torch.bool:
         bad = (v != 0) & (v != 1)
-        _refuse(v, bad if pair.known is None else bad & pair.known, "decisions", "give 0 or 1, say p >= threshold")
+        refuse(bad if pair.known is None else bad & pair.known, "decisions", v, "give 0 or 1, say p >= threshold")
     return Pair(v == 1, pair.targets, pair.known, pair.from_numpy)
 
 
 def positive(targets: Tensor) -> Tensor:
     """Boolean mask of the present labels: 1, or soft and at least .5."""
     return targets >= 0.5 if targets.dtype.is_floating_point else targets == 1
-
-
-def _refuse(values: Tensor, bad: Tensor, name: str, remedy: str) -> None:
-    """Raise if any cell is bad, naming the first."""
-    if bool(bad.any()):
-        i, j = bad.nonzero()[0].tolist()
-        raise ValueError(f"{name}[{i}, {j}] is {values[i, j].item()}: {remedy}")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import positive, probable
 from steelyard.metrics.queries import Answers, Array, draw_queries, every_query, n_combinations
@@ -76,6 +77,7 @@ def retrieval_map(
     """
     pair = probable(probabilities, targets)
     n_labels = pair.values.shape[1]
+    max_terms, samples, seed = as_whole(max_terms, "max_terms"), as_whole(samples, "samples"), as_whole(seed, "seed")
     if max_terms < 1:
         raise ValueError(f"max_terms is {max_terms}: a query has at least one term")
     if samples < 2:

@@ -15,7 +15,7 @@ from steelyard.data.files import DataError, require
 from steelyard.labels import Labels
 from steelyard.models.backbone import Backbone, ImageBackbone
 from steelyard.models.cross_attention import CrossAttention
-from steelyard.models.heads import BottleneckHead, LinearHead
+from steelyard.models.heads import BottleneckHead, LinearHead, PlacesHead
 from steelyard.models.inputs import Input
 from steelyard.models.lite0 import Lite0
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
@@ -142,6 +142,13 @@ def _assembled(
         head = BottleneckHead(features, n_labels, settings.width, settings.dropout)
     elif settings.head == "ml_gcn":
         head = MLGCNHead(features, embeddings, graph, settings.width, settings.dropout)
+    elif settings.head == "places":
+        if not isinstance(backbone, ImageBackbone) or backbone.map_channels() != features:
+            raise ValueError(
+                f"model.head is places, but {settings.backbone} has no maps of its features: choose model.backbone "
+                "lite0, resnet12, resnet32 or a convolutional network of timm, or head = linear"
+            )
+        head = PlacesHead(features, n_labels, settings.dropout)
     else:
         head = OLTRHead(features, n_labels, settings.dropout)
         if isinstance(backbone, ImageBackbone) and not settings.frozen and (channels := backbone.map_channels()):

@@ -18,7 +18,7 @@ from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.loading import fetched, loader
 from steelyard.data.region_features import RegionDataset
-from steelyard.data.subset import Labelled, Subset
+from steelyard.data.subset import Labelled, Subset, origin
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 from steelyard.models.feature_file import FeatureFile, Kept, Writer
@@ -65,6 +65,9 @@ def frozen_data(
 ) -> ArrayDataset:
     """Return `frozen_features` with their labels; an image that was skipped has all of its labels unknown."""
     kept = _kept(model, data, folder, device, batch_size, workers, progress)
+    source, index = origin(data)
+    if isinstance(source, ImageDataset):
+        source.note_skipped(index[kept.skipped])
     return ArrayDataset(kept.rows, _unknown_at(data.labels, kept.skipped), "features of a frozen backbone")
 
 
@@ -106,16 +109,18 @@ def _compute(
     """Write the features of all items from `writer.done` on."""
     was_training = model.training
     model.to(device).eval()
+    source, places = origin(data)
     starts = range(writer.done, len(data), batch_size)
     slices = [range(start, min(start + batch_size, len(data))) for start in starts]
-    for x, targets, index in fetched(loader(data, slices, workers, pin=device.type == "cuda")):
+    for x, _, index in fetched(loader(data, slices, workers, pin=device.type == "cuda")):
         features = in_pieces(model.features, _on(device, x)).float().cpu()
         if not bool(torch.isfinite(features).all()):
             i = int(index[~torch.isfinite(features).all(1)][0])
             raise ValueError(f"item {i} ({data.labels.ids[i]}) has features that are not finite: check its input")
-        asked = torch.from_numpy(data.labels.rows(index.numpy()))
-        skipped = (targets == UNKNOWN).all(1) & (asked != UNKNOWN).any(1)
-        writer.append(features.numpy(), index[skipped].tolist())
+        at, lost = index.numpy(), list[int]()
+        if isinstance(source, ImageDataset):
+            lost = at[np.isin(places[at], source.skipped)].tolist()
+        writer.append(features.numpy(), lost)
         if progress is not None:
             progress(writer.done, len(data))
     model.train(was_training)

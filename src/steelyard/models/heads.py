@@ -1,10 +1,11 @@
-"""From features to logits: a linear layer, and the bottleneck of the distribution-balanced loss's recipe."""
+"""To logits: a linear layer, the bottleneck of the distribution-balanced loss's recipe, and one that sees places."""
 
 from __future__ import annotations
 
 from typing import final
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def linear(n_features: int, n_labels: int) -> nn.Linear:
@@ -49,4 +50,27 @@ class BottleneckHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
         logits: Tensor = self.last(self.dropout(self.norm(self.first(features)).relu()))
+        return logits
+
+
+@final
+class PlacesHead(nn.Module):
+    """z_c = w_c·f̄ + λ Σ_p a_cp w_c·f_p + b_c: a label is looked for all over the maps, and where it seems to be.
+
+    f_p are the features at place p, f̄ their mean, a_c = softmax over p of w_c·f_p, λ = .5. This is the class-specific
+    residual attention of Zhu and Wu (2021) with one head of temperature 1. Dropout takes a feature away at all places.
+    """
+
+    share = 0.5
+
+    def __init__(self, n_features: int, n_labels: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout2d(dropout)
+        self.last = linear(n_features, n_labels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return logits (B, L) of maps (B, F, h, w)."""
+        scores = F.conv2d(self.dropout(maps), self.last.weight[:, :, None, None]).flatten(2)
+        there = (scores.softmax(2) * scores).sum(2)
+        logits: Tensor = scores.mean(2) + self.share * there + self.last.bias
         return logits

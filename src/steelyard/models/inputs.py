@@ -28,9 +28,7 @@ def input_of(data: Any) -> Input:
     """
     if len(data) == 0:
         raise ValueError("data holds no items: a network cannot be shaped without one")
-    source = data
-    while isinstance(source, Subset):
-        source = source.data
+    source = data.data if isinstance(data, Subset) else data
     if isinstance(source, ImageDataset):
         return Input("image", (3, *(source.size or (0, 0))))
     x = data[0][0]

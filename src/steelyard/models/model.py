@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from steelyard.data.subset import Labelled
 from steelyard.models.backbone import Backbone, ImageBackbone
+from steelyard.models.heads import PlacesHead
 from steelyard.models.inputs import Input
 from steelyard.models.normalise import Normalise
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
@@ -19,7 +20,7 @@ from steelyard.models.settings import ModelSettings
 @final
 class Model(nn.Module):
     """Logits (B, L) = head(features(x)) of images, uint8 (B, C, H, W) or floats in 0..1, of features (B, F), or of a
-    pair (regions (B, R, F), words (B, T)).
+    pair (regions (B, R, F), words (B, T)); with the head `places`, head(maps) of images.
 
     `backbone.parameters()` and `head.parameters()` may be given learning rates of their own; with the OLTR head on a
     backbone that is not frozen there is `attention` too, new like the head. A frozen backbone has no gradients and
@@ -62,8 +63,12 @@ class Model(nn.Module):
 
     def forward(self, x: Any, with_features: bool = False) -> Any:
         """Return logits (B, L), or with `with_features` (logits, features)."""
-        features = self.features(x)
-        logits = self.head(features)
+        if isinstance(self.head, PlacesHead) and isinstance(self.backbone, ImageBackbone):
+            maps = self.backbone.maps(self.normalise(x))
+            logits, features = self.head(maps), self.backbone.pool(maps)
+        else:
+            features = self.features(x)
+            logits = self.head(features)
         return (logits, features) if with_features else logits
 
     def train(self, mode: bool = True) -> Model:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from steelyard.data.files import check_choice
 
-Head = Literal["linear", "bottleneck", "ml_gcn", "oltr"]
+Head = Literal["linear", "bottleneck", "ml_gcn", "oltr", "places"]
 
 BACKBONES = ("auto", "linear", "mlp", "small", "resnet12", "resnet32", "lite0", "cross_attention")
 """What `backbone` may be, besides timm:NAME."""
@@ -26,7 +26,7 @@ class ModelSettings:
     frozen: bool = False
     """Whether the backbone keeps its weights, and the statistics of its normalisations, as they are."""
     head: Head = "linear"
-    """What makes logits of features."""
+    """What makes logits of features; places: of a convolutional backbone's maps, before their mean is taken."""
     width: int = 256
     """Hidden units: of the bottleneck, mlp, cross_attention, and of ML-GCN's first graph convolution."""
     layers: int = 2
@@ -49,5 +49,10 @@ class ModelSettings:
                 raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout is {self.dropout}: it must be at least 0 and below 1")
+        if self.frozen and self.head == "places":
+            raise ValueError(
+                "model.head is places, but model.frozen is true: of a frozen backbone the maps that it looks at are "
+                "not kept; set frozen = false, or head = linear"
+            )
         if self.embeddings and self.head != "ml_gcn":
             raise ValueError(f"model.embeddings is given, but model.head is {self.head!r}: set it to ml_gcn")

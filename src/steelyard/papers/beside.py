@@ -22,14 +22,9 @@ def beside(parts: Mapping[str, Result]) -> Result:
     results = list(parts.values())
     names = list(dict.fromkeys(row.name for result in results for row in result.rows))
     return replace(
-        results[-1],
+        results[-1].made_of(results),
         columns=tuple(on(column, name) for name, result in parts.items() for column in result.columns),
         rows=tuple(RowResult(name, tuple(_run(parts, name, seed) for seed in results[0].seeds)) for name in names),
-        data="; ".join(dict.fromkeys(result.data for result in results if result.data)),
-        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
-        commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
-        hardware=tuple(dict.fromkeys(device for result in results for device in result.hardware)),
-        seconds=sum(result.seconds for result in results),
     )
 
 

@@ -40,14 +40,20 @@ def reproduce(name: str | None, asked: Typed, lists: bool, dashboard: str | None
         print(f"Written: {Path(dashboard) / 'README.md'}")
         return
     if lists or name is None:
-        chosen = list(CATALOGUE.values()) if name is None else named(name)
-        root = Path(asked.data)
-        if as_json:
-            print(dumps([listing.entry(reproduction, root) for reproduction in chosen], ensure_ascii=False))
-        else:
-            listing.show(chosen, root, Console())
-        return
-    chosen = named(name)
+        _list(named(ALL if name is None else name), Path(asked.data), as_json)
+    else:
+        _run(named(name), asked, as_json)
+
+
+def _list(chosen: list[Reproduction], root: Path, as_json: bool) -> None:
+    if as_json:
+        print(dumps([listing.entry(reproduction, root) for reproduction in chosen], ensure_ascii=False))
+    else:
+        listing.show(chosen, root, Console())
+
+
+def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
+    """Run one after the other; of several, those whose data is not there are passed over."""
     if asked.seeds < 1:
         raise ValueError(f"--seeds is {asked.seeds}: give how many runs of every row, at least 1")
     console = Console(stderr=as_json)
@@ -71,7 +77,7 @@ def reproduce(name: str | None, asked: Typed, lists: bool, dashboard: str | None
         )
         for reproduction in chosen:
             job = replace(job, command=_command(reproduction, asked))
-            if name == ALL and not asked.smoke and (missing := reproduction.missing(job.data_root)):
+            if len(chosen) > 1 and not asked.smoke and (missing := reproduction.missing(job.data_root)):
                 say(f"{reproduction.name}: passed over, {', '.join(need.what for need in missing)} is not there")
                 continue
             with prepared(reproduction, job) as ready:

@@ -20,7 +20,7 @@ _MAIN = ("F1", "mAP", "error")
 
 
 def write(folder: Path, catalogue: Mapping[str, Reproduction]) -> None:
-    """Write the page of every result in `folder`, the pictures that are missing, and `README.md`."""
+    """Write the page and, with matplotlib, the picture of every result in `folder`, and `README.md`."""
     results = read(folder)
     for name, result in results.items():
         if name not in catalogue:

@@ -111,8 +111,8 @@ def gain_figure(numbers: Numbers) -> Figure:
     counts = np.array(numbers["counts"])
     order = np.argsort(-counts, kind="stable")
     steps = list(numbers["ap"])
-    height, n = 1.9 * (len(steps) - 1) + 1.1, len(steps) - 1
-    with drawing(9.5, height, nrows=n, sharex=True, sharey=True, squeeze=False) as (figure, rows):
+    n = len(steps) - 1
+    with drawing(9.5, 1.9 * n + 1.1, nrows=n, sharex=True, sharey=True, squeeze=False) as (figure, rows):
         for i, axes in enumerate(rows[:, 0]):
             _bands(axes, counts[order])
             gain = (_floats(numbers["ap"][steps[i + 1]]) - _floats(numbers["ap"][steps[i]]))[order]

@@ -51,13 +51,19 @@ def _balanced(source: Source, **changed: Any) -> dict[str, Any]:
 
 
 def _tolerant(source: Source, **changed: Any) -> dict[str, Any]:
-    return _loss(
-        "negative_tolerant", **({"lam": CONSTANTS[source.name].lam, "kappa": 0.05, "as_released": True} | changed)
-    )
+    """Its negative-tolerant part alone."""
+    said = {"lam": CONSTANTS[source.name].lam, "kappa": 0.05, "as_released": True}
+    return _loss("negative_tolerant", **(said | changed))
+
+
+def _class_balanced(source: Source) -> dict[str, Any]:
+    beta = CONSTANTS[source.name].beta
+    return {"weighting": Part("class_balanced", {"beta": beta, "mode": "mean_effective"})}
 
 
 _BCE = _loss("bce")
 _FOCAL = _loss("focal", gamma=2.0, scale=2.0)
+_INVERSE = {"weighting": Part("inverse_frequency")}
 _UNSHIFTED = {"lam": 1.0, "kappa": 0.0}
 
 
@@ -73,17 +79,16 @@ def _row(name: str, objective: Mapping[str, Any], *others: Mapping[str, Any]) ->
 def rows(source: Source) -> tuple[Row, ...]:
     """Return the rows of Table 1."""
     plain = _plain(source)
-    effective = Part("class_balanced", {"beta": CONSTANTS[source.name].beta, "mode": "mean_effective"})
     return (
         _row("ERM", _BCE, plain),
-        _row("RW", _BCE | {"weighting": Part("inverse_frequency")}, plain),
+        _row("RW", _BCE | _INVERSE, plain),
         _row("Focal", _FOCAL, plain),
         _row("RS", _BCE),
         _row("RS-Focal", _FOCAL),
         _row("ML-GCN", _BCE, plain, {"model": {"head": "ml_gcn"}}),
         _row("OLTR", _BCE, plain, {"model": {"head": "oltr"}}),
         _row("LDAM", _loss("ldam"), plain),
-        _row("CB-Focal", _FOCAL | {"weighting": effective}, plain, {"optimizer": {"lr": 0.1}}),
+        _row("CB-Focal", _FOCAL | _class_balanced(source), plain, {"optimizer": {"lr": 0.1}}),
         _row("R-BCE", _balanced(source, gamma=0.0, **_UNSHIFTED)),
         _row("R-BCE-Focal", _balanced(source, **_UNSHIFTED)),
         _row("DB", _balanced(source, gamma=0.0)),
@@ -94,13 +99,12 @@ def rows(source: Source) -> tuple[Row, ...]:
 def combinations(source: Source) -> tuple[Row, ...]:
     """Return the rows of Table 2: re-sampling, weights, the negative-tolerant form and the focal factor, combined."""
     plain = _plain(source)
-    effective = Part("class_balanced", {"beta": CONSTANTS[source.name].beta, "mode": "mean_effective"})
     own = {row.name: row for row in rows(source)}
     return (
         own["ERM"],
         own["RS"],
-        _row("RS + RW", _BCE | {"weighting": Part("inverse_frequency")}),
-        _row("RS + CB", _BCE | {"weighting": effective}),
+        _row("RS + RW", _BCE | _INVERSE),
+        _row("RS + CB", _BCE | _class_balanced(source)),
         _row("R-BCE without RS", _balanced(source, gamma=0.0, **_UNSHIFTED), plain),
         own["R-BCE"],
         _row("NT-BCE without RS", _tolerant(source), plain),

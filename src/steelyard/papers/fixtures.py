@@ -21,6 +21,7 @@ from steelyard.data.voc import VOC_LABELS
 
 MNIST_N_MAX, CIFAR10_N_MAX, CIFAR100_N_MAX = 200, 60, 20
 """Images of the most frequent class."""
+_SIDE = 32  # pixels of a photograph
 _COCO_GAPS = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)  # the numbers from 1 to 90 that no category of COCO has
 
 
@@ -109,13 +110,13 @@ def many_labels(n: int, n_labels: int, seed: int = 0, positives: float = 2.5) ->
     return values
 
 
-def photograph(path: Path, row: NDArray[np.int8], side: int = 32) -> None:
+def photograph(path: Path, row: NDArray[np.int8]) -> None:
     """Write an image on which every positive label of `row` lights a place of its own."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(int(row.sum()) + 7)
-    pixels = rng.integers(0, 60, (side, side, 3)).astype(np.uint8)
+    pixels = rng.integers(0, 60, (_SIDE, _SIDE, 3)).astype(np.uint8)
     for j in np.flatnonzero(row):
-        top, left = 4 * (j // 8) % side, 4 * (j % 8)
+        top, left = 4 * (j // 8) % _SIDE, 4 * (j % 8)
         pixels[top : top + 4, left : left + 4, j % 3] = 250
     Image.fromarray(pixels).save(path, quality=90)
 

@@ -96,7 +96,7 @@ def table(result: Result, published: Published | None) -> str:
             line += _cells(paper, mean, std, column in in_print)
         lines.append(line)
     if published is not None and published.best:
-        line = ["best"]
+        line = [BEST]
         for column in result.columns:
             row = best_row(result, column) if column in published.best else None
             mean, std = (None, None) if row is None else (row.mean(column), row.std(column))

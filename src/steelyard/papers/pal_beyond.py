@@ -20,7 +20,6 @@ from steelyard.papers.study import Row
 TRAINING: Settings = {"model": {"dropout": 0.5}, "train": {"epochs": 60}}
 """How a linear layer is trained here, whatever the objective; chosen on a fifth of the training items."""
 PHOTOGRAPHS, MULAN = OURS[:1], OURS[1:]
-_SIZE: Settings = {"data": {"size": 224}}
 
 
 def rows(objective: Settings, data: str) -> tuple[Row, ...]:
@@ -39,9 +38,10 @@ def rows(objective: Settings, data: str) -> tuple[Row, ...]:
 
 
 def frozen_rows(objective: Settings, data: str) -> tuple[Row, ...]:
-    """Return the same for photographs, at the size that the backbone was trained with, and at that of the tables."""
-    larger = [replace(row, settings=merged(dict(row.settings), _SIZE)) for row in rows(objective, data)]
-    return (larger[0], Row("at 160 pixels", merged(TRAINING, objective), data), *larger[1:])
+    """Return the same for photographs at the 224 pixels of the backbone's training, and `auto` at the tables' 160."""
+    smaller = rows(objective, data)
+    larger = [replace(row, settings=merged(dict(row.settings), {"data": {"size": 224}})) for row in smaller]
+    return (larger[0], replace(smaller[0], name="at 160 pixels"), *larger[1:])
 
 
 def short_epochs(objective: Settings, labels: Labels) -> Settings:

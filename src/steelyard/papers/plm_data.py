@@ -19,8 +19,11 @@ from steelyard.papers.job import Job
 from steelyard.papers.reproduction import Need
 from steelyard.run.datasets import Datasets
 
-_DRAW = 0
+DRAW = 0
 """The seed of the data: all runs see the same items, whatever their own seed."""
+
+Digits = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images (M, 28, 28) and classes (M,)."""
 
 
 def _has_mnist(root: Path) -> bool:
@@ -66,18 +69,19 @@ COCO = Need(
 )
 
 
+def open_digits(job: Job, train: bool) -> Digits:
+    """Return the digits of MNIST."""
+    data = mnist(job.data_root, train)
+    return data.inputs[:, 0], data.labels.positives()[1].astype(np.int64)
+
+
 def open_multi_mnist(job: Job) -> Datasets:
     """Return imbalanced MultiMNIST: 14,694 pictures to train on, 90,000 to test on."""
-    parts = []
-    for train in (True, False):
-        digits = mnist(job.data_root, train)
-        images, classes = digits.inputs[:, 0], digits.labels.positives()[1]
-        n_max = fixtures.MNIST_N_MAX if job.smoke else N_MAX
-        pair = imbalanced_pairs(images, classes, n_max, seed=_DRAW) if train else balanced_pairs(images, classes, _DRAW)
-        parts.append(ArrayDataset(pair[0][:, None], pair[1]))
-    counts = parts[0].labels.counts
-    note = f"imbalanced MultiMNIST, the draw of seed {_DRAW}: positives {', '.join(map(str, counts))}"
-    return Datasets(parts[0], None, parts[1], (note,))
+    n_max = fixtures.MNIST_N_MAX if job.smoke else N_MAX
+    made = imbalanced_pairs(*open_digits(job, True), n_max, seed=DRAW), balanced_pairs(*open_digits(job, False), DRAW)
+    train, test = (ArrayDataset(pictures[:, None], labels) for pictures, labels in made)
+    note = f"imbalanced MultiMNIST, the draw of seed {DRAW}: positives {', '.join(map(str, train.labels.counts))}"
+    return Datasets(train, None, test, (note,))
 
 
 def open_cifar(job: Job, n_classes: int, rho: float) -> Datasets:
@@ -92,8 +96,8 @@ def open_cifar(job: Job, n_classes: int, rho: float) -> Datasets:
                 f"CIFAR-{n_classes} in {job.data_root} has {n} training images of {name}, but the long tail takes "
                 f"{wanted}: fetch all of it"
             )
-    kept = exponential_long_tail(whole.labels.positives()[1], n_max, ratio, _DRAW)
-    notes = [f"long tails of CIFAR-{n_classes}, the draw of seed {_DRAW}"]
+    kept = exponential_long_tail(whole.labels.positives()[1], n_max, ratio, DRAW)
+    notes = [f"long tails of CIFAR-{n_classes}, the draw of seed {DRAW}"]
     if len(whole) != 50_000:
         notes.append(f"drawn from the {len(whole):,} training images that this copy has")
     return Datasets(Subset(whole, kept), None, test, tuple(notes))

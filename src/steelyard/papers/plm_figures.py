@@ -79,11 +79,8 @@ def by_class(result: Result) -> Figure:
     order = np.argsort(-np.array(said["counts"]), kind="stable")
     methods = _methods(said, *MEASURES)
     shown = [name for name in MEASURES if all(name in content for content in methods.values())]
-    x = np.arange(len(order))
-    with drawing(width=9, height=2.6 * len(shown) + 0.4, nrows=len(shown), squeeze=False, sharex=True) as (
-        figure,
-        axes,
-    ):
+    x, n = np.arange(len(order)), len(shown)
+    with drawing(width=9, height=2.6 * n + 0.4, nrows=n, squeeze=False, sharex=True) as (figure, axes):
         for panel, measure in zip(axes[:, 0], shown, strict=True):
             for method, content in methods.items():
                 values = np.array(content[measure], float)[order]

@@ -9,23 +9,18 @@ from numpy.typing import NDArray
 
 from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.mnist import mnist
 from steelyard.data.multi_mnist import N_MAX, RHO, balanced_pairs, imbalanced_pairs
 from steelyard.data.split import stratified_split
 from steelyard.labels import Labels
 from steelyard.papers import fixtures
 from steelyard.papers.job import Job
+from steelyard.papers.plm_data import DRAW, Digits, open_digits
 
-DRAW = 0
-"""The seed of the data: all runs see the same items, whatever their own seed."""
 _HELD_OUT = 0.1
 """The share of each class that the open track calibrates on."""
 _PAD = 2
 _FEW = 64
 """Pictures of a kind, where they are generated."""
-
-Digits = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images (M, 28, 28) and classes (M,)."""
 
 
 class Tracks(NamedTuple):
@@ -49,7 +44,7 @@ def tracks(job: Job) -> Tracks:
     Rehearsal: of each class as many of MNIST's training digits as that share of the most frequent class are set aside,
     and their pictures are measured on; the long tail is drawn from the others, and is shorter by that share.
     """
-    digits = _digits(job, True)
+    digits = open_digits(job, True)
     n_max = fixtures.MNIST_N_MAX if job.smoke else N_MAX
     if job.validation:
         n_there = int(job.validation * n_max)
@@ -57,7 +52,7 @@ def tracks(job: Job) -> Tracks:
         n_max -= n_there
         note = f"a rehearsal: measured on pictures of {len(there[1]):,} training digits that are not trained on"
     else:
-        there, note = _digits(job, False), f"imbalanced MultiMNIST, the draw of seed {DRAW}"
+        there, note = open_digits(job, False), f"imbalanced MultiMNIST, the draw of seed {DRAW}"
     rest, held = _long_tail(digits, n_max)
     middle = np.pad(rest[0], ((0, 0), (_PAD, _PAD), (_PAD, _PAD)))[:, None]
     most = int(np.bincount(held[1]).max())
@@ -70,11 +65,6 @@ def tracks(job: Job) -> Tracks:
         _pictures(balanced_pairs(*there, DRAW)),
         note,
     )
-
-
-def _digits(job: Job, train: bool) -> Digits:
-    data = mnist(job.data_root, train)
-    return data.inputs[:, 0], data.labels.positives()[1].astype(np.int64)
 
 
 def _pictures(made: tuple[NDArray[np.uint8], Labels], most: int | None = None) -> ArrayDataset:

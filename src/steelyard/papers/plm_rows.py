@@ -37,7 +37,7 @@ def base_of(recipe: str) -> Settings:
 
 
 def merged(*parts: Settings) -> Settings:
-    """Return settings laid over each other, tables within sections joined."""
+    """Return settings laid over each other, section by section; of a key that several have, the last one's value."""
     whole: Settings = {}
     for part in parts:
         for section, content in part.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from steelyard.papers.beside import on
+
 
 @dataclass(frozen=True)
 class Published:
@@ -57,7 +59,7 @@ def _rarest(k: int) -> tuple[str, ...]:
 
 
 def _on(data: str, columns: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"{column} on {data}" for column in columns)
+    return tuple(on(column, data) for column in columns)
 
 
 _TRAINING_POSITIVES = (9485, 6167, 3967, 2476, 1508, 875, 538, 331, 164, 105)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,17 @@ class Result:
             if row.name == name:
                 return row
         raise ValueError(f"there is no row {name!r}: choose one of {', '.join(row.name for row in self.rows)}")
+
+    def made_of(self, results: Sequence[Result]) -> Result:
+        """Return it with the data, notes, commits, hardware and seconds of all the results that it is made of."""
+        return replace(
+            self,
+            data="; ".join(dict.fromkeys(result.data for result in results if result.data)),
+            notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+            commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
+            hardware=tuple(dict.fromkeys(device for result in results for device in result.hardware)),
+            seconds=sum(result.seconds for result in results),
+        )
 
     def to_json(self) -> str:
         """Return the result as JSON, a line a run; the details of runs are left out."""

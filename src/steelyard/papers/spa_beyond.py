@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from steelyard.papers.auto import auto_scores, chosen
 from steelyard.papers.job import Job
@@ -40,10 +39,6 @@ FROZEN: Settings = {
 """How a linear layer is trained here over a backbone that stays as it is; chosen on a fifth of the training items."""
 
 
-def _changed(section: str, **content: Any) -> Settings:
-    return {section: content}
-
-
 def rows(objective: Settings) -> tuple[Row, ...]:
     """Return `auto` on photographs and what is left of it without each of its parts.
 
@@ -51,14 +46,11 @@ def rows(objective: Settings) -> tuple[Row, ...]:
         objective: the settings of the recipe that `auto` chooses.
     """
     auto = merged(TRAINING, objective)
-    spa = {"loss": Part("spa"), "label_pair": Part("on", {"weight": 0.1})}
     return (
         Row("auto", auto),
-        Row("without crops", merged(auto, _changed("train", augment={"flip": 0.5}))),
-        Row("without averaged weights", merged(auto, _changed("train", ema=0.0))),
-        Row("without held-out items", merged(auto, _changed("data", validation=0.0))),
-        Row("by SPA + LPR", merged(auto, {"objective": spa})),
-        Row("by the two-way loss", merged(auto, {"objective": {"loss": Part("two_way")}})),
+        Row("without crops", merged(auto, {"train": {"augment": {"flip": 0.5}}})),
+        Row("without averaged weights", merged(auto, {"train": {"ema": 0.0}})),
+        *_either_way(auto),
     )
 
 
@@ -69,12 +61,19 @@ def frozen_rows(objective: Settings) -> tuple[Row, ...]:
         objective: the settings of the recipe that `auto` chooses.
     """
     auto = merged(FROZEN, objective)
-    spa = {"loss": Part("spa"), "label_pair": Part("on", {"weight": 0.1})}
     return (
         Row("auto", auto),
-        Row("at 160 pixels", merged(auto, _changed("data", size=160))),
-        Row("without dropout", merged(auto, _changed("model", dropout=0.0))),
-        Row("without held-out items", merged(auto, _changed("data", validation=0.0))),
+        Row("at 160 pixels", merged(auto, {"data": {"size": 160}})),
+        Row("without dropout", merged(auto, {"model": {"dropout": 0.0}})),
+        *_either_way(auto),
+    )
+
+
+def _either_way(auto: Settings) -> tuple[Row, ...]:
+    """The rows that are the same whether the backbone is frozen or not."""
+    spa = {"loss": Part("spa"), "label_pair": Part("on", {"weight": 0.1})}
+    return (
+        Row("without held-out items", merged(auto, {"data": {"validation": 0.0}})),
         Row("by SPA + LPR", merged(auto, {"objective": spa})),
         Row("by the two-way loss", merged(auto, {"objective": {"loss": Part("two_way")}})),
     )

@@ -87,20 +87,20 @@ def study(
     found: dict[tuple[str, int], RunResult] = {}
     facts: list[dict[str, Any]] = []
     notes: list[str] = []
-    tasks = [(row, seed) for row in chosen for seed in row.seeds(job)]
-    keys = list(dict.fromkeys((row.data, seed if seeded_data else 0) for row, seed in tasks))
-    for data, of_seed in keys:
+    on_data: dict[tuple[str, int], list[tuple[Row, int]]] = {}
+    for row in chosen:
+        for seed in row.seeds(job):
+            on_data.setdefault((row.data, seed if seeded_data else 0), []).append((row, seed))
+    for (data, of_seed), tasks in on_data.items():
         datasets = _measured_on(job, open_data(data, of_seed))
         notes += [note for note in datasets.notes if note not in notes]
-        left = [(row, seed) for row, seed in tasks if (row.data, seed if seeded_data else 0) == (data, of_seed)]
         for waits in (False, True):  # what another process is at comes last
-            for row, seed in left:
+            for row, seed in [task for task in tasks if (task[0].name, task[1]) not in found]:
                 config = settings_of(job, base, row, seed, datasets)
                 with claimed(job.out / "locks" / key_of(config, datasets), waits) as is_ours:
                     if is_ours:
                         found[row.name, seed], said = _run(job, row, seed, config, datasets, measure)
                         facts.append(said)
-            left = [(row, seed) for row, seed in left if (row.name, seed) not in found]
     rows_done = tuple(RowResult(row.name, tuple(found[row.name, seed] for seed in row.seeds(job))) for row in chosen)
     return result_of(job, columns, rows_done, notes, facts)
 
@@ -136,16 +136,10 @@ def chosen_rows(job: Job, rows: Sequence[Row]) -> list[Row]:
 
 def joined(*results: Result) -> Result:
     """Return the rows of several studies as one result."""
-    first = results[0]
     return replace(
-        first,
+        results[0].made_of(results),
         columns=tuple(dict.fromkeys(column for result in results for column in result.columns)),
         rows=tuple(row for result in results for row in result.rows),
-        data="; ".join(dict.fromkeys(result.data for result in results if result.data)),
-        commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
-        hardware=tuple(dict.fromkeys(name for result in results for name in result.hardware)),
-        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
-        seconds=sum(result.seconds for result in results),
     )
 
 

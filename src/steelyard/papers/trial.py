@@ -19,6 +19,7 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard._files import write_atomic
+from steelyard._sealed import checksum
 from steelyard.papers.in_memory import in_memory
 from steelyard.run.beginning import FREE, facts
 from steelyard.run.config import Config, load_config
@@ -27,7 +28,6 @@ from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.fit import Asked, learn
 from steelyard.run.folder import RunFolder
 from steelyard.run.reading import Reading
-from steelyard.run.reading_file import checksum
 from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import read_history
 from steelyard.training.step import pick_device

@@ -177,6 +177,13 @@ def write_page(path: str | Path, title: str, parts: Iterable[str]) -> None:
     write_atomic(path, page.encode("utf-8", "xmlcharrefreplace"))
 
 
+def add_paragraph(path: str | Path, text: str) -> None:
+    """Put a paragraph at the top of a page that `write_page` wrote, unless it is there."""
+    before, title, rest = Path(path).read_bytes().partition(b"</h1>\n")
+    if (added := paragraph(text).encode()) not in rest:
+        write_atomic(path, before + title + added + rest)
+
+
 def _cell(value: Cell, places: int | None) -> str:
     if value is None:
         return "–"

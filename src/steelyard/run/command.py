@@ -23,7 +23,7 @@ from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
 from steelyard.run.sections import DataSettings, EvaluateSettings
-from steelyard.run.terminal import console_of
+from steelyard.run.terminal import console_of, say
 from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.batches import n_workers
@@ -44,7 +44,7 @@ class Typed(NamedTuple):
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
         if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
-            raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {self.file}")
+            raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {shlex.quote(self.file)}")
         said = {
             "data": {"path": self.data, "images": self.images},
             "train": {"out": self.out},
@@ -279,8 +279,3 @@ def _say_next(out: Path, console: Console) -> None:
     page = ", with report.html" if (out / "report.html").exists() else ""
     say(console, f"\nThe run is in {out}{page}.")
     say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")
-
-
-def say(console: Console, sentence: str, style: str = "") -> None:
-    """Print a line as it is: paths and commands in it are to be copied."""
-    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)

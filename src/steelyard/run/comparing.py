@@ -7,9 +7,9 @@ from json import dumps
 from pathlib import Path
 
 from steelyard.run import evaluation, retrieval_study, webpage
-from steelyard.run.command import Other, config_of, judged_on, say
+from steelyard.run.command import Other, config_of, judged_on
 from steelyard.run.retrieval_study import Candidate
-from steelyard.run.terminal import console_of, plain
+from steelyard.run.terminal import console_of, plain, say
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
@@ -31,6 +31,8 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
         judged = judged_on(run, other, deploy_prior)
         device, workers = pick_device(config_of(run).train.device), n_workers(-1, judged.items)
         found = evaluation.judge(judged.trained, judged.items, judged.settings, judged.own, device, workers)
+        if found.unreadable:
+            say(console_of(stderr=True), f"Beware: of {name}, {plain(found.unreadable)}.", "yellow")
         candidates.append(Candidate.of(name, judged.trained, found))
         on.add(judged.name)
     study = retrieval_study.study(candidates)

@@ -13,12 +13,14 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from steelyard._files import check_place, replacing
 from steelyard.data.images import BadImage, decode
-from steelyard.report.page import write_page
+from steelyard.report import page
 from steelyard.run.terminal import plain
 from steelyard.search import Hit
 from steelyard.search.formula import quoted
 
 ENDINGS = (".png", ".html", ".htm")
+MOST = 500
+"""Items that a sheet shows."""
 _SIDE, _GAP, _LINE, _ACROSS, _SIZE = 224, 12, 16, 5, 12
 _PAPER, _INK, _SOFT, _BLANK = "#ffffff", "#1d2733", "#56616f", "#e8ecf1"
 
@@ -37,13 +39,21 @@ def check(path: str) -> None:
     check_place(path)
 
 
-def write_sheet(path: str, title: str, found: Sequence[Shown]) -> None:
-    """Write a contact sheet, PNG or HTML by the ending of its name, whole or not at all."""
+def write_sheet(path: str, title: str, found: Sequence[Shown]) -> str:
+    """Write a contact sheet, PNG or HTML by the ending of its name, whole or not at all.
+
+    It shows the first of the items, `MOST` at most, since it is made in memory; returned is what it says about the
+    others, "" where there are none.
+    """
+    shown, left = found[:MOST], len(found) - MOST
+    note = f"The first {MOST:,} are shown, {left:,} are left out." if left > 0 else ""
     if Path(path).suffix.lower() == ".png":
         with replacing(path) as partial:
-            _picture(title, found).save(partial, "PNG")
+            _picture([title, note] if note else [title], shown).save(partial, "PNG")
     else:
-        write_page(path, title, ["".join(_figure(one) for one in found) or "<p>Nothing was found.</p>"])
+        figures = "".join(_figure(one) for one in shown) or "<p>Nothing was found.</p>"
+        page.write_page(path, title, [page.paragraph(note), figures] if note else [figures])
+    return note
 
 
 def thumbnail(path: str | None, side: int = _SIDE) -> Image.Image | None:
@@ -63,15 +73,16 @@ def caption(hit: Hit) -> list[str]:
     return [f"{hit.score:.4f}  {plain(hit.id)}", *labels]
 
 
-def _picture(title: str, found: Sequence[Shown]) -> Image.Image:
+def _picture(titles: Sequence[str], found: Sequence[Shown]) -> Image.Image:
     font = ImageFont.load_default(_SIZE)
     lines = max((len(caption(one.hit)) for one in found), default=1)
     across, high = min(_ACROSS, max(1, len(found))), _SIDE + _LINE * lines + _GAP
     down = -(-len(found) // across)
-    top = 2 * _GAP + _LINE
+    top = 2 * _GAP + _LINE * len(titles)
     sheet = Image.new("RGB", (_GAP + across * (_SIDE + _GAP), top + down * (high + _GAP)), _PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((_GAP, _GAP), _fitted(plain(title), font, sheet.width - 2 * _GAP), _INK, font)
+    for j, title in enumerate(titles):
+        draw.text((_GAP, _GAP + _LINE * j), _fitted(plain(title), font, sheet.width - 2 * _GAP), _INK, font)
     for i, one in enumerate(found):
         x, y = _GAP + i % across * (_SIDE + _GAP), top + i // across * (high + _GAP)
         draw.rectangle((x, y, x + _SIDE - 1, y + _SIDE - 1), _BLANK)

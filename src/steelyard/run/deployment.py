@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch import Tensor
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
 from steelyard.data.files import read_text
 from steelyard.run.label_shift import believed
+from steelyard.run.measures import number
 from steelyard.run.reading import Reading
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -158,7 +158,7 @@ def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deploy
         "source": ESTIMATE,
         "items": len(logits),
         "shifted": shift.spread > 0,
-        "chance_without_shift": _number(shift.chance),
+        "chance_without_shift": number(shift.chance),
         "spread_of_log_odds": shift.spread,
         "converged": bool(sure[told].all()),
         "suspicious": [names[c] for c in np.flatnonzero(odd).tolist()],
@@ -198,13 +198,9 @@ def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:
 
 def _rows(names: Sequence[str], which: NDArray[np.bool_], **columns: Floats) -> dict[str, dict[str, float | None]]:
     return {
-        names[c]: {key: _number(float(column[c])) for key, column in columns.items()}
+        names[c]: {key: number(float(column[c])) for key, column in columns.items()}
         for c in np.flatnonzero(which).tolist()
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _some(names: Sequence[str], which: NDArray[np.bool_]) -> str:

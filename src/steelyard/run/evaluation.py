@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.streams import Inputs
+from steelyard.data.subset import Labelled
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.metrics import Evaluator, label_groups, rarest_labels
@@ -47,6 +50,14 @@ class Judged:
     out_of_fold: bool
     match: Match
     deployment: Deployment | None
+    n_unreadable: int = 0
+    """Images that could not be read: their labels count as unknown."""
+    unreadable: str = ""
+    """A sentence about them."""
+
+    def without(self, data: Any, at: NDArray[np.int64]) -> Judged:
+        """Return the same, with the images of `data` at these positions known to be unreadable."""
+        return replace(self, n_unreadable=len(at), unreadable=skipped_sentence(data, at))
 
 
 def evaluate(
@@ -61,7 +72,7 @@ def evaluate(
 
     On top of all that `Evaluator.compute` gives, at the reading's thresholds, there is `at_half`, decisions at ½;
     `plain_sigmoid` and `by_link`, what calibration and scores are where logits are read by σ, and by the loss's link
-    alone; `single_label`, accuracy by argmax;
+    alone; `single_label`, accuracy by argmax; `unreadable`, how many images were skipped, their labels unknown;
     `reading`, how probabilities came about; `deploy_prior`; `labels_lacking` and `labels_besides`, by which the data
     differs from the model; and `notes`, sentences about what to beware of.
 
@@ -96,7 +107,8 @@ def judge(
         reading = there.of(reading)
         if there.moves and len(logits):
             reading = reading.with_thresholds_there(reading.probability(logits))
-    return judged_by(reading, logits, targets, match, out_of_fold, there)
+    judged = judged_by(reading, logits, targets, match, out_of_fold, there)
+    return judged.without(data, skipped_at(data)) if isinstance(data, Labelled) else judged
 
 
 def judged_by(
@@ -133,7 +145,8 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
         reading.thresholds, [k], settings.head_at, settings.tail_below, bootstrap=settings.bootstrap
     )
     rarest = {str(k): rarest_labels(counts, k)}
-    notes = [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
+    notes = [judged.unreadable] if judged.unreadable else []
+    notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
     if not judged.out_of_fold and mark_of(judged.targets) in (reading.fitted_to, reading.chosen_on):
         notes.append("these seem to be the items that probabilities or thresholds were fitted to, which flatters them")
     if not reading.has_probability:
@@ -146,6 +159,7 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
         **found,
+        "unreadable": judged.n_unreadable,
         "at_half": at_half if reading.has_probability else None,
         "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), judged.targets, settings.bins),
         "by_link": _by_link(judged, settings.bins),

@@ -56,16 +56,17 @@ def find(
         asked = Query.parse(query, index.names)
         ranked = index.search(asked, k, engine=_spark(index) if engine == "spark" else None)
         hits = [hit for hit in ranked if hit.score > 0]  # what the query rules out is not found
-        found = [Shown(hit, index.path(hit.id)) for hit in hits]
+        found = [Shown(hit, index.path(hit.id)) for hit in hits] if as_json or sheet is not None else []
         reasons = [index.explain(asked, hit.id) for hit in hits] if explain else None
+        left_out = ""
         if sheet is not None:
-            contact_sheet.write_sheet(sheet, f"{query}: {len(hits):,} of {index.n_items:,} items", found)
+            left_out = contact_sheet.write_sheet(sheet, f"{query}: {len(hits):,} of {index.n_items:,} items", found)
         if as_json:
             print(json.dumps(_document(asked, index, found, reasons), ensure_ascii=False, allow_nan=False))
         else:
             _show(console_of(), asked, index, hits, reasons)
             if sheet is not None:
-                Console(stderr=True).print(Text(f"The images are in {plain(sheet)}."))
+                Console(stderr=True).print(Text(f"The images are in {plain(sheet)}. {left_out}".rstrip()))
 
 
 def open_index(folder: str | os.PathLike[str]) -> Index:
@@ -78,7 +79,7 @@ def open_index(folder: str | os.PathLike[str]) -> Index:
     if not manifests.exists(place / INDEX):
         if not RunFolder(place).is_run:
             raise ValueError(f"{place} is neither a run nor an index: give the folder of one")
-        raise ValueError(f"{place} has no index yet: make one with {_predict(place, place / INDEX)}")
+        raise ValueError(f"{place} has no index yet: make one with {index_command(place, place / INDEX)}")
     return Index.open(place / INDEX)
 
 
@@ -88,11 +89,11 @@ def outdated(index: Index, run: str | os.PathLike[str]) -> str:
         return ""
     return (
         "Beware: the index is of the run before it was trained or calibrated anew; make it again with "
-        f"{_predict(run, index.folder)} --overwrite."
+        f"{index_command(run, index.folder)} --overwrite."
     )
 
 
-def _predict(run: str | os.PathLike[str], index: Path) -> str:
+def index_command(run: str | os.PathLike[str], index: Path) -> str:
     """The command that makes an index, to be copied."""
     return shlex.join(["steelyard", "predict", os.fspath(run), "DATA", "--index", str(index)])
 

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
 from steelyard import __version__
+from steelyard.data.skipped import skipped_at, skipped_sentence
+from steelyard.data.subset import Labelled
 from steelyard.labels import Labels
 from steelyard.models import Model
 from steelyard.objective import Objective
-from steelyard.report.canvas import has_matplotlib
 from steelyard.run.config import Config
-from steelyard.run.datasets import Datasets
-from steelyard.run.evaluation import judge, report
+from steelyard.run.datasets import Datasets, paths_of
+from steelyard.run.evaluation import Judged, judge, report
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.indexing import INDEX, index_of
 from steelyard.run.objectives import known_labels
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated
-from steelyard.run.runpage import evaluated_of, write_run_page
+from steelyard.run.run_report import write_report
+from steelyard.run.terminal import plain, say
 from steelyard.training import group
 from steelyard.training.batches import n_workers
 from steelyard.training.loop import Outcome
@@ -35,69 +38,74 @@ from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_precision
 
 
+class Learned(NamedTuple):
+    """A training that came to its end."""
+
+    model: Model
+    """What is kept."""
+    learner: Model
+    """What was trained, with the kept weights: `model`, or its head over features."""
+    objective: Objective
+    """As training left it."""
+    datasets: Datasets
+    """What the learner takes."""
+    outcome: Outcome
+    single_label: bool
+    """Whether every item has exactly one label."""
+    device: torch.device
+
+
 def finish(
+    learned: Learned,
+    given: Datasets,
     folder: RunFolder,
     config: Config,
-    model: Model,
-    learner: Model,
-    objective: Objective,
-    datasets: Datasets,
-    paths: Mapping[str, list[str] | None],
-    outcome: Outcome,
-    single_label: bool,
-    device: torch.device,
     console: Console,
     draws: bool,
 ) -> Trained:
     """Calibrate on validation items, measure, write everything to the run folder, `run.json` last.
 
     Args:
+        learned: what training gave.
+        given: the items as they were given, of which the learner may take features.
         folder: of the run.
         config: its settings.
-        model: what is kept; `learner`, what was trained: the same, or its head over features.
-        objective: as training left it.
-        datasets: what the learner takes.
-        paths: the image files of validation and test items, where they have any.
-        outcome: of training.
-        single_label: whether every item has exactly one label.
-        device: where the network runs.
         console: where a word is said.
         draws: whether `report.html` is written.
     """
-    labels: Labels = datasets.train.labels
-    outputs = {name: outputs_of(learner, getattr(datasets, name), config, device) for name in ("validation", "test")}
-    reading = reading_of(config, objective, labels, outputs["validation"])
+    outcome, device = learned.outcome, learned.device
+    labels: Labels = learned.datasets.train.labels
+    outputs = {
+        name: outputs_of(learned.learner, getattr(learned.datasets, name), config, device)
+        for name in ("validation", "test")
+    }
+    parts = {name: data for name in ("train", *outputs) if (data := getattr(given, name)) is not None}
+    lost = {name: _skipped(data) for name, data in parts.items()}
+    reading = reading_of(config, learned.objective, labels, outputs["validation"])
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
-    trained = Trained(model, reading, labels.names, counts, n_known, single_label, text, folder.path)
+    single = learned.single_label
+    trained = Trained(learned.model, reading, labels.names, counts, n_known, single, text, folder.path)
     judged = {
-        name: judge(trained, given, config.evaluate, out_of_fold=name == "validation")
-        for name, given in outputs.items()
-        if given is not None
+        name: judge(trained, said, config.evaluate, out_of_fold=name == "validation").without(parts[name], lost[name])
+        for name, said in outputs.items()
+        if said is not None
     }
     if group.is_first():
         metrics = {name: report(trained, found, config.evaluate) for name, found in judged.items()}
-        folder.write_model(model.cpu(), labels.names, counts, n_known, single_label)
+        folder.write_model(learned.model.cpu(), labels.names, counts, n_known, single)
         folder.write_reading(reading)
         folder.write_metrics(metrics)
         shown = next((name for name in ("test", "validation") if name in judged), None)
-        if shown is not None and draws and has_matplotlib():
-            write_run_page(
-                folder / "report.html",
-                folder.path.name or "run",
-                trained.config,
-                metrics[shown],
-                outcome.history,
-                evaluated_of(trained, judged[shown], config.evaluate),
-                _again(folder, config),
-                shown,
-            )
-        elif shown is not None and draws:
-            console.print("No report.html: it needs matplotlib, pip install 'steelyard[report]'.", markup=False)
+        if shown is not None and draws:
+            settings, found = config.evaluate, judged[shown]
+            if not write_report(folder, trained, found, metrics[shown], settings, shown):
+                say(console, "No report.html: it needs matplotlib, pip install 'steelyard[report]'.")
         if shown is not None and reading.has_probability:
             shutil.rmtree(folder / INDEX, ignore_errors=True)  # a killed one left it: the parts of a new one count on
-            ids = getattr(datasets, shown).labels.ids
-            index_of(trained, list(ids), judged[shown].probabilities.numpy(), paths[shown], folder / INDEX).close()
+            _index(trained, parts[shown], judged[shown], lost[shown], folder / INDEX)
+        if told := _told(parts, lost):
+            say(console, f"Beware: {plain(told)}.", "yellow")
         folder.finish(
             {
                 "versions": versions(device),
@@ -105,6 +113,7 @@ def finish(
                 "epochs": len(outcome.history),
                 "kept_epoch": outcome.kept_epoch,
                 "stopped_early": outcome.stopped_early,
+                "unreadable": {name: len(at) for name, at in lost.items()},
             }
         )
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # all of it that is needed has a file of its own
@@ -112,12 +121,28 @@ def finish(
     return trained
 
 
-def _again(folder: RunFolder, config: Config) -> str:
-    """What repeats the run."""
-    file = folder / "config.toml"
-    if config.data.path:
-        return shlex.join(["steelyard", "train", str(file), "--out", f"{folder.path}-again"])
-    return f"sy.fit(DATA, None, settings=tomllib.loads(Path({str(file)!r}).read_text()))  # in Python, with its data"
+def _skipped(data: Labelled) -> NDArray[np.int64]:
+    """Return the positions of the images that any process skipped; every process must call it."""
+    return np.unique(torch.cat(group.gathered(torch.from_numpy(skipped_at(data)))).numpy())
+
+
+def _told(parts: Mapping[str, Labelled], lost: Mapping[str, NDArray[np.int64]]) -> str:
+    """Return a sentence about all images that were skipped, "" where none was."""
+    first = next((name for name, at in lost.items() if len(at)), "")
+    return skipped_sentence(parts[first], lost[first], sum(map(len, lost.values()))) if first else ""
+
+
+def _index(trained: Trained, data: Labelled, judged: Judged, lost: NDArray[np.int64], folder: Path) -> None:
+    """Keep the items for search, but for images that could not be read."""
+    kept = np.setdiff1d(np.arange(len(data)), lost)
+    paths = paths_of(data)
+    index_of(
+        trained,
+        list(data.labels.ids.take(kept)),
+        judged.probabilities.numpy()[kept],
+        None if paths is None else [paths[i] for i in kept.tolist()],
+        folder,
+    ).close()
 
 
 def versions(device: torch.device) -> dict[str, str]:

@@ -16,15 +16,14 @@ from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, build_model, frozen_data, input_of
 from steelyard.models.tabular import Features
-from steelyard.objective import Objective
 from steelyard.report.headline import plural
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
 from steelyard.run.beginning import begin_run
 from steelyard.run.config import Config
-from steelyard.run.datasets import Datasets, given_datasets, open_datasets, paths_of
+from steelyard.run.datasets import Datasets, given_datasets, open_datasets
 from steelyard.run.deployment import ESTIMATE, read_prior
-from steelyard.run.finish import finish
+from steelyard.run.finish import Learned, finish
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.objectives import make_objective
 from steelyard.run.parts import Part, has_link
@@ -32,7 +31,7 @@ from steelyard.run.together import missing_others, one_voice, together
 from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group
 from steelyard.training.batches import check_share, n_workers
-from steelyard.training.loop import Outcome, train
+from steelyard.training.loop import train
 from steelyard.training.progress import Watch, watch
 from steelyard.training.settings import AugmentSettings
 from steelyard.training.step import pick_device
@@ -68,23 +67,6 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
     return Asked(config, name, why, datasets)
 
 
-class Learned(NamedTuple):
-    """A training that came to its end."""
-
-    model: Model
-    """What is kept."""
-    learner: Model
-    """What was trained, with the kept weights: `model`, or its head over features."""
-    objective: Objective
-    """As training left it."""
-    datasets: Datasets
-    """What the learner takes."""
-    outcome: Outcome
-    single_label: bool
-    """Whether every item has exactly one label."""
-    device: torch.device
-
-
 @missing_others()
 def run(
     asked: Asked, out: Path, overwrite: bool = False, console: Console | None = None, draws: bool = True
@@ -101,21 +83,7 @@ def run(
     console = console if console is not None and group.is_first() else Console(quiet=True)
     folder = RunFolder(out)
     learned = learn(asked, folder, overwrite, console)
-    paths = {name: paths_of(getattr(asked.datasets, name)) for name in ("validation", "test")}
-    return finish(
-        folder,
-        asked.config,
-        learned.model,
-        learned.learner,
-        learned.objective,
-        learned.datasets,
-        paths,
-        learned.outcome,
-        learned.single_label,
-        learned.device,
-        console,
-        draws,
-    )
+    return finish(learned, asked.datasets, folder, asked.config, console, draws)
 
 
 def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) -> Learned:

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._files import remove_partial, write_atomic
+from steelyard._sealed import checksum
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
 from steelyard.run.reading import Reading
-from steelyard.run.reading_file import checksum
 from steelyard.training.files import load_tensors, save_tensors
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,15 +118,16 @@ def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
     if given.is_dir():
         RunFolder(given).check_finished()
     file = given / "model.onnx" if given.is_dir() else given
+    export = shlex.join(["steelyard", "export", str(given)])
     if not file.is_file():
-        hint = f"write it with steelyard export {given}" if given.is_dir() else "give an .onnx file, or a run folder"
+        hint = f"write it with {export}" if given.is_dir() else "give an .onnx file, or a run folder"
         raise ValueError(f"{file} does not exist: {hint}")
     session = _opened(file, threads)
     found = _read(session, file)
     if given.is_dir() and found.fingerprints != fingerprints(given):
         raise ValueError(
             f"{file} is not of the run as it is now, which was trained or calibrated anew since: write it again with "
-            f"steelyard export {given}"
+            f"{export}"
         )
     return found
 

@@ -16,12 +16,12 @@ from steelyard.data.streams import OnBad
 from steelyard.report.headline import plural
 from steelyard.run import prediction
 from steelyard.run.api import inputs_at
-from steelyard.run.command import say
 from steelyard.run.folder import RunFolder
 from steelyard.run.indexing import into_index
 from steelyard.run.onnx_model import load_onnx
 from steelyard.run.prediction import Predicted, Scored
 from steelyard.run.prediction_files import Form
+from steelyard.run.terminal import say
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 

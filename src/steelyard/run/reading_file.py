@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from steelyard._sealed import sealed, unsealed
 from steelyard.calibrate import LabelSets, Link
 from steelyard.calibrate.store import as_document, from_document
 from steelyard.run.aims import Aim
@@ -51,15 +50,13 @@ def text_of(reading: Reading) -> str:
         "aim": asdict(reading.aim),
         "trials": dict(reading.trials),
     }
-    lines = {"format": FORMAT, "version": VERSION, **content, "sha256": checksum(content)}
-    body = ",\n".join(f"{json.dumps(key)}: {_dumps(value)}" for key, value in lines.items())
-    return "{\n" + body + "\n}\n"
+    return sealed(content, FORMAT, VERSION)
 
 
 def fields_of(text: str, source: str) -> dict[str, Any]:
     """Return the fields of a reading from its text; `source` is the file to name where it is damaged."""
     try:
-        content = _content(text)
+        content = unsealed(text, FORMAT, VERSION)
         counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))
         part = Part(content["loss"]["kind"], content["loss"]["arguments"])
         built = make_loss(part, counts, n_known)
@@ -80,26 +77,6 @@ def fields_of(text: str, source: str) -> dict[str, Any]:
         raise ValueError(
             f"{source} does not hold a whole calibration ({what:.200}): write it anew with steelyard calibrate"
         ) from None
-
-
-def checksum(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of plain JSON content, whatever its layout."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _content(text: str) -> dict[str, Any]:
-    document = json.loads(text)
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise ValueError(f'it does not say "format": "{FORMAT}"')
-    if (version := document.pop("version", None)) != VERSION:
-        raise ValueError(f"its version is {version}, this one reads {VERSION}")
-    if document.pop("sha256", None) != checksum(document):
-        raise ValueError("its content does not have its checksum, it was cut, damaged or edited")
-    return document
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(values: NDArray[np.float64] | None) -> list[float | None] | None:

@@ -10,6 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steelyard.data.skipped import skipped_at
+from steelyard.data.subset import Labelled
+from steelyard.labels.targets import known
+from steelyard.run import run_report
 from steelyard.run.aims import Aim
 from steelyard.run.deployment import ESTIMATE, deployment
 from steelyard.run.evaluation import judged_by, outputs_of, report
@@ -64,9 +68,10 @@ def recalibrate(
 ) -> dict[str, Any]:
     """Fit calibrator and thresholds of a finished run to other items, rewrite its calibration, and return the metrics.
 
-    `calibration.json` is replaced, and `metrics.json` gets the part `recalibration`. With `keep` the calibrator stays
-    and only thresholds and the deployment prior are set anew: that is how a model is adapted to items without labels,
-    by the prior "estimate".
+    `calibration.json` is replaced, `metrics.json` gets the part `recalibration`, and `report.html`, where there is one,
+    is that of these items, or says that it is outdated where they have no labels or matplotlib is missing. With `keep`
+    the calibrator stays and only thresholds and the deployment prior are set anew: that is how a model is adapted to
+    items without labels, by the prior "estimate".
 
     Args:
         folder: of the run.
@@ -100,7 +105,14 @@ def recalibrate(
     else:
         reading = calibrated(trained.reading, logits, targets, settings, trained.names)
     judged = judged_by(reading, logits, targets, match, not keep, there)
+    if isinstance(data, Labelled):
+        judged = judged.without(data, skipped_at(data))
     metrics = report(trained.read_by(reading), judged, settings)
     run.write_reading(reading)
     run.write_metrics({"recalibration": metrics})
+    if (run / run_report.NAME).exists():
+        labelled = bool(known(judged.targets).any())
+        now = trained.read_by(reading)
+        if not (labelled and run_report.write_report(run, now, judged, metrics, settings, "recalibration")):
+            run_report.mark_outdated(run)
     return metrics

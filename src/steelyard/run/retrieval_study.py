@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +49,8 @@ class Candidate:
         """Return a run whose items were judged by `evaluation.judge`."""
         if not judged.reading.has_probability:
             raise ValueError(
-                f"{name} cannot be searched with, it has no probabilities, since {judged.reading.why}: run steelyard "
-                f"calibrate {trained.folder or name} first"
+                f"{name} cannot be searched with, it has no probabilities, since {judged.reading.why}: run "
+                f"{shlex.join(['steelyard', 'calibrate', str(trained.folder or name)])} first"
             )
         return cls(name, trained.names, judged.probabilities, judged.targets, judged.logits)
 

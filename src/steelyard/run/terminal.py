@@ -29,6 +29,11 @@ def console_of(stderr: bool = False) -> Console:
     return console
 
 
+def say(console: Console, sentence: str, style: str = "") -> None:
+    """Print a line as it is: paths and commands in it are to be copied."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def show(found: Inspection, console: Console) -> None:
     """Print the facts, the labels that stand out, and the advice."""
     print_ = console.print

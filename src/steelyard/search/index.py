@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.labels.ids import Ids
+from steelyard.labels.inputs import as_whole
 from steelyard.search import manifest as manifests
 from steelyard.search.change import check_folder, clean, commit, dead_keys
 from steelyard.search.explanation import Explanation, explanation
-from steelyard.search.items import Paths, check_unicode, plain_notes, rows_of, texts_of
+from steelyard.search.items import Paths, plain_notes, rows_of, texts_of
 from steelyard.search.manifest import Manifest
 from steelyard.search.part import Gone, Part, Rows
 from steelyard.search.query import Query
@@ -107,9 +108,8 @@ class Index:
             notes: plain facts to keep, such as where thumbnails lie and which model this is from.
         """
         place = Path(folder)
-        labels = tuple(Ids(list(names), "names"))
+        labels = tuple(Ids(names, "names"))
         rows = rows_of(ids, probabilities, paths, len(labels))
-        check_unicode(labels, "names")
         kept = plain_notes(notes or {})
         check_folder(place)
         place.mkdir(parents=True, exist_ok=True)
@@ -197,9 +197,10 @@ class Index:
             k, offset: how many, and after how many.
             engine: what does the work; by default DuckDB within this process.
         """
+        k, offset = as_whole(k, "k"), as_whole(offset, "offset")
         for name, value, least in (("k", k, 1), ("offset", offset, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}: give a whole number, at least {least}")
+            if value < least:
+                raise ValueError(f"{name} is {value}: give a whole number, at least {least}")
         if k + offset > MOST_HITS:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
         asked = Query.parse(query, self.names) if isinstance(query, str) else query

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from steelyard.labels.ids import Ids
+from steelyard.labels.ids import Ids, check_several
 from steelyard.search.part import MOST_ROWS, Rows
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
@@ -20,8 +20,7 @@ _BLOCK: Final = 1 << 16
 
 def texts_of(ids: Sequence[str]) -> Any:
     """Return ids that are looked for as an Arrow array, with null for what cannot be one."""
-    if isinstance(ids, str):
-        raise ValueError(f"ids is the single string {ids!r}: give one string for each")
+    check_several(ids, "ids")
     return pa.array([text if _encodes(text) else None for text in ids], pa.large_string())
 
 
@@ -33,19 +32,9 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def check_unicode(texts: Sequence[str], what: str) -> None:
-    """Refuse texts that no file can hold."""
-    for i, text in enumerate(texts):
-        if not _encodes(text):
-            raise ValueError(f"{what}[{i}] is {text!r}, which is not Unicode: give another")
-
-
 def rows_of(ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int) -> Rows:
     """Return items as they are to be written, checked: see `Index.build`."""
-    try:
-        texts = Ids(ids).arrow
-    except UnicodeEncodeError as error:
-        raise ValueError(f"an id is not Unicode ({error.object[:40]!r}): give another") from None
+    texts = Ids(ids).arrow
     table = np.asarray(probabilities)
     if table.shape != (len(texts), n_labels) or table.dtype.kind not in "fiub":
         raise ValueError(
@@ -62,6 +51,7 @@ def rows_of(ids: Sequence[str], probabilities: Any, paths: Paths | None, n_label
                 f"probabilities[{start + i}, {j}], of item {texts[start + int(i)].as_py()!r}, is {block[i, j]}: give 0 "
                 "to 1"
             )
+    check_several(paths, "paths")
     if paths is not None and len(paths) != len(texts):
         raise ValueError(f"paths has {len(paths)} entries, but there are {len(texts)} items: give one for each")
     places = [None] * len(texts) if paths is None else [None if p is None else os.fspath(p) for p in paths]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from steelyard._files import write_atomic
+from steelyard._sealed import sealed, unsealed
 
 FILE: Final = "manifest.json"
 LOCK: Final = ".writing"
@@ -84,23 +83,14 @@ def exists(folder: Path) -> bool:
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Make `manifest` the index of `folder`: the one step by which anything changes."""
-    content = asdict(manifest)
-    lines = {"format": FORMAT, "version": VERSION, **content, "sha256": _checksum(content)}
-    body = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in lines.items())
-    write_atomic(folder / FILE, "{\n" + body + "\n}\n")
+    write_atomic(folder / FILE, sealed(asdict(manifest), FORMAT, VERSION))
 
 
 def read(folder: Path) -> Manifest:
     """Return the manifest of `folder`; where there is none, or a damaged one, is one sentence."""
     path = folder / FILE
     try:
-        document = json.loads(path.read_bytes())
-        if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-            raise ValueError(f'it does not say "format": "{FORMAT}"')
-        if (version := document.pop("version", None)) != VERSION:
-            raise ValueError(f"its version is {version}, this one reads {VERSION}")
-        if document.pop("sha256", None) != _checksum(document):
-            raise ValueError("it does not have its checksum, it was cut, damaged or edited")
+        document = unsealed(path.read_bytes(), FORMAT, VERSION)
         parts = tuple(
             PartFacts(p["number"], p["rows"], tuple(p["bytes"]), tuple(p.get("sums", ("", ""))))
             for p in document.pop("parts")
@@ -150,7 +140,3 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()

@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard.labels.ids import check_several
 from steelyard.search import parsing
 from steelyard.search.formula import Formula, Term, leaves
 from steelyard.search.parsing import QueryError
@@ -60,6 +61,7 @@ class Query:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise a `QueryError` with suggestions if a label is not among `names`."""
+        check_several(names, "names")
         for label, at in sorted(self._places.items(), key=lambda place: place[1]):
             parsing.check_label(label, names, self.text, at)
 

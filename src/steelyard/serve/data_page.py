@@ -9,7 +9,8 @@ import numpy as np
 from steelyard.data.aligned import aligned
 from steelyard.labels import Labels
 from steelyard.metrics import label_groups
-from steelyard.serve.replies import number, numbers
+from steelyard.run.measures import number
+from steelyard.serve.replies import numbers
 
 MOST_TOGETHER = 30
 """Labels of the table of pairs: more are not told apart."""

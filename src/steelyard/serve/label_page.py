@@ -12,7 +12,8 @@ from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics import calibration_error
 from steelyard.report.precision_recall import steps
 from steelyard.report.reliability import wilson
-from steelyard.serve.replies import number, numbers
+from steelyard.run.measures import number
+from steelyard.serve.replies import numbers
 from steelyard.serve.truth import Judged
 
 BINS = 10

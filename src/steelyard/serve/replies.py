@@ -13,12 +13,6 @@ from fastapi import Request, Response
 _WORTH_COMPRESSING = 1400  # bytes that fit into one packet anyway
 
 
-def number(value: Any) -> float | None:
-    """Return a plain number for JSON, None for NaN and the infinities."""
-    found = float(value)
-    return found if math.isfinite(found) else None
-
-
 def numbers(values: Any, digits: int = 6) -> list[float | None]:
     """Return plain numbers for JSON, rounded."""
     return [None if not math.isfinite(v) else round(v, digits) for v in map(float, values)]

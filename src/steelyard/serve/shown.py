@@ -10,14 +10,15 @@ from typing import Any, NamedTuple, final
 
 from steelyard import __version__
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.run.finding import index_command
 from steelyard.run.folder import RunFolder
+from steelyard.run.measures import number
 from steelyard.search import Index
 from steelyard.serve import data_page, label_page
 from steelyard.serve.archive import Archive, View
 from steelyard.serve.asking import Asked
 from steelyard.serve.completion import Completion
 from steelyard.serve.pictures import SIDES, NoPicture, Picture, Pictures
-from steelyard.serve.replies import number
 from steelyard.serve.truth import Judged, Truth, judged, own_truth
 
 MOST_OF_AN_ITEM = 200
@@ -56,8 +57,8 @@ class Shown:
             index = folder / "index"
             if not index.is_dir():
                 raise ValueError(
-                    f"{folder.path} has no index to search: make one with steelyard predict {folder.path} DATA --index "
-                    f"{index}, or give another with --index"
+                    f"{folder.path} has no index to search: make one with {index_command(folder.path, index)}, or give "
+                    "another with --index"
                 )
         self.archive = Archive(index)
         self.names = self.archive.names

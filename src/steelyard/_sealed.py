@@ -1,0 +1,32 @@
+"""Documents of plain JSON that say what they are and have a checksum, so that a damaged one is not believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def sealed(content: Mapping[str, Any], format: str, version: int) -> str:
+    """Return a document of `content`, a line a field, with its format, its version and the checksum of the rest."""
+    lines = {"format": format, "version": version, **content, "sha256": checksum(content)}
+    body = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in lines.items())
+    return "{\n" + body + "\n}\n"
+
+
+def unsealed(text: str | bytes, format: str, version: int) -> dict[str, Any]:
+    """Return the content of a document that `sealed` wrote; a ValueError says what is wrong with any other."""
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.pop("format", None) != format:
+        raise ValueError(f'it does not say "format": "{format}"')
+    if (found := document.pop("version", None)) != version:
+        raise ValueError(f"its version is {found}, this one reads {version}")
+    if document.pop("sha256", None) != checksum(document):
+        raise ValueError("it does not have its checksum, it was cut, damaged or edited")
+    return document
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain JSON content, whatever its layout."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()

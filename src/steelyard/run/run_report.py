@@ -1,0 +1,66 @@
+"""`report.html` of a run folder: written when training ends, and again when the run is calibrated anew."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from typing import Any
+
+from steelyard.report.canvas import has_matplotlib
+from steelyard.report.page import add_paragraph
+from steelyard.run.evaluation import Judged
+from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.runpage import evaluated_of, write_run_page
+from steelyard.run.sections import EvaluateSettings
+from steelyard.training.history import read_history
+
+NAME = "report.html"
+
+
+def write_report(
+    folder: RunFolder,
+    trained: Trained,
+    judged: Judged,
+    metrics: dict[str, Any],
+    settings: EvaluateSettings,
+    split: str,
+) -> bool:
+    """Write the page of what was judged and return True; without matplotlib nothing is written.
+
+    Args:
+        folder: of the run.
+        trained: what was judged, and its configuration.
+        judged: its outputs, which `metrics` are of.
+        settings: the section [evaluate].
+        split: what the items are called.
+    """
+    if not has_matplotlib():
+        return False
+    write_run_page(
+        folder / NAME,
+        folder.path.name or "run",
+        trained.config,
+        metrics,
+        read_history(folder / "history.jsonl"),
+        evaluated_of(trained, judged, settings),
+        _again(folder, trained.config),
+        split,
+    )
+    return True
+
+
+def mark_outdated(folder: RunFolder) -> None:
+    """Say on the page of a run that it was calibrated anew since."""
+    add_paragraph(
+        folder / NAME,
+        "The run was calibrated anew since this page was written: probabilities, thresholds and their scores on it are "
+        "those before. Those of now are in metrics.json, under recalibration.",
+    )
+
+
+def _again(folder: RunFolder, config: str) -> str:
+    """What repeats the run."""
+    file = folder / "config.toml"
+    if tomllib.loads(config).get("data", {}).get("path"):
+        return shlex.join(["steelyard", "train", str(file), "--out", f"{folder.path}-again"])
+    return f"sy.fit(DATA, None, settings=tomllib.loads(Path({str(file)!r}).read_text()))  # in Python, with its data"
