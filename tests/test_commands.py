@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import errno
+import html
 import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -133,6 +135,31 @@ def test_evaluate_tells_what_training_told(place: Path) -> None:
     assert other["brier"] == pytest.approx(float(((run.probability(x).astype(np.float64) - y) ** 2).mean()))
     low, high = other["intervals"]["mAP"]["label"]
     assert low <= other["mAP"]["label"] <= high
+
+
+def test_report_draws_the_page_of_own_and_of_other_items(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = typed("report", place / "run", "--out", tmp_path / "own.html")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "needs matplotlib" in refused.err
+    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: True)
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    (run / "report.html").unlink(missing_ok=True)
+    assert done("report", run).out == f"Written: {run / 'report.html'}\n"
+    other = done("report", run, "--data", place / "new.csv", "--out", tmp_path / "new.html")
+    assert other.out == f"Written: {tmp_path / 'new.html'}\n"
+    own, new = (run / "report.html").read_text(), (tmp_path / "new.html").read_text()
+    metrics = RunFolder(run).read_metrics()["validation"]
+    for text, found in (
+        (own, metrics),
+        (new, json.loads(done("evaluate", run, "--data", place / "new.csv", "--json").out)),
+    ):
+        assert f"{found['mAP']['label']:.3f}" in text
+    assert "Judged on 16 validation items" in own
+    assert "Judged on 70 items" in new
+    assert f"The items are those of {place / 'new.csv'}, not the run's own." in html.unescape(new)
+    assert RunFolder(run).read_metrics()["validation"] == metrics  # nothing else of the run is touched
 
 
 def test_evaluate_takes_tables_that_differ(place: Path, tmp_path: Path) -> None:

@@ -260,6 +260,26 @@ def calibrate(
 
 
 @app.command()
+def report(
+    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
+    data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
+    split: str | None = typer.Option(None, help="The part to read: test, val, …"),
+    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
+    deploy_prior: str | None = typer.Option(
+        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
+    ),
+    out: str | None = typer.Option(None, metavar="FILE", help="Where to write the page. By default RUN/report.html."),
+) -> None:
+    """Draw a run's page anew: scores, reliability, every label, training.
+
+    Example: steelyard report runs/photos --data new/labels.csv --out new.html
+    """
+    from steelyard.run import command
+
+    command.report(run, command.Other(data, split, images), deploy_prior, out)
+
+
+@app.command()
 def predict(
     run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
     data: str = typer.Argument(

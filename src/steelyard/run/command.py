@@ -1,4 +1,4 @@
-"""What the commands train, evaluate and calibrate do, from what was typed to what is shown."""
+"""What the commands train, evaluate, report and calibrate do, from what was typed to what is shown."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from steelyard._files import check_place
 from steelyard.data.manifest import Manifest
 from steelyard.data.opening import layout_at
 from steelyard.data.parts import ENDINGS, file_in
-from steelyard.run import evaluation, fit, recipes, scores
+from steelyard.run import evaluation, fit, recipes, run_report, scores
 from steelyard.run.api import inputs_at, side_of
 from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import GUESSED, open_datasets
@@ -128,6 +129,21 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
     device = pick_device(config_of(run).train.device)
     metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items))
     _show(metrics, name, as_json)
+
+
+def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
+    """Measure a run as `evaluate` does and draw its page, the run's own or another."""
+    path = RunFolder(run) / run_report.NAME if out is None else Path(out)
+    check_place(path)
+    trained, items, name, own, settings = judged_on(run, other, deploy_prior)
+    device = pick_device(config_of(run).train.device)
+    judged = evaluation.judge(trained, items, settings, own, device, n_workers(-1, items))
+    metrics = evaluation.report(trained, judged, settings)
+    if other.data is not None:
+        name, metrics["notes"] = "", [f"the items are those of {name}, not the run's own", *metrics["notes"]]
+    if not run_report.write_report(RunFolder(run), trained, judged, metrics, settings, name, path):
+        raise ValueError("a report needs matplotlib, which is not installed: pip install 'steelyard[report]'")
+    say(console_of(), f"Written: {path}")
 
 
 class JudgedOn(NamedTuple):

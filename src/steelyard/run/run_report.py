@@ -1,9 +1,10 @@
-"""`report.html` of a run folder: written when training ends, and again when the run is calibrated anew."""
+"""`report.html` of a run folder: written when training ends, when the run is calibrated anew, and when asked for."""
 
 from __future__ import annotations
 
 import shlex
 import tomllib
+from pathlib import Path
 from typing import Any
 
 from steelyard.report.canvas import has_matplotlib
@@ -24,6 +25,7 @@ def write_report(
     metrics: dict[str, Any],
     settings: EvaluateSettings,
     split: str,
+    path: Path | None = None,
 ) -> bool:
     """Write the page of what was judged and return True; without matplotlib nothing is written.
 
@@ -33,11 +35,12 @@ def write_report(
         judged: its outputs, which `metrics` are of.
         settings: the section [evaluate].
         split: what the items are called.
+        path: where it is written; None: in the folder.
     """
     if not has_matplotlib():
         return False
     write_run_page(
-        folder / NAME,
+        path or folder / NAME,
         folder.path.name or "run",
         trained.config,
         metrics,
