@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard._files import write_atomic
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import refuse
 
@@ -154,7 +155,7 @@ class PseudoLabels:
             name = self.path / f"visited-{generation}.i32"  # the epoch that last wrote each item
             self._visited.append(_mapped(name, np.int32, (self.n_items,), found is not None))
         if found is None:
-            note.write_text(json.dumps(header))
+            write_atomic(note, json.dumps(header))
 
     def _complete(self, epoch: int) -> None:
         """Carry the items that `epoch` did not visit over from the epoch before it, and mark them as visited."""
