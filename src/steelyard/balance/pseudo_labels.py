@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard._files import write_atomic
+from steelyard._files import naming
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import refuse
 
@@ -155,7 +155,8 @@ class PseudoLabels:
             name = self.path / f"visited-{generation}.i32"  # the epoch that last wrote each item
             self._visited.append(_mapped(name, np.int32, (self.n_items,), found is not None))
         if found is None:
-            write_atomic(note, json.dumps(header))
+            with naming(note):
+                note.write_text(json.dumps(header))
 
     def _complete(self, epoch: int) -> None:
         """Carry the items that `epoch` did not visit over from the epoch before it, and mark them as visited."""
