@@ -143,6 +143,7 @@ def test_report_draws_the_page_of_own_and_of_other_items(
     refused = typed("report", place / "run", "--out", tmp_path / "own.html")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "needs matplotlib" in refused.err
+    assert typed("report", tmp_path / "no run").err.endswith("no run is not a folder: give the folder of a run\n")
     monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: True)
     run = shutil.copytree(place / "run", tmp_path / "run")
     (run / "report.html").unlink(missing_ok=True)

@@ -133,8 +133,9 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
 
 def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
     """Measure a run as `evaluate` does and draw its page, the run's own or another."""
+    if out is not None:
+        check_place(out)
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
-    check_place(path)
     trained, items, name, own, settings = judged_on(run, other, deploy_prior)
     device = pick_device(config_of(run).train.device)
     judged = evaluation.judge(trained, items, settings, own, device, n_workers(-1, items))
