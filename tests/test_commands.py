@@ -159,7 +159,7 @@ def test_report_draws_the_page_of_own_and_of_other_items(
         assert f"{found['mAP']['label']:.3f}" in text
     assert "Judged on 16 validation items" in own
     assert "Judged on 70 items" in new
-    assert f"The items are those of {place / 'new.csv'}, not the run's own." in html.unescape(new)
+    assert f"The items are those of {place / 'new.csv'}." in html.unescape(new)
     assert RunFolder(run).read_metrics()["validation"] == metrics  # nothing else of the run is touched
 
 

@@ -141,7 +141,7 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
     judged = evaluation.judge(trained, items, settings, own, device, n_workers(-1, items))
     metrics = evaluation.report(trained, judged, settings)
     if other.data is not None:
-        name, metrics["notes"] = "", [f"the items are those of {name}, not the run's own", *metrics["notes"]]
+        name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
     if not run_report.write_report(RunFolder(run), trained, judged, metrics, settings, name, path):
         raise ValueError("a report needs matplotlib, which is not installed: pip install 'steelyard[report]'")
     say(console_of(), f"Written: {path}")
