@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+
+from steelyard.run.config import load_config
+from steelyard.run.recipes import METHODS
+from steelyard.training.settings import AugmentSettings
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -18,13 +23,23 @@ def example(tool: str) -> Callable[..., Any]:
     """The `main` of `examples/with_TOOL.py`."""
     if importlib.util.find_spec(tool) is None:
         pytest.skip(f"{tool} is not installed")
-    found = importlib.util.spec_from_file_location(f"with_{tool}", EXAMPLES / f"with_{tool}.py")
+    main: Callable[..., Any] = loaded(f"with_{tool}").main
+    return main
+
+
+def loaded(name: str) -> ModuleType:
+    found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    main: Callable[..., Any] = module.main
-    return main
+    return module
+
+
+def test_every_loss_shows_all_methods_that_can_be_over_frozen_features() -> None:
+    said = {"model": {"backbone": "lite0", "frozen": True}}
+    varies = {name for name in METHODS if load_config(None, name, (), said).train.augment != AugmentSettings()}
+    assert set(loaded("every_loss").METHODS_SHOWN) == set(METHODS) - varies - {"db-focal"}
 
 
 def test_every_example_of_a_tool_is_run_here() -> None:
