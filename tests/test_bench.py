@@ -63,6 +63,17 @@ def test_candidates_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["b"].on_device == found["b"].called
 
 
+def test_who_takes_long_leaves_after_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = Hours(monkeypatch)
+    call = {"short": hours.call("s", 1.0), "long": hours.call("L", 2.0, 4.0)}
+    found = Clock(CPU, 12.0).times({name: Candidate([call[name]]) for name in call})
+    assert [len(found[name].called) for name in ("short", "long")] == [12, 5]  # 12 s each, five rounds at least
+    rounds = hours.made[4:]
+    assert all(set(rounds[i : i + 2]) == {"s", "L"} for i in range(0, 10, 2))
+    assert rounds[10:] == ["s"] * 7
+    assert found["long"].over(found["short"]) in found["long"].called  # of the rounds that both were in
+
+
 def test_short_calls_are_timed_many_at_a_time_and_over_all_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     hours = Hours(monkeypatch)
     inputs = [hours.call(name, 1 / 8192) for name in "xyz"]

@@ -1,9 +1,10 @@
 """Seconds and memory of calls that are timed in turns, so that all meet the same clocks and the same neighbours.
 
-A round times every candidate once, in an order of its own, so that none has always the same one before it; a figure
-is the median over rounds, a ratio the median of the rounds' ratios. On a GPU, events are recorded around the calls,
-twice a round: as they are made, launches included and after one more that is not timed, and with the device held up
-until all is launched, so that the device alone is timed.
+A round times every candidate once, in an order of its own, so that none has always the same one before it; those that
+take long leave after fewer rounds than the others. A figure is the median over rounds, a ratio the median of the ratios
+of the rounds that both were in. On a GPU, events are recorded around the calls: as they are made, launches included and
+after one more that is not timed, and in rounds of their own with the device held up until all is launched, so that the
+device alone is timed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from torch import Tensor
 
 Call = Callable[[], object]
 
-_ROUNDS = (5, 200)  # at least, at most
+_ROUNDS = (5, 400)  # at least, at most
+_HELD_UP = 50  # rounds of the device alone, at most: it is steadier than a host
 _TURN = 1e-3  # seconds of calls between two readings of a clock
 _CALLS = (4, 100)  # between them, where a call is short
 _CYCLES = 2e9  # a second, of a GPU
@@ -61,8 +63,8 @@ class Times(NamedTuple):
         return statistics.median(self.on_device)
 
     def over(self, peer: Times) -> float:
-        """Return the median over rounds of this candidate's time as a multiple of the peer's."""
-        return statistics.median(a / b for a, b in zip(self.called, peer.called, strict=True))
+        """Return the median, over the rounds of both, of this candidate's time as a multiple of the peer's."""
+        return statistics.median(a / b for a, b in zip(self.called, peer.called, strict=False))
 
 
 class Clock:
@@ -74,7 +76,7 @@ class Clock:
 
     def times(self, candidates: Mapping[str, Candidate]) -> dict[str, Times]:
         """Return what a call of each candidate takes; all are called once to compile and warm up before."""
-        turns, memory, whole = {}, {}, 0.0
+        turns, memory, rounds = {}, {}, {}
         for name, candidate in candidates.items():
             with candidate.under():
                 for call in candidate.calls:
@@ -83,21 +85,23 @@ class Clock:
                 once = self._around([candidate.calls[0]])
             n = max(len(candidate.calls), min(_CALLS[1], math.ceil(_TURN / max(once, 1e-6))))
             turns[name] = list(islice(cycle(candidate.calls), max(n, _CALLS[0]) if once < 10 * _TURN else n))
-            whole += once * len(turns[name])
-        rounds = max(_ROUNDS[0], min(_ROUNDS[1], round(self.seconds * len(candidates) / max(whole, 1e-9))))
+            turn = max(once * len(turns[name]), 1e-9)
+            rounds[name] = max(_ROUNDS[0], min(_ROUNDS[1], round(self.seconds / turn)))
         found = {name: Times([], [], memory[name]) for name in candidates}
         order, chance = list(candidates), random.Random(0)
-        for _ in range(rounds):
+        for i in range(max(rounds.values())):
             chance.shuffle(order)
             for name in order:
-                with candidates[name].under():
-                    found[name].called.append(self._around(turns[name]) / len(turns[name]))
-        for _ in range(rounds if self.is_gpu else 0):
+                if i < rounds[name]:
+                    with candidates[name].under():
+                        found[name].called.append(self._around(turns[name]) / len(turns[name]))
+        for i in range(min(_HELD_UP, max(rounds.values())) if self.is_gpu else 0):
             for name, candidate in candidates.items():
-                with candidate.under():
-                    few = max(_CALLS[0], len(candidate.calls))  # a device takes so many launches while it is held up
-                    some = turns[name][: 1 if candidate.cached else few]
-                    found[name].on_device.append(self._held_up(some, candidate.cached) / len(some))
+                if i < rounds[name]:
+                    with candidate.under():
+                        few = max(_CALLS[0], len(candidate.calls))  # a device takes so many launches while held up
+                        some = turns[name][: 1 if candidate.cached else few]
+                        found[name].on_device.append(self._held_up(some, candidate.cached) / len(some))
         return {name: t if self.is_gpu else t._replace(on_device=t.called) for name, t in found.items()}
 
     def _around(self, calls: Sequence[Call]) -> float:
