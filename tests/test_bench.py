@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -318,6 +319,22 @@ def test_the_page_is_written_again_without_measuring(small: tuple[Path, Ended], 
 
 def made(gpu: str, rows: list[Row], date: str = "2026-01-02 03:04 UTC") -> Record:
     return replace(begin(CPU, 1e12), machine={"gpu": gpu, "cpu": "x"}, rows=rows, date=date)
+
+
+def test_a_page_of_several_runs(tmp_path: Path) -> None:
+    """GPUs come first, of them those of more parts; each with the picture that is named as its file is."""
+    some = [
+        Row("losses", "1 × 1", "BCE", "steelyard", 1.0, 1.0, 1, 9, 1.0),
+        Row("metrics", "1 × 1", "mAP", "steelyard", 1.0),
+    ]
+    runs = {"whole": made("A", some), "part": made("B", some[:1], "2027-01-01 00:00 UTC")}
+    runs["cpu"] = replace(runs["whole"], machine={"cpu": "x"})
+    for name, record in runs.items():
+        record.save(tmp_path / f"{name}.json")
+    for name in ("whole", "cpu"):
+        (tmp_path / f"{name}.png").write_bytes(b"")
+    shown = re.findall(r"^## (.)|\]\((.*?)\)", page(tmp_path), re.M)
+    assert shown == [("A", ""), ("", "whole.png"), ("B", ""), ("x", ""), ("", "cpu.png")]
 
 
 def test_figures_of_a_table() -> None:

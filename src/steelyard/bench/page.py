@@ -45,13 +45,13 @@ def _picture(record: Record) -> bytes | None:
 
 
 def page(folder: Path) -> str:
-    """Return the page of the runs in `folder`: GPUs first, the newest first."""
-    records = [Record.read(file) for file in sorted(folder.glob("*.json"))]
-    records.sort(key=lambda record: (record.is_gpu, record.date), reverse=True)
-    return "\n".join([_HEAD, *(_section(record, folder) for record in records)])
+    """Return the page of the runs in `folder`: GPUs first, those of more parts first, the newest first."""
+    runs = [(file, Record.read(file)) for file in sorted(folder.glob("*.json"))]
+    runs.sort(key=lambda run: (run[1].is_gpu, len({row.part for row in run[1].rows}), run[1].date), reverse=True)
+    return "\n".join([_HEAD, *(_section(record, file.with_suffix(".png")) for file, record in runs)])
 
 
-def _section(record: Record, folder: Path) -> str:
+def _section(record: Record, picture: Path) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in record.machine.items())
     versions = ", ".join(f"{name} {value}" for name, value in record.versions.items())
     lines = [
@@ -64,8 +64,8 @@ def _section(record: Record, folder: Path) -> str:
     ]
     if record.left_out:
         lines.append(f"- left out: {'; '.join(record.left_out)}")
-    if (folder / f"{record.name}.png").is_file():
-        lines += ["", f"![Bytes a second over bytes that must move, beside the bandwidth of a copy]({record.name}.png)"]
+    if picture.is_file():
+        lines += ["", f"![Bytes a second over bytes that must move, beside the bandwidth of a copy]({picture.name})"]
     for table in tables(record):
         lines += ["", table.markdown()]
     return "\n".join([*lines, ""])
