@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from steelyard._source import commit
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.papers import trial as trials
@@ -228,14 +229,14 @@ def test_a_result_says_what_its_runs_were_made_with(tmp_path: Path) -> None:
 
 
 def test_outside_a_checkout_the_commit_is_what_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials.commit.cache_clear()
+    commit.cache_clear()
     monkeypatch.setenv("STEELYARD_COMMIT", "abc123")
-    assert trials.commit() == "abc123"
-    trials.commit.cache_clear()
+    assert commit() == "abc123"
+    commit.cache_clear()
     monkeypatch.delenv("STEELYARD_COMMIT")
     monkeypatch.setenv("PATH", "")
-    assert trials.commit() == "unknown"
-    trials.commit.cache_clear()
+    assert commit() == "unknown"
+    commit.cache_clear()
 
 
 def test_the_reading_undoes_the_masking(tmp_path: Path) -> None:

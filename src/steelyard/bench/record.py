@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import shlex
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -19,10 +18,10 @@ import torch
 
 from steelyard import __version__
 from steelyard._files import write_atomic
+from steelyard._source import SOURCE, commit
 from steelyard.bench.row import Row
 
 _PACKAGES = ("triton", "timm", "torchmetrics", "numpy")
-_SOURCES = Path(__file__).resolve().parent.parent
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Record:
 def begin(device: torch.device, bandwidth: float) -> Record:
     """Return the record of a run that begins now."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return Record(_machine(device), _versions(), _digest(), _commit(), _command(), now, bandwidth)
+    return Record(_machine(device), _versions(), _digest(), commit(), _command(), now, bandwidth)
 
 
 def _command() -> str:
@@ -117,17 +116,6 @@ def _versions() -> dict[str, str]:
 
 def _digest() -> str:
     whole = sha256()
-    for path in sorted(_SOURCES.rglob("*.py")):
-        whole.update(path.relative_to(_SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(SOURCE.rglob("*.py")):
+        whole.update(path.relative_to(SOURCE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return whole.hexdigest()[:12]
-
-
-def _commit() -> str | None:
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(_SOURCES), *words], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None

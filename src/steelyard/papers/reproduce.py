@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 from steelyard._files import naming, write_atomic
+from steelyard._source import commit
 from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import page
 from steelyard.papers.reproduction import Reproduction
 from steelyard.papers.result import Result
-from steelyard.papers.trial import commit
 from steelyard.report.canvas import has_matplotlib, to_png
 from steelyard.run.finish import versions
 from steelyard.run.schema import closest

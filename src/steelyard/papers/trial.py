@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard._sealed import checksum
+from steelyard._source import commit
 from steelyard.papers.in_memory import in_memory
 from steelyard.run.beginning import FREE, facts
 from steelyard.run.config import Config, load_config
@@ -160,24 +158,3 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}"
-
-
-@cache
-def commit() -> str:
-    """Return the commit of the source, with "+" where files differ from it.
-
-    Outside a checkout it is what the environment variable STEELYARD_COMMIT says, or "unknown".
-    """
-    home = Path(__file__).parent.parent
-    if said := os.environ.get("STEELYARD_COMMIT"):
-        return said
-    try:
-        head = _git(home, "rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git(home, "status", "--porcelain", "--untracked-files=no", "--", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def _git(home: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(home), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
