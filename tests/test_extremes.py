@@ -304,6 +304,10 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "weight nan", lambda: bce(z, y, float("nan")), ("weight", "nan")
     yield "weight inf", lambda: bce(z, y, torch.full((2, 3), float("inf"))), ("weight", "inf")
     yield "weight bigger", lambda: bce(z, y, torch.ones(4, 2, 3)), ("weight", "(4, 2, 3)")
+    yield "weight elsewhere", lambda: bce(z.to("meta"), y.to("meta"), torch.ones(3)), ("weight", "cpu", "meta")
+    db = losses.DistributionBalanced(n, 9)
+    yield "DB logits 1-d", lambda: db(z[0], y[0]), ("logits", "(3,)")
+    yield "DB logits int", lambda: db(z.long(), y), ("logits", "int64")
     for make_loss, name in (
         (lambda: losses.NegativeTolerant(n, 9), "NT"),
         (lambda: losses.DistributionBalanced(n, 9), "DB"),
@@ -348,7 +352,7 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "NT gamma", lambda: losses.NegativeTolerant(n, 9, gamma=-1.0), ("gamma", "-1.0")
     yield "NT scale", lambda: losses.NegativeTolerant(n, 9, gamma=1.0, focal_scale=-1.0), ("focal_scale", "-1.0")
     yield "NT kappa", lambda: losses.NegativeTolerant(n, 9, kappa=float("nan")), ("kappa", "nan")
-    yield "NT all positive", lambda: losses.NegativeTolerant(torch.tensor([9, 2]), 9), ("9",)
+    yield "NT all positive", lambda: losses.NegativeTolerant(torch.tensor([8, 9, 9]), 9), ("counts[1]", "9")
     yield "SPA zeta", lambda: losses.SPA(zeta_neg=0.0), ("zeta_neg", "0.0")
     yield "SPA k", lambda: losses.SPA(k_pos=-1.0), ("k_pos", "-1.0")
     yield "SPA b", lambda: losses.SPA(b_neg=float("inf")), ("b_neg", "inf")
@@ -457,6 +461,20 @@ def test_a_number_is_taken_in_its_range_and_nowhere_else(name: str) -> None:
         build(**{argument: value})
 
 
+@pytest.mark.parametrize("name", ["slope", "scale"])
+@pytest.mark.parametrize("wrong", POSITIVE[0])
+def test_both_sides_of_a_pair_have_a_positive_slope_and_scale(name: str, wrong: float) -> None:
+    for pair in ((wrong, 1.0), (1.0, wrong)):
+        with pytest.raises(ValueError, match=rf"^{name} is \(.*: both must be positive and finite$"):
+            losses.SoftplusPair(**{name: pair})  # type: ignore[arg-type]
+
+
+def test_a_number_is_a_weight_on_every_device() -> None:
+    z = torch.zeros(2, 3, device="meta")
+    for weight in (0.5, torch.tensor(0.5)):
+        assert losses.BCE()(z, z, weight).device.type == "meta"
+
+
 @pytest.mark.parametrize("pair", [(-1e-9, 0.5), (0.5, 1 + 1e-9), (1.5, 0.5), (0.5, -1.0)])
 def test_both_ends_of_q_are_chances(pair: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match=r"^q is "):
@@ -473,3 +491,9 @@ def test_a_declared_floor_stands_in_for_a_count_of_0() -> None:
         lambda c: losses.LDAM(c, floor=1),
     ):
         assert torch.equal(build(torch.tensor([4, 0]))(z, y), build(torch.tensor([4, 1]))(z, y))
+
+
+def test_a_declared_floor_stands_in_for_no_negatives() -> None:
+    z, y, counts = torch.randn(3, 2), torch.eye(3)[:, :2], torch.tensor([9, 4])
+    for build in (losses.NegativeTolerant, losses.DistributionBalanced):
+        assert torch.equal(build(counts, 9, floor=1)(z, y), build(counts, torch.tensor([10, 9]))(z, y))

@@ -182,6 +182,15 @@ def test_asl_ceiling() -> None:
     assert losses.Asymmetric(detach_focus=False).eta_range[1] == pytest.approx(flowing / (1 + flowing), abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("given", "ends"),
+    [((0, 0, 0), (0, 1)), ((0, 4, 0), (0, 1)), ((1e-3,), (0, 1)), ((0, 0, 0.05), (0.05 / 1.05, 1 / 1.05))],
+)
+def test_asl_ends(given: tuple[float, ...], ends: tuple[float, float]) -> None:
+    """With γ₊ > 0, however small, or without a margin every η is reached; with neither focus η/(1−η) = p/(1−s)."""
+    assert losses.Asymmetric(*given).eta_range == pytest.approx(ends, abs=1e-9)
+
+
 @pytest.mark.parametrize("detach", [True, False])
 def test_asl_keeps_its_ceiling_at_huge_logits(detach: bool) -> None:
     loss = losses.Asymmetric(detach_focus=detach)
@@ -280,6 +289,9 @@ def refusals() -> Iterator[tuple[str, Callable[[], Tensor]]]:
         yield f"TwoWay {probe}", lambda probe=probe: getattr(losses.TwoWay(), probe)(z)
         softmax = losses.LDAM(torch.tensor([3, 2, 1]), softmax=True)
         yield f"LDAM {probe}", lambda probe=probe, loss=softmax: getattr(loss, probe)(z)
+        for gamma in (1.0, 2.0):  # a focused slope overshoots; a flat positive side does not make up for it
+            pair = losses.SoftplusPair(slope=(0.01, 1.0), gamma=gamma)
+            yield f"focused {gamma} {probe}", lambda probe=probe, pair=pair: getattr(pair, probe)(z)
         yield f"Hill {probe}", lambda probe=probe: getattr(Hill(), probe)(z)
         yield f"one class {probe}", lambda probe=probe: getattr(OneBadClass(), probe)(z)
 
@@ -336,7 +348,7 @@ def test_a_wrong_class_weight_is_named_by_its_place(wrong: float, shown: str) ->
         with pytest.raises(ValueError, match=rf"^{name}\[2\] is {shown}: a class weight is positive and finite$"):
             losses.SPA().log_odds(torch.zeros(2, 4), **{name: weight})
     with pytest.raises(ValueError, match=rf"^weight\[2\] is {shown}: a weight is finite and at least 0$"):
-        losses.SPA()(torch.zeros(2, 4), torch.zeros(2, 4), weight)
+        losses.SPA()(torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([0.0, 0.5, wrong, -5.0]))
 
 
 @pytest.mark.parametrize(

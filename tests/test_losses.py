@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import runpy
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -14,11 +16,13 @@ from hypothesis import strategies as st
 import reference as ref
 from reference import Pair
 from steelyard import losses
-from steelyard.balance import LabelPair
-from steelyard.losses.table import TABLE, Row
+from steelyard.balance import LabelPair, Rebalanced
+from steelyard.losses.focused import log1mexp, power
+from steelyard.losses.table import TABLE, Row, markdown
 
 COUNTS = [900, 120, 15, 1]
 N_ITEMS = 1000
+SHIFTS = [0.0, 1.25, 0.0, 0.0]
 LOGITS = np.array(
     [
         [0.0, -1.3, 2.2, 0.7],
@@ -91,6 +95,10 @@ VARIANTS: dict[str, tuple[Callable[[], losses.Loss | losses.WeightedLoss], list[
         ),
         [ref.negative_tolerant(n, N_ITEMS, 3.0, 0.3, 1.5, 4.0, True) for n in COUNTS],
     ),
+    "NT-focal .5": (
+        lambda: losses.NegativeTolerant(torch.tensor(COUNTS), N_ITEMS, gamma=0.5, reduction="none"),
+        [ref.negative_tolerant(n, N_ITEMS, gamma=0.5) for n in COUNTS],
+    ),
     "NT known by class": (
         lambda: losses.NegativeTolerant(
             np.array(COUNTS), np.array([1000, 200, 20, 700]), kappa=1.0, focal_scale=9.0, reduction="none"
@@ -98,8 +106,16 @@ VARIANTS: dict[str, tuple[Callable[[], losses.Loss | losses.WeightedLoss], list[
         [ref.negative_tolerant(n, k, kappa=1.0) for n, k in zip(COUNTS, [1000, 200, 20, 700], strict=True)],
     ),
     "SPA other": (
-        lambda: losses.SPA(2.0, 0.5, -1.0, 0.7, 4.0, 2.5, reduction="none"),
-        [ref.spa(2.0, 0.5, -1.0, 0.7, 4.0, 2.5)] * 4,
+        lambda: losses.SPA(2.0, 0.5, -1.1, 0.7, 4.0, 2.3, reduction="none"),
+        [ref.spa(2.0, 0.5, -1.1, 0.7, 4.0, 2.3)] * 4,
+    ),
+    "positives of one class shifted": (
+        lambda: losses.SoftplusPair(shift=(torch.tensor(SHIFTS), 0.0), reduction="none"),
+        [ref.spa(1, 1, b, 1, 1, 0) for b in SHIFTS],
+    ),
+    "negatives of one class shifted": (
+        lambda: losses.SoftplusPair(shift=(0.0, torch.tensor(SHIFTS)), reduction="none"),
+        [ref.spa(1, 1, 0, 1, 1, b) for b in SHIFTS],
     ),
     "LDAM wide": (
         lambda: losses.LDAM(torch.tensor(COUNTS), 1.75, reduction="none"),
@@ -142,6 +158,18 @@ def test_the_table_covers_what_the_references_cover() -> None:
     for row in PAIR_ROWS:
         assert len(ref.pairs(row.name, COUNTS, N_ITEMS)) == len(COUNTS)
     assert {row.name for row in TABLE} - {row.name for row in PAIR_ROWS} == set(ref.SET_LEVEL)
+
+
+def test_the_table_prints_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(action="ignore"):  # it is imported already
+        runpy.run_module("steelyard.losses.table", run_name="__main__")
+    assert capsys.readouterr().out == markdown()
+
+
+def test_a_checkpoint_holds_no_constants_of_a_loss() -> None:
+    """They are given anew with the loss; one of other counts must not bring back its own."""
+    softmax = losses.LDAM(torch.tensor(COUNTS), softmax=True)
+    assert all(not loss.state_dict() for loss in (*map(make, TABLE), softmax))
 
 
 @every_pair
@@ -219,6 +247,21 @@ def test_weights_are_float64_where_the_logits_are(name: str) -> None:
     np.testing.assert_allclose(got, value, rtol=1e-11)
 
 
+def test_any_pair_is_weighed_by_any_weighting() -> None:
+    class Squared(losses.FormulaLoss):
+        def positive(self, z: torch.Tensor) -> torch.Tensor:
+            return (z - 1) ** 2
+
+        def negative(self, z: torch.Tensor) -> torch.Tensor:
+            return z**2
+
+    loss = losses.WeightedLoss(Squared(reduction="none"), Rebalanced(torch.tensor(COUNTS)))
+    got, gradient = value_and_gradient(loss, LOGITS, torch.tensor(PARTIAL), WEIGHT)
+    weight = np.where(PARTIAL < 0, 0, WEIGHT * ref.rebalanced(PARTIAL, COUNTS))
+    np.testing.assert_allclose(got, weight * (LOGITS - PARTIAL) ** 2, rtol=1e-11)
+    np.testing.assert_allclose(gradient, weight * 2 * (LOGITS - PARTIAL), rtol=1e-11)
+
+
 def test_as_released_differs() -> None:
     z, y = torch.tensor(LOGITS), torch.tensor(HARD)
     by_formula = losses.DistributionBalanced(torch.tensor(COUNTS), N_ITEMS, kappa=0.5)(z, y)
@@ -259,11 +302,36 @@ def test_ldam_softmax() -> None:
     )
 
 
-@pytest.mark.parametrize("targets", [np.array([[1, 1, 0, 0]]), np.array([[0, 0, 0, 0]])])
-def test_ldam_softmax_needs_one_positive(targets: np.ndarray) -> None:
-    with pytest.raises(ValueError) as caught:
-        losses.LDAM(torch.tensor(COUNTS), softmax=True)(torch.zeros(1, 4), torch.tensor(targets))
-    assert "\n" not in str(caught.value)
+def test_ldam_softmax_of_known_labels() -> None:
+    z, targets = LOGITS / 8, np.eye(4)[[0, 3, 1, 1, 2, 0]]
+    items = ref.ldam_softmax(z, targets, COUNTS)
+    loss = losses.LDAM(torch.tensor(COUNTS), softmax=True)
+    assert float(loss(torch.tensor(z), torch.tensor(targets))) == pytest.approx(np.mean(items), rel=1e-11)
+    one = losses.LDAM(torch.tensor([7]), softmax=True)  # nothing to compete with
+    assert float(one(torch.tensor(z[:, :1]), torch.ones(6, 1))) == 0
+
+
+def test_ldam_softmax_makes_no_nan_on_the_way() -> None:
+    """Not even one that is left out later: who looks for the origin of a NaN must not be led here."""
+    z = torch.zeros(2, 4, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        losses.LDAM(torch.tensor(COUNTS), softmax=True)(z, torch.tensor([[0, 1, 0, 0], [-1] * 4])).backward()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([1, 1, 0, 0], "has 2 positives"),
+        ([0, 0, 0, 0], "has 0 positives"),
+        ([0, -1, 0, 0], "has 0 positives"),
+        ([0, 0.5, 0, 0], "is soft"),
+    ],
+)
+def test_ldam_softmax_needs_one_positive(row: list[float], said: str) -> None:
+    for known in (0, -1):
+        targets = torch.tensor([[0, 0, 0, 1], row, [known, 1, 0, 0]])
+        with pytest.raises(ValueError, match=rf"^targets\[1\] {said}: LDAM\(softmax=True\) needs [^\n]*$"):
+            losses.LDAM(torch.tensor(COUNTS), softmax=True)(torch.zeros(3, 4), targets)
 
 
 @pytest.mark.parametrize("given", [torch.tensor, lambda y: torch.tensor(y, dtype=torch.float64)])
@@ -352,11 +420,37 @@ def test_weight_broadcasts() -> None:
     z, y = torch.tensor(LOGITS), torch.tensor(PARTIAL)
     loss = losses.BCE()
     full = torch.tensor(WEIGHT)
-    assert loss(z, y, 2.5) == loss(z, y, torch.full_like(z, 2.5))
+    assert loss(z, y, 0.1) == loss(z, y, torch.full_like(z, 0.1))
     assert loss(z, y, full[:1]) == loss(z, y, full[:1].expand(6, 4))
     assert loss(z, y, full[0]) == loss(z, y, full[:1].expand(6, 4))
     assert loss(z, y, full[:, :1]) == loss(z, y, full[:, :1].expand(6, 4))
     assert loss(z, y, full.numpy()) == loss(z, y, full)
+
+
+def test_the_mean_of_one_known_label_is_its_cost() -> None:
+    targets = torch.tensor([[-1, -1], [1, -1]])
+    assert float(losses.BCE()(torch.zeros(2, 2), targets)) == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.25, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0])
+def test_powers(exponent: float) -> None:
+    """Those of numpy, 0⁰ = 1 too; a slope at 0 that would be infinite is 0."""
+    base = np.array([0.0, 1e-3, 0.5, 1.0, 3.0])
+    x = torch.tensor(base, requires_grad=True)
+    got = power(x, exponent)
+    np.testing.assert_allclose(got.detach().numpy(), base**exponent, rtol=1e-14)
+    (slope,) = torch.autograd.grad(got.sum(), x)
+    np.testing.assert_allclose(slope[1:].numpy(), exponent * base[1:] ** (exponent - 1), rtol=1e-14)
+    assert slope[0] == (exponent == 1)
+
+
+def test_log1mexp_from_0_down_stands_for_log_0() -> None:
+    t = torch.tensor([-1.0, 0.0, 1e-9, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    got = log1mexp(t)
+    want = [-100, -100, *(float(ref.mp.log(-ref.mp.expm1(-v))) for v in t[2:].tolist())]
+    np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-14)
+    (slope,) = torch.autograd.grad(got.sum(), t)
+    np.testing.assert_allclose(slope.numpy(), [0, 0, *(1 / np.expm1(t[2:].detach().numpy()))], rtol=1e-14)
 
 
 @pytest.mark.parametrize("detach", [True, False])

@@ -56,8 +56,7 @@ class Asymmetric(AnalyticLoss):
         self.gamma_pos, self.gamma_neg = float(gamma_pos), float(gamma_neg)
         self.margin, self.detach_focus = float(margin), bool(detach_focus)
         self.z_margin = math.log(margin / (1 - margin)) if margin > 0 else -math.inf
-        if margin > 0:
-            self.eta_range = self._range()
+        self.eta_range = self._range()
 
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return ℓ₊, ℓ₊' where side is 1 and ℓ₋, ℓ₋' where it is 0."""
@@ -83,7 +82,7 @@ class Asymmetric(AnalyticLoss):
         s = torch.where(above, torch.exp(log_s), 0.5)
         cost = self._cost(s, torch.exp(log_q))
         up = log_p + self.gamma_neg * log_s + cost
-        if self.gamma_neg > 0 and not self.detach_focus:
+        if not self.detach_focus:
             up = up + torch.log1p(self.gamma_neg * (1 - s) * cost / s)
         # log_q belongs to `up` too, and is all of `down` where γ₊ = 0: first together, far from 0 as they are
         return torch.where(above, (up + (log_q - down)).clamp_min(LOG_ZERO), LOG_ZERO)
@@ -99,16 +98,14 @@ class Asymmetric(AnalyticLoss):
         p, q, gamma = torch.sigmoid(z), torch.sigmoid(-z), self.gamma_neg
         s = (self.margin - 1) * p * torch.expm1(-self._above_margin(z))
         cost = self._cost(s, q)
-        rest = torch.where(s > 0, q + self.margin, 1)  # 1 − s, with the digits that s near 1 has lost
+        rest = q + self.margin  # 1 − s where s > 0, with the digits that s near 1 has lost
         ds = p * q  # ds/dz beyond the margin; below it s = 0, and so is every power of it
         if gamma == 0:
             return cost, torch.where(s > 0, ds / rest, 0)
         focus = power(s, gamma)
         if self.detach_focus:
             return focus.detach() * cost, focus * ds / rest
-        if gamma >= 1:
-            return focus * cost, ds * (focus / rest + gamma * power(s, gamma - 1) * cost)
-        return focus * cost, ds * focus * (1 / rest + gamma * torch.where(s > 0, cost / s, 1))
+        return focus * cost, ds * (focus / rest + gamma * power(s, gamma - 1) * cost)
 
     def _each_its_own(self, z: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `_present` and `_absent` give, each cell evaluated once: one logarithm serves both sides.

@@ -21,12 +21,9 @@ def power(base: Tensor, exponent: float) -> Tensor:
     The gradient at base = 0 is 0 for an exponent between 0 and 1, where the true one is infinite: every use here
     multiplies it by something that vanishes faster.
     """
-    if exponent in (1.0, 2.0, 3.0, 4.0):
-        square = base * base if exponent > 1 else base
-        return {1.0: base, 2.0: square, 3.0: square * base, 4.0: square * square}[exponent]
-    if exponent == 0.0:
-        return torch.ones_like(base)
-    if exponent > 1.0:
+    if exponent == 4.0:  # torch knows the squares and cubes itself
+        base, exponent = base * base, 2.0
+    if exponent >= 1.0 or exponent == 0.0:
         return base.pow(exponent)
     return torch.where(base > 0, torch.where(base > 0, base, 1.0).pow(exponent), 0.0)
 

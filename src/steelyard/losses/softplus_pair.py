@@ -80,8 +80,8 @@ class SoftplusPair(AnalyticLoss):
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z))."""
-        u = (z - self._shift(1.0, z.dtype)) * self.k_pos
-        v = (z - self._shift(0.0, z.dtype)) * self.k_neg
+        u = (z - self.shift_positive.to(z.dtype)) * self.k_pos
+        v = (z - self.shift_negative.to(z.dtype)) * self.k_neg
         constant = math.log(self.c_neg * self.k_neg) - math.log(self.c_pos * self.k_pos)
         return focused_log_slope(v, self.gamma) - focused_log_slope(-u, self.gamma) + constant
 
