@@ -76,7 +76,7 @@ def calibration_error(
     if pooled:
         sums = sums.sum(1)
     elif edges.ndim == 1:
-        edges = edges.expand(sums.shape[1], -1).contiguous()
+        edges = edges.repeat(sums.shape[1], 1)
     error = from_sums(sums, edges)
     number = float if pooled else pair.give
     b = error.bins
@@ -107,7 +107,7 @@ def width_edges(bins: int, like: Tensor) -> Tensor:
 def pooled_mass_edges(bins: int, flat: Tensor) -> Tensor:
     """Return 0, the order statistics ⌊kn/bins⌋ of n probabilities (n,), 1: (bins + 1,). `flat` is left reordered."""
     edges = width_edges(bins, flat)
-    if len(flat) and bins > 1:
+    if len(flat):
         at = torch.arange(1, bins, device=flat.device) * len(flat) // bins
         if flat.device.type == "cpu":
             wide = _wide(flat).numpy()
@@ -123,7 +123,7 @@ def label_mass_edges(bins: int, pair: Pair) -> Tensor:
     n_items, n_labels = pair.values.shape
     edges = width_edges(bins, pair.values).repeat(n_labels, 1)
     step = max(1, (1 << 22) // max(1, n_items))
-    for start in range(0, n_labels, step) if n_items and bins > 1 else ():
+    for start in range(0, n_labels, step) if n_items else ():
         labels = slice(start, start + step)
         v = pair.values[:, labels].T
         n = torch.full((len(v), 1), n_items, device=v.device)
@@ -145,7 +145,7 @@ def _flat(pair: Pair) -> Tensor:
 def _sorted(rows: Tensor) -> Tensor:
     if rows.device.type != "cpu":
         return rows.sort(1).values
-    return torch.from_numpy(np.sort(_wide(rows).contiguous().numpy(), axis=1))
+    return torch.from_numpy(np.sort(_wide(rows).contiguous().numpy()))
 
 
 def _wide(p: Tensor) -> Tensor:
@@ -165,20 +165,20 @@ def bin_sums(pair: Pair, edges: Tensor) -> Tensor:
         index = _bin_index(p, edges) + offset
         if known is not None:
             index, p, t = index[known], p[known], t[known]
-        for total, value in zip(sums, (torch.ones_like(p), p, t), strict=True):
-            total.index_add_(0, index.reshape(-1), value.reshape(-1).double())
+        for k, value in enumerate((torch.ones_like(p), p, t)):
+            sums[k].index_add_(0, index.reshape(-1), value.reshape(-1).double())
     return sums.view(3, n_labels, bins)
 
 
 def _bin_index(p: Tensor, edges: Tensor) -> Tensor:
     """Return the bin of each probability (n, L), which is the number of inner edges not above it."""
-    p, inner = _wide(p), _wide(edges[..., 1:-1].contiguous())
+    p, inner = _wide(p), _wide(edges[..., 1:-1])
     if p.device.type == "cpu" and inner.shape[-1] < 32:  # comparing with each is the faster way to count few
         count = torch.zeros(p.shape, dtype=torch.uint8)
         for edge in inner.unbind(-1):
             count.add_(p >= edge)
         return count
-    rows = inner if inner.ndim == 2 else inner.expand(p.shape[1], -1).contiguous()
+    rows = inner.expand(p.shape[1], -1).contiguous()
     index: Tensor = torch.searchsorted(rows, p.T.contiguous(), right=True)
     return index.T
 

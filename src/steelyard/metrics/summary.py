@@ -99,8 +99,8 @@ class Summary:
         return np.asarray(scores >= limit.astype(self.store.dtype).astype(np.float32))
 
     def width_edges(self) -> Tensor:
-        """Return the edges of bins of equal width, rounded as the kept scores are, as float32."""
-        return width_edges(self.bins, torch.from_numpy(np.empty(0, self.store.dtype))).float()
+        """Return the edges of bins of equal width, rounded as the kept scores are."""
+        return width_edges(self.bins, torch.from_numpy(np.empty(0, self.store.dtype)))
 
 
 class _ByLabel:
@@ -118,9 +118,8 @@ class _ByLabel:
         if not np.isnan(inner := mass_edges(bins, plan.store.known)).any():
             pooled_edges[1:-1] = torch.from_numpy(inner)
         width, pooled_mass, label_mass = torch.empty(3, 3, n_labels, bins, dtype=torch.float64)
-        label_edges = torch.empty(n_labels, bins + 1, dtype=torch.float64)
         for start in range(0, n_labels, _LABELS_AT_ONCE):
-            at = slice(start, min(n_labels, start + _LABELS_AT_ONCE))
+            at = slice(start, start + _LABELS_AT_ONCE)
             scores, targets = plan.store.columns(at, order)
             pair = probable(scores, targets)
             self.ap[at] = average_precision(scores, targets)
@@ -128,11 +127,9 @@ class _ByLabel:
             (self.known[at], self.square[at]), (_, self.log[at]) = (
                 label_sums(pair, cell).numpy() for cell in (squared_error, cross_entropy)
             )
-            edges = label_mass_edges(bins, pair)
             width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
-            label_mass[:, at], label_edges[at] = bin_sums(pair, edges), edges.double()
-        self.width = from_sums(width, wide_edges)
-        self.mass = from_sums(label_mass, label_edges)
+            label_mass[:, at] = bin_sums(pair, label_mass_edges(bins, pair))
+        self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # their edges are not told
         self.pooled_width = from_sums(width.sum(1), wide_edges)
         self.pooled_mass = from_sums(pooled_mass.sum(1), pooled_edges)
 
@@ -153,7 +150,7 @@ class _ByLabel:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the report of each label."""
-        precision, recall, f1 = _ratios(self.true, self.predicted, self.support)
+        decided = _ratios(self.true, self.predicted, self.support)
         for j, name in enumerate(self.plan.names):
             yield {
                 "name": name,
@@ -161,9 +158,7 @@ class _ByLabel:
                 "positives": self.support[j],
                 "known": self.known[j],
                 "average_precision": self.ap[j],
-                "precision": precision[j],
-                "recall": recall[j],
-                "f1": f1[j],
+                **{name: x[j] for name, x in decided.items()},
                 "brier": _over(self.square[j], self.known[j]),
                 "log_loss": _over(self.log[j], self.known[j]),
                 **{name: float(getattr(self.width, name)[j]) for name in ("ace", "mce", "ece")},
@@ -185,11 +180,9 @@ class _ByLabel:
 
         def averages(index: Array) -> dict[str, Any]:
             true, predicted, support = self.count_draws[:, :, index]
-            by_label = _ratios(true, predicted, support)
-            pooled = _ratios(true.sum(1), predicted.sum(1), support.sum(1))
             return {
-                "macro": dict(zip(("precision", "recall", "f1"), (x.mean(1) for x in by_label), strict=True)),
-                "micro": dict(zip(("precision", "recall", "f1"), pooled, strict=True)),
+                "macro": {name: x.mean(1) for name, x in _ratios(true, predicted, support).items()},
+                "micro": _ratios(true.sum(1), predicted.sum(1), support.sum(1)),
             }
 
         return {
@@ -253,23 +246,21 @@ class _ByItem:
 def _item_sums(pair: Pair, edges: Tensor) -> list[Array]:
     """Return (n, 2) known cells and squared error, the same with log-loss, and (n, 3, bins) of each item."""
     turned = Pair(pair.values.T, pair.targets.T, None if pair.known is None else pair.known.T, True)
-    sums = [label_sums(turned, cell).T.contiguous() for cell in (squared_error, cross_entropy)]
-    sums.append(bin_sums(turned, edges).movedim(0, 1).contiguous())
+    sums = [label_sums(turned, cell).T for cell in (squared_error, cross_entropy)]
+    sums.append(bin_sums(turned, edges).movedim(0, 1))
     return [s.numpy() for s in sums]
 
 
-def _ratios(*counts: Array) -> tuple[Array, Array, Array]:
+def _ratios(*counts: Array) -> dict[str, Array]:
     precision, recall, f1 = ratios(*(torch.from_numpy(np.asarray(c)) for c in counts))
-    return precision.numpy(), recall.numpy(), f1.numpy()
+    return {"precision": precision.numpy(), "recall": recall.numpy(), "f1": f1.numpy()}
 
 
 def _decision_report(true: Array, predicted: Array, support: Array) -> dict[str, dict[str, float]]:
-    by_label = _ratios(true, predicted, support)
     pooled = _ratios(true.sum(), predicted.sum(), support.sum())
-    names = ("precision", "recall", "f1")
     return {
-        "macro": {name: mean_defined(x).value for name, x in zip(names, by_label, strict=True)},
-        "micro": {name: float(x) for name, x in zip(names, pooled, strict=True)},
+        "macro": {name: mean_defined(x).value for name, x in _ratios(true, predicted, support).items()},
+        "micro": {name: float(x) for name, x in pooled.items()},
     }
 
 
