@@ -78,12 +78,13 @@ def test_bins_hold_what_they_say() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("bins", [1, 2, 8, 300])
 @pytest.mark.parametrize("per", ["pooled", "label"])
-def test_equal_mass(seed: int, per: str) -> None:
+def test_equal_mass(seed: int, bins: int, per: str) -> None:
     p, t = drawn(seed, (157, 5))
     unknown = np.random.default_rng(seed).random(p.shape) < 0.3
     unknown[:, 0] = seed == 0
-    got = m.calibration_error(p, np.where(unknown, -1, t), bins=8, binning="mass", per=per)
+    got = m.calibration_error(p, np.where(unknown, -1, t), bins=bins, binning="mass", per=per)
     columns = (
         [(p[~u, j], t[~u, j]) for j, u in enumerate(unknown.T)] if per == "label" else [(p[~unknown], t[~unknown])]
     )
@@ -91,17 +92,68 @@ def test_equal_mass(seed: int, per: str) -> None:
         pick = j if per == "label" else ...
         counts, edges = np.atleast_2d(got.bins.counts)[j], np.atleast_2d(got.bins.edges)[j]
         assert counts.sum() == len(q)
+        assert (np.diff(edges) >= 0).all()
+        assert (edges[0], edges[-1]) == (0, 1)
         if not len(q):
             assert np.isnan(np.asarray(got.ace)[pick])
             continue
-        inner = np.sort(q)[np.arange(1, 8) * len(q) // 8]
+        inner = np.sort(q)[np.arange(1, bins) * len(q) // bins]
         np.testing.assert_array_equal(edges, [0, *inner, 1])
         where = (q[:, None] >= inner).sum(1)
-        gap = [abs(q[where == b].mean() - y[where == b].mean()) for b in range(8) if (where == b).any()]
+        gap = [abs(q[where == b].mean() - y[where == b].mean()) for b in range(bins) if (where == b).any()]
         assert np.asarray(got.ace)[pick] == pytest.approx(np.mean(gap))
         assert np.asarray(got.mce)[pick] == pytest.approx(np.max(gap))
         if len(np.unique(q)) == len(q):
             assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("unknown", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("per", ["pooled", "label"])
+@pytest.mark.parametrize("bins", [4, 32, 64])  # k / bins is the same number in every dtype
+def test_half_precision_is_binned_by_its_values(
+    bins: int, per: str, binning: str, dtype: torch.dtype, unknown: float
+) -> None:
+    p, t = (torch.from_numpy(x) for x in drawn(2, (150, 3)))
+    p, t = p.to(dtype), t.masked_fill(torch.rand(t.shape, generator=torch.Generator().manual_seed(0)) < unknown, -1)
+    got, want = (m.calibration_error(x, t, bins=bins, binning=binning, per=per) for x in (p, p.double()))
+    for name in ("edges", "counts", "confidence", "frequency"):
+        np.testing.assert_array_equal(getattr(got.bins, name), getattr(want.bins, name))
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bins_of_labels_are_tables_of_float64(dtype: type, binning: str) -> None:
+    p, t = drawn(5, (90, 3))
+    bins = m.calibration_error(p.astype(dtype), t, bins=7, binning=binning, per="label").bins
+    assert (bins.edges.shape, bins.edges.dtype) == ((3, 8), np.float64)
+    assert (bins.counts.shape, bins.counts.dtype) == ((3, 7), np.int64)
+    for x in (bins.confidence, bins.frequency):
+        assert (x.shape, x.dtype) == ((3, 7), np.float64)
+    if binning == "width":
+        np.testing.assert_array_equal(bins.edges, np.tile((np.arange(8) / 7).astype(dtype).astype(np.float64), (3, 1)))
+    assert m.calibration_error(p.astype(dtype), t, bins=7, binning=binning).bins.edges.dtype == np.float64
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("per", ["pooled", "label"])
+@pytest.mark.parametrize("bins", [15, 40])
+def test_layout_in_memory_does_not_matter(bins: int, per: str, binning: str) -> None:
+    p, t = drawn(6, (80, 5))
+    want = m.calibration_error(p, t, bins, binning, per)
+    turned = m.calibration_error(np.asfortranarray(p), np.asfortranarray(t), bins, binning, per)
+    np.testing.assert_array_equal(turned.bins.edges, want.bins.edges)
+    np.testing.assert_array_equal(turned.bins.counts, want.bins.counts)
+    np.testing.assert_allclose(turned.ace, want.ace, atol=1e-13)
+
+
+def test_a_label_of_more_items_than_are_sorted_at_once() -> None:
+    n = (1 << 22) + 1
+    p = (np.arange(n, dtype=np.float32) / n)[:, None]
+    got = m.calibration_error(p, np.zeros(p.shape, np.int8), bins=2, binning="mass", per="label")
+    assert got.bins.edges.tolist() == [[0, p[n // 2, 0], 1]]
+    assert got.bins.counts.tolist() == [[n // 2, n - n // 2]]
 
 
 def test_unknown_is_as_if_the_cell_were_not_there() -> None:
@@ -129,8 +181,9 @@ def test_order_of_items_and_of_chunks_does_not_matter(monkeypatch: pytest.Monkey
 
     want = everything(p, t)
     assert everything(p[order], t[order]) == pytest.approx(want, abs=1e-13)
-    monkeypatch.setattr("steelyard.metrics.calibration._CELLS_AT_ONCE", 30)
-    assert everything(p, t) == pytest.approx(want, abs=1e-13)
+    for cells in (30, 5):  # three rows; less than one
+        monkeypatch.setattr("steelyard.metrics.calibration._CELLS_AT_ONCE", cells)
+        assert everything(p, t) == pytest.approx(want, abs=1e-13)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -148,6 +201,16 @@ def test_soft_targets_count_as_they_are() -> None:
     want = -np.mean(t * np.log(p) + (1 - t) * np.log(1 - p))
     assert m.log_loss(p, t) == pytest.approx(want)
     assert m.calibration_error(p, t, bins=1).ace == pytest.approx(abs(0.45 - 0.375))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("soft", [np.float16, np.float32])
+def test_cells_are_scored_in_float64(dtype: type, soft: type) -> None:
+    p, t = drawn(7, (40, 5))
+    p, t = p.clip(0.01, 0.99).astype(dtype), (0.8 * t + 0.1).astype(soft)
+    eta, y = p.astype(np.float64), t.astype(np.float64)
+    assert m.brier(p, t) == pytest.approx(np.mean((eta - y) ** 2), rel=1e-13)
+    assert m.log_loss(p, t) == pytest.approx(-np.mean(y * np.log(eta) + (1 - y) * np.log1p(-eta)), rel=1e-13)
 
 
 def test_certain_and_wrong_costs_infinity() -> None:

@@ -47,7 +47,7 @@ def test_everything_equals_the_functions(soft: bool) -> None:
     decisions = p >= np.float32(0.4)
     ap, by_item = m.average_precision(p, t), m.mean_defined(m.average_precision(p, t, per="item"))
     prf = m.precision_recall_f1(decisions, t)
-    assert report["items"] == len(p)
+    assert (report["items"], report["labels"], report["threshold"]) == (*p.shape, 0.4)
     assert report["known"] == (t != -1).sum() == t.size - report["unknown"]
     assert report["positives"] == (t >= 0.5).sum()
     assert report["mAP"]["label"] == pytest.approx(m.mean_average_precision(p, t), abs=1e-12)
@@ -76,14 +76,38 @@ def test_everything_equals_the_functions(soft: bool) -> None:
         assert (row["precision"], row["recall"], row["f1"]) == pytest.approx(
             (prf.precision[j], prf.recall[j], prf.f1[j])
         )
+        assert (row["positives"], row["known"]) == ((t[:, j] >= 0.5).sum(), (t[:, j] != -1).sum())
         assert row["brier"] == pytest.approx(m.brier(p[:, j : j + 1], t[:, j : j + 1]), abs=1e-12)
+        assert row["log_loss"] == pytest.approx(m.log_loss(p[:, j : j + 1], t[:, j : j + 1]), abs=1e-12)
         assert row["ace"] == pytest.approx(width.ace[j], abs=1e-12)
     for group, mean in m.mean_by_group(ap, COUNTS).items():
         assert report["groups"][group]["mAP"] == pytest.approx(mean.value, abs=1e-12)
         assert report["groups"][group]["labels"] == mean.n + mean.left_out
         assert report["groups"][group]["labels_left_out"] == mean.left_out
     assert report["rarest"]["3"]["macro"]["f1"] == pytest.approx(m.mean_of_rarest(prf.f1, COUNTS, 3).value, abs=1e-12)
-    assert report["rarest"][str(L)]["brier"] == pytest.approx(report["brier"], abs=1e-12)
+    for name in ("brier", "log_loss"):
+        assert report["rarest"][str(L)][name] == pytest.approx(report[name], abs=1e-12)
+
+
+def test_decisions_where_every_label_is_known() -> None:
+    p, t = drawn(0)
+    t = np.where(t == -1, 0, t)
+    report, want = evaluated(p, t, []).compute(bootstrap=3), m.precision_recall_f1(p >= 0.5, t)
+    assert report["macro"] == pytest.approx(vars(want.macro), abs=1e-12)
+    assert report["micro"] == pytest.approx(vars(want.micro), abs=1e-12)
+    assert report["intervals"]["per_label"][0]["average_precision"][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("probability", "target", "impossible"),
+    [(0, 1, 1), (0, 0.25, 1), (0, 0, 0), (1, 0, 1), (1, 0.75, 1), (1, 1, 0), (0.5, 1, 0), (0, -1, 0), (1, -1, 0)],
+)
+def test_impossible_is_what_has_an_infinite_log_loss(probability: float, target: float, impossible: int) -> None:
+    evaluator = m.Evaluator(1)
+    evaluator.update(np.array([[probability]], np.float32), np.array([[target]], np.float32))
+    report = evaluator.compute()
+    assert report["impossible"] == impossible
+    assert (report["log_loss"] is None) == (impossible == 1 or target == -1)
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -133,6 +157,18 @@ def test_nothing_collected() -> None:
     assert report["calibration"]["pooled"]["mass"]["ace"] is None
 
 
+@pytest.mark.parametrize(("n_labels", "rarest"), [(5, []), (10, ["5"]), (20, ["5", "10"]), (21, ["5", "10", "20"])])
+def test_the_rarest_are_averaged_where_there_are_others(n_labels: int, rarest: list[str]) -> None:
+    assert list(m.Evaluator(n_labels, counts=np.arange(n_labels)).compute()["rarest"]) == rarest
+
+
+def test_counts_may_be_reused_by_the_caller() -> None:
+    counts = np.array([1, 50])
+    evaluator = m.Evaluator(2, counts=counts)
+    counts[:] = 0
+    assert [row["training_positives"] for row in evaluator.compute()["per_label"]] == [1, 50]
+
+
 def test_without_counts_there_are_no_groups() -> None:
     evaluator = m.Evaluator(2, names=("cat", "dog"))
     evaluator.update(torch.tensor([[0.2, 0.9]]), torch.tensor([[0, 1]]))
@@ -149,19 +185,31 @@ def test_thresholds_by_label_are_rounded_as_the_scores_are() -> None:
     assert evaluator.compute(threshold=np.array([0.7, 0.3]))["exact_match"] == 1
     assert evaluator.compute(threshold=torch.tensor([0.7, 0.4]))["exact_match"] == 0
     assert evaluator.compute(threshold=0.3)["exact_match"] == 1
+    assert type(evaluator.compute(threshold=1)["threshold"]) is float
 
 
-def test_float16_keeps_half_the_bytes_and_the_metrics_of_what_it_kept() -> None:
+@pytest.mark.parametrize("bins", [15, 40])
+def test_float16_keeps_half_the_bytes_and_the_metrics_of_what_it_kept(bins: int) -> None:
     p, t = drawn(3, n=2000)
     t = t.astype(np.int8)
-    whole, half = evaluated(p, t, [900]), evaluated(p, t, [900], dtype="float16")
+    whole, half = evaluated(p, t, [900]), evaluated(p, t, [900], dtype="float16", bins=bins)
     assert half.nbytes / whole.nbytes == pytest.approx(3 / 5)
     assert whole.nbytes < 2.5 * 5 * p.size
     kept = p.astype(np.float16)
     report = half.compute()
     assert report["mAP"]["label"] == pytest.approx(m.mean_average_precision(kept, t), abs=1e-12)
     assert report["brier"] == pytest.approx(m.brier(kept, t), abs=1e-12)
-    assert report["calibration"]["pooled"]["width"]["ace"] == pytest.approx(m.calibration_error(kept, t).ace, abs=1e-12)
+    for binning in ("width", "mass"):
+        want, got = m.calibration_error(kept, t, bins, binning), report["calibration"]["pooled"][binning]
+        assert got["ace"] == pytest.approx(want.ace, abs=1e-12)
+        assert (got["bins"]["counts"], got["bins"]["edges"]) == (want.bins.counts.tolist(), want.bins.edges.tolist())
+        ace = report["calibration"]["label"][binning]["ace"]
+        assert ace == pytest.approx(m.calibration_error(kept, t, bins, binning, "label").ace.mean(), abs=1e-12)
+
+
+def test_bfloat16_is_taken() -> None:
+    p, t = (torch.from_numpy(x).bfloat16() for x in drawn(9, soft=True))
+    assert evaluated(p, t, []).compute() == evaluated(p.float(), t.float(), []).compute()
 
 
 def test_what_stands_at_an_unknown_label_does_not_matter() -> None:
@@ -195,6 +243,13 @@ def test_saved_and_loaded(soft: bool, dtype: str, tmp_path: Path) -> None:
     assert len(m.Evaluator.load(tmp_path / "empty.safetensors")) == 0
 
 
+def test_soft_targets_beside_hard_ones_are_saved() -> None:
+    evaluator = m.Evaluator(1)
+    for targets in (torch.tensor([[0], [1]]), torch.tensor([[0.25]])):
+        evaluator.update(torch.full(targets.shape, 0.5), targets)
+    assert evaluator.state_dict()["targets"].tolist() == [[0], [1], [0.25]]
+
+
 def test_a_broken_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "evaluator.safetensors"
     evaluated(*drawn(6), []).save(path)
@@ -219,6 +274,32 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
         m.Evaluator.load(tmp_path / "other.safetensors")
 
 
+SETTINGS = {"names": ["a", "b"], "bins": 3, "dtype": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("form", "settings", "why"),
+    [
+        ("steelyard-evaluator-1", SETTINGS, None),
+        ("steelyard-evaluator-0", SETTINGS, "its format is another"),
+        ("steelyard-evaluator-1", {"bins": 3, "dtype": "float32"}, "'names' is missing"),
+        ("steelyard-evaluator-1", SETTINGS | {"names": "ab"}, "its names are no list of texts"),
+        ("steelyard-evaluator-1", SETTINGS | {"names": ["a", 1]}, "its names are no list of texts"),
+        ("steelyard-evaluator-1", SETTINGS | {"bins": 0}, "bins is 0: give 1 to 1,000,000 bins, 15 being the usual"),
+    ],
+)
+def test_why_a_file_is_refused(form: str, settings: dict[str, Any], why: str | None, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    path, tensors = tmp_path / "e.safetensors", {"probabilities": torch.zeros(1, 2), "targets": torch.zeros(1, 2)}
+    save_file(tensors, path, metadata={"format": form, "settings": json.dumps(settings)})
+    if why is None:
+        assert m.Evaluator.load(path).names == ("a", "b")
+    else:
+        with pytest.raises(ValueError, match=f"is not an evaluator's file that Evaluator.save wrote [(]{why}"):
+            m.Evaluator.load(path)
+
+
 def test_bootstrap_is_the_metric_of_the_resampled_items() -> None:
     p, t = drawn(8, n=120, soft=True)
     evaluator = evaluated(p, t, [])
@@ -233,13 +314,14 @@ def test_bootstrap_is_the_metric_of_the_resampled_items() -> None:
         values = {
             "mAP.label": m.mean_average_precision(q, y),
             "mAP.item": m.mean_average_precision(q, y, per="item"),
-            "macro.f1": prf.macro.f1,
-            "micro.precision": prf.micro.precision,
+            **{f"{mean}.{name}": x for mean in ("macro", "micro") for name, x in vars(getattr(prf, mean)).items()},
+            **{f"per_label.{j}.average_precision": ap[j] for j in (0, L - 1)},
             "exact_match": m.exact_match(q >= 0.5, y),
             "brier": m.brier(q, y),
             "log_loss": m.log_loss(q, y),
             "calibration.pooled.width.ace": error.ace,
             "calibration.pooled.width.mce": error.mce,
+            "calibration.pooled.width.ece": error.ece,
             "groups.tail.mAP": m.mean_by_group(ap, COUNTS)["tail"].value,
             "rarest.5.macro.recall": m.mean_of_rarest(prf.recall, COUNTS, 5).value,
         }
@@ -248,9 +330,10 @@ def test_bootstrap_is_the_metric_of_the_resampled_items() -> None:
     for name, values_drawn in draws.items():
         node: Any = got
         for key in name.split("."):
-            node = node[key]
-        assert node == pytest.approx(np.quantile(values_drawn, [0.1, 0.9]), abs=1e-12), name
-    assert got["resamples"] == resamples
+            node = node[int(key) if isinstance(node, list) else key]
+        assert node == pytest.approx(np.nanquantile(values_drawn, [0.1, 0.9]), abs=1e-12), name
+    assert (got["resamples"], got["confidence"]) == (resamples, confidence)
+    assert len(got["per_label"]) == L
     assert evaluator.compute(bootstrap=resamples, seed=6)["intervals"] != got
 
 
@@ -272,16 +355,21 @@ def test_weighted_average_precision_with_ties_and_nothing_drawn() -> None:
         (lambda: m.Evaluator(3, names="abc"), "names is the single string 'abc': give one string for each"),
         (lambda: m.Evaluator(2, counts=np.array([1])), "counts has 1 entries"),
         (lambda: m.Evaluator(2, bins=0), "bins is 0"),
+        (lambda: m.Evaluator(2, bins=1_000_001), "bins is 1000001: give 1 to 1,000,000 bins"),
         (lambda: m.Evaluator(2, dtype="int8"), "dtype is 'int8'"),
         (lambda: m.Evaluator(2).update(np.zeros((1, 3)), np.zeros((1, 3))), "probabilities has 3 labels"),
         (lambda: m.Evaluator(1).update(np.array([[1.1]]), np.zeros((1, 1))), r"probabilities\[0, 0\] is 1.1"),
         (lambda: m.Evaluator(2).merge(m.Evaluator(3)), "n_labels differs, 2 here and 3 there"),
         (lambda: m.Evaluator(2).merge(m.Evaluator(2, counts=np.ones(2))), "counts differ"),
+        (lambda: m.Evaluator(1, counts=np.ones(1)).merge(m.Evaluator(1, counts=np.zeros(1))), "counts differ"),
         (lambda: m.Evaluator(2).compute(bootstrap=-1), "bootstrap is -1"),
         (lambda: m.Evaluator(2).compute(confidence=0), "confidence is 0"),
         (lambda: m.Evaluator(2).compute(confidence=1.0), "confidence is 1.0"),
         (lambda: m.Evaluator(2).compute(rarest=[1]), "rarest needs the training counts"),
-        (lambda: m.Evaluator(2).compute(threshold=np.array([0.5, np.nan])), r"threshold\[1\] is nan"),
+        (
+            lambda: m.Evaluator(2).compute(threshold=np.array([0.5, np.nan])),
+            r"threshold\[1\] is nan: give numbers to compare probabilities with$",
+        ),
         (lambda: m.Evaluator(2, bins=3).merge(m.Evaluator(2, bins=4)), "bins differs, 3 here and 4 there"),
         (lambda: m.Evaluator(1, ["a"]).merge(m.Evaluator(1, ["b"])), "names differs"),
         (lambda: m.Evaluator(1).merge(m.Evaluator(1, dtype="float16")), "dtype differs"),
@@ -301,6 +389,7 @@ def test_one_label_one_bin_one_item() -> None:
     assert report["calibration"]["pooled"]["width"]["ace"] == report["calibration"]["pooled"]["mass"]["mce"] == 0.75
     assert report["calibration"]["pooled"]["mass"]["bins"]["edges"] == [0.0, 1.0]
     assert "1 items x 1 labels" in repr(evaluator)
+    assert m.Evaluator(1, bins=1_000_000).bins == 1_000_000
 
 
 def test_merging_into_itself_is_refused() -> None:

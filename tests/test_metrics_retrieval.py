@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import combinations, product
 from pathlib import Path
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,19 @@ import torch
 from sklearn.metrics import average_precision_score
 
 import steelyard.metrics as m
+from steelyard.metrics import retrieval
 from steelyard.metrics.queries import Answers, draw_queries, every_query, n_combinations
+
+
+def searched(p: np.ndarray, t: np.ndarray, labels: Any, signs: Any) -> float | None:
+    """AP of one query; None without a relevant item."""
+    score, relevant, known = np.ones(len(p)), np.ones(len(p), bool), np.ones(len(p), bool)
+    for c, desired in zip(labels, signs, strict=True):
+        eta = p[:, c].astype(np.float64)
+        score = score * (eta if desired else 1 - eta)
+        relevant &= (t[:, c] >= 0.5) == desired
+        known &= t[:, c] != -1
+    return float(average_precision_score(relevant[known], score[known])) if (relevant & known).any() else None
 
 
 def brute_force(p: np.ndarray, t: np.ndarray, max_terms: int) -> dict[int, list[float]]:
@@ -20,16 +35,8 @@ def brute_force(p: np.ndarray, t: np.ndarray, max_terms: int) -> dict[int, list[
     for k in found:
         for labels in combinations(range(p.shape[1]), k):
             for signs in product([True, False], repeat=k):
-                if not any(signs):
-                    continue
-                score, relevant, known = np.ones(len(p)), np.ones(len(p), bool), np.ones(len(p), bool)
-                for c, desired in zip(labels, signs, strict=True):
-                    eta = p[:, c].astype(np.float64)
-                    score = score * (eta if desired else 1 - eta)
-                    relevant &= (t[:, c] >= 0.5) == desired
-                    known &= t[:, c] != -1
-                if (relevant & known).any():
-                    found[k].append(average_precision_score(relevant[known], score[known]))
+                if any(signs) and (ap := searched(p, t, labels, signs)) is not None:
+                    found[k].append(ap)
     return found
 
 
@@ -137,6 +144,95 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     assert 65 <= inside <= 94  # 80 of 100 expected, standard deviation 4
 
 
+class Told:
+    """Says of the i-th query that is asked about whether it has an answer, as told beforehand."""
+
+    def __init__(self, outcomes: np.ndarray) -> None:
+        self.outcomes = outcomes
+        self.asked = np.empty((0, 3), np.int64)
+
+    def exist(self, queries: np.ndarray) -> np.ndarray:
+        start = len(self.asked)
+        self.asked = np.concatenate([self.asked, queries])
+        return self.outcomes[start : start + len(queries)]
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.5])
+def test_drawing_stops_at_the_last_sample(rate: float) -> None:
+    outcomes = np.random.default_rng(0).random(30_000) < rate
+    told = Told(outcomes)
+    queries, (share, variance) = retrieval._draw_answered(told, 7, 3, 30, np.random.default_rng(1))  # type: ignore[arg-type]
+    answered = np.flatnonzero(outcomes)[:30]
+    np.testing.assert_array_equal(queries, told.asked[answered])
+    assert share == pytest.approx(29 / answered[-1], rel=1e-12)
+    assert variance == pytest.approx(share**2 * (1 - share) / 30, rel=1e-12)
+
+
+@pytest.mark.parametrize("answered", [[], [5], [5, 2900]])
+def test_drawing_gives_up_after_1000_a_sample(answered: list[int]) -> None:
+    told = Told(np.isin(np.arange(10_000), answered))
+    queries, (share, variance) = retrieval._draw_answered(told, 7, 3, 3, np.random.default_rng(1))  # type: ignore[arg-type]
+    assert len(told.asked) == 3000
+    np.testing.assert_array_equal(queries, told.asked[answered])
+    assert share == pytest.approx(len(answered) / 3000, rel=1e-12)
+    assert variance == pytest.approx(share**2 * (1 - share) / max(1, len(answered)), rel=1e-12)
+
+
+def test_intervals_are_those_of_the_delta_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, t = drawn(5, (60, 7), 0.1)
+    plans, draw = {}, retrieval._draw_answered
+
+    def noted(answers: Answers, n_labels: int, n_terms: int, *rest: Any) -> Any:
+        plans[n_terms] = draw(answers, n_labels, n_terms, *rest)
+        return plans[n_terms]
+
+    monkeypatch.setattr(retrieval, "_draw_answered", noted)
+    got = m.retrieval_map(p, t, max_terms=4, exact_up_to=7, samples=12, confidence=0.9, seed=3)
+    of_one = [ap for ap in (searched(p, t, [c], [True]) for c in range(7)) if ap is not None]
+    sizes, size_variances, means, mean_variances = [float(len(of_one))], [0.0], [np.mean(of_one)], [0.0]
+    for k in (2, 3, 4):
+        queries, (share, variance) = plans[k]
+        ap = [searched(p, t, q % 7, q < 7) for q in queries]
+        sizes.append(share * n_combinations(7, k))
+        size_variances.append(variance * n_combinations(7, k) ** 2)
+        means.append(np.mean(ap))
+        mean_variances.append(np.var(ap, ddof=1) / 12)
+    size, mean = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (sizes, means))
+    overall = (size * mean).sum() / size.sum()
+    by_size, by_mean = (g.numpy() for g in torch.autograd.grad(overall, (size, mean)))
+    z = NormalDist().inv_cdf(0.95)
+    half = z * np.sqrt((by_size**2 * size_variances).sum() + (by_mean**2 * mean_variances).sum())
+    assert got.overall == pytest.approx(overall.item(), abs=1e-9)
+    assert got.interval == pytest.approx((overall.item() - half, overall.item() + half), abs=1e-9)
+    assert got.n_queries == round(sum(sizes))
+    for k in (1, 2, 3, 4):
+        half = z * np.sqrt(mean_variances[k - 1])
+        assert got.n_queries_by_terms[k] == round(sizes[k - 1])
+        assert got.interval_by_terms[k] == pytest.approx((means[k - 1] - half, means[k - 1] + half), abs=1e-9)
+
+
+def test_as_many_combinations_as_allowed_are_all_scored() -> None:
+    p, t = drawn(0, (40, 6), 0.0)
+    assert m.retrieval_map(p, t, max_terms=3, exact_up_to=n_combinations(6, 3)).exact
+    assert not m.retrieval_map(p, t, max_terms=3, exact_up_to=n_combinations(6, 3) - 1, samples=5).exact
+
+
+def test_one_query_found_has_a_mean_and_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, t = drawn(1, (60, 4), 0.0)
+    monkeypatch.setattr(retrieval, "_draw_answered", lambda *_: (np.array([[2]]), (0.1, 0.01)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = m.retrieval_map(p, t, max_terms=1, exact_up_to=0)
+    assert got.overall == pytest.approx(searched(p, t, [2], [True]), abs=1e-12)
+    assert np.isnan([*got.interval, *got.interval_by_terms[1]]).all()
+
+
+def test_more_items_than_are_scored_at_once() -> None:
+    n = (1 << 21) + 1
+    scorer = retrieval._Scorer(torch.arange(n)[:, None] / n, torch.arange(n)[:, None] == n - 3, None)
+    assert scorer(np.array([[0]]), lambda _: None) == pytest.approx([1 / 3], abs=1e-12)
+
+
 def test_two_queries_are_enough_for_an_interval() -> None:
     p, t = drawn(3, (60, 8), 0.0)
     got = m.retrieval_map(p, t, max_terms=2, exact_up_to=0, samples=2, seed=1)
@@ -169,8 +265,12 @@ def test_a_terminal_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     assert m.retrieval_map(p, t) == want
-    assert "queries" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "queries " in shown
+    assert "100%" in shown
+    assert shown.endswith("\x1b[1A\x1b[2K")  # one line up, and that is wiped
 
 
 @pytest.mark.parametrize(
