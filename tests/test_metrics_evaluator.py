@@ -186,6 +186,12 @@ def test_thresholds_by_label_are_rounded_as_the_scores_are() -> None:
     assert evaluator.compute(threshold=torch.tensor([0.7, 0.4]))["exact_match"] == 0
     assert evaluator.compute(threshold=0.3)["exact_match"] == 1
     assert type(evaluator.compute(threshold=1)["threshold"]) is float
+    p, t = drawn(10)
+    threshold = np.linspace(0.2, 0.7, L)
+    report, decisions = evaluated(p, t, [9]).compute(threshold=threshold), p >= threshold.astype(np.float32)
+    assert report["threshold"] == threshold.tolist()
+    assert report["exact_match"] == pytest.approx(m.exact_match(decisions, t), abs=1e-12)
+    assert report["macro"] == pytest.approx(vars(m.precision_recall_f1(decisions, t).macro), abs=1e-12)
 
 
 @pytest.mark.parametrize("bins", [15, 40])
