@@ -186,6 +186,8 @@ def test_thresholds_by_label_are_rounded_as_the_scores_are() -> None:
     assert evaluator.compute(threshold=torch.tensor([0.7, 0.4]))["exact_match"] == 0
     assert evaluator.compute(threshold=0.3)["exact_match"] == 1
     assert type(evaluator.compute(threshold=1)["threshold"]) is float
+    for tensor in (torch.tensor([0.5, 0.25], requires_grad=True), torch.tensor([0.5, 0.25], dtype=torch.bfloat16)):
+        assert evaluator.compute(threshold=tensor)["threshold"] == [0.5, 0.25]
     p, t = drawn(10)
     threshold = np.linspace(0.2, 0.7, L)
     report, decisions = evaluated(p, t, [9]).compute(threshold=threshold), p >= threshold.astype(np.float32)
@@ -379,6 +381,7 @@ def test_weighted_average_precision_with_ties_and_nothing_drawn() -> None:
         (lambda: m.Evaluator(2, bins=3).merge(m.Evaluator(2, bins=4)), "bins differs, 3 here and 4 there"),
         (lambda: m.Evaluator(1, ["a"]).merge(m.Evaluator(1, ["b"])), "names differs"),
         (lambda: m.Evaluator(1).merge(m.Evaluator(1, dtype="float16")), "dtype differs"),
+        (lambda: m.Evaluator(2).compute(threshold="half"), "threshold has dtype <U4: give real numbers"),
         (lambda: m.Evaluator(2).compute(threshold=np.zeros(3)), r"threshold has shape \(3,\)"),
         (lambda: m.Evaluator(2, counts=np.ones(2)).compute(rarest=[3]), "k is 3: there are 2 labels"),
     ],

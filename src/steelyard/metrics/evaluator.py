@@ -16,7 +16,7 @@ from torch import Tensor
 from steelyard._files import replacing
 from steelyard.labels.ids import several
 from steelyard.labels.inputs import as_whole
-from steelyard.labels.targets import ArrayLike, refuse
+from steelyard.labels.targets import ArrayLike, as_tensor, refuse
 from steelyard.metrics.groups import Array, check_counts
 from steelyard.metrics.inputs import probable
 from steelyard.metrics.store import Store
@@ -125,7 +125,7 @@ class Evaluator:
             raise ValueError(f"bootstrap is {bootstrap}: give the number of resamples, 0 for none")
         if not 0 < confidence < 1:
             raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
-        limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, dtype=np.float64)
+        limit = as_tensor(threshold, "threshold").double().cpu().numpy()
         places = torch.from_numpy(np.atleast_1d(limit))
         refuse(places.isnan(), "threshold", places, "give numbers to compare probabilities with")
         if limit.shape not in ((), (self.n_labels,)):
