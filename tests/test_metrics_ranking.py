@@ -76,6 +76,18 @@ def test_every_way_agrees_with_the_reference(
     np.testing.assert_allclose(way(s, t == 1, t != -1), want, atol=1e-12)
 
 
+@pytest.mark.parametrize(("n_rows", "width"), [(1, 40), (300, 2)])
+def test_room_for_one_row_and_one_cell_is_always_there(
+    n_rows: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "LEAST_ROOM", 0)
+    scores = np.random.default_rng(0).normal(size=(n_rows, width)).astype(np.float32)
+    targets = np.ones((n_rows, width), np.int8)
+    targets[:, 0] = n_rows == 1
+    want = [reference(s, t) for s, t in zip(scores, targets, strict=True)]
+    np.testing.assert_allclose(by_sorting_positives(torch.from_numpy(scores), torch.from_numpy(targets == 1)), want)
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), n=st.integers(1, 12))
 def test_any_small_column(data: st.DataObject, n: int) -> None:
@@ -120,15 +132,13 @@ def test_rows_longer_than_the_switch_agree_with_shorter_code() -> None:
     np.testing.assert_allclose(average_precision_rows(s, t == 1), by_sorting_positives(s, t == 1), atol=1e-14)
 
 
-def test_many_threads_and_one_agree() -> None:
+@pytest.mark.parametrize("threads", [3, 60])
+def test_many_threads_and_one_agree(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scores, targets = cases(7, 4000, 50)
-    many = m.average_precision(scores, targets)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        np.testing.assert_array_equal(m.average_precision(scores, targets), many)
-    finally:
-        torch.set_num_threads(threads)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    one = m.average_precision(scores, targets)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    np.testing.assert_array_equal(m.average_precision(scores, targets), one)
 
 
 def test_monotone_transforms_change_nothing() -> None:
@@ -175,7 +185,7 @@ def test_mean_leaves_out_and_counts_the_undefined() -> None:
     assert np.isnan(m.mean_average_precision(scores, np.full(scores.shape, -1)))
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (600, 0), (0, 600)])
 def test_empty(shape: tuple[int, int]) -> None:
     nothing = np.zeros(shape)
     assert np.isnan(m.average_precision(nothing, nothing)).tolist() == [True] * shape[1]

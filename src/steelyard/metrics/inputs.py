@@ -67,7 +67,7 @@ def probable(probabilities: ArrayLike, targets: ArrayLike, name: str = "probabil
     if v.numel():
         low, high = torch.stack(torch.aminmax(v)).tolist()
         if not (low >= 0 and high <= 1):
-            bad = ~((v >= 0) & (v <= 1)) if pair.known is None else ~((v >= 0) & (v <= 1)) & pair.known
+            bad = ~((v >= 0) & (v <= 1)) & (True if pair.known is None else pair.known)
             refuse(bad, name, v, "a probability lies in [0, 1], so give logits through their link first")
     return Pair(v, pair.targets, pair.known, pair.from_numpy)
 

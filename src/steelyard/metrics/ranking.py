@@ -26,15 +26,7 @@ def average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "label")
     - `per`: `"label"` ranks the items of a label, `"item"` ranks the labels of an item.
     Returns a tensor on the device of `scores`, or a numpy array for a numpy array.
     """
-    _check(per)
-    v, t = shaped(scores, targets, "scores")
-    if v.is_cuda and (result := _fused(v, t, per, False)) is not None:
-        return result
-    pair = scored(scores, targets)
-    v, hit, known = pair.values, positive(pair.targets), pair.known
-    if per == "label":
-        v, hit, known = v.T, hit.T, None if known is None else known.T
-    return pair.give(average_precision_rows(v, hit, known))
+    return _each(scores, targets, per, False)
 
 
 def mean_average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "label") -> float:
@@ -42,15 +34,21 @@ def mean_average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "la
 
     How many were left out: `mean_defined(average_precision(scores, targets)).left_out`.
     """
-    _check(per)
-    v, t = shaped(scores, targets, "scores")
-    each = _fused(v, t, per, True) if v.is_cuda else None
-    return mean_defined(average_precision(scores, targets, per) if each is None else each).value
+    return mean_defined(_each(scores, targets, per, True)).value
 
 
-def _check(per: str) -> None:
+def _each(scores: ArrayLike, targets: ArrayLike, per: Per, on_cpu: bool) -> Any:
+    """Average precision of each label or item, as `per` says; from a GPU on the CPU where `on_cpu`."""
     if per not in ("label", "item"):
         raise ValueError(f'per is {per!r}: give "label" or "item"')
+    v, t = shaped(scores, targets, "scores")
+    if v.is_cuda and (result := _fused(v, t, per, on_cpu)) is not None:
+        return result
+    pair = scored(scores, targets)
+    v, hit, known = pair.values, positive(pair.targets), pair.known
+    if per == "label":
+        v, hit, known = v.T, hit.T, None if known is None else known.T
+    return pair.give(average_precision_rows(v, hit, known))
 
 
 def _fused(scores: Tensor, targets: Tensor, per: Per, on_cpu: bool) -> Tensor | None:

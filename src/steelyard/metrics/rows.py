@@ -55,7 +55,7 @@ def by_sorting_rows(scores: Tensor, positive: Tensor, known: Tensor | None = Non
             values[unknown] = -np.inf
             n_known -= unknown.sum(1)
         found = [np.sort(v[h]) for v, h in zip(values, hits, strict=True)]
-        values.sort(axis=1)
+        values.sort()
         for i, (v, p, n) in enumerate(zip(values, found, n_known, strict=True)):
             if len(p):
                 above = np.minimum(width - np.searchsorted(v, p), n)  # an unknown cell ties with a known -inf
@@ -100,7 +100,7 @@ def _blocks(counts: Tensor, scores: Tensor) -> Iterator[tuple[Tensor | None, int
         bytes_used = 60 * (before[start + 1 :] - before[start])
         bytes_used += (8 + scores.itemsize) * n[start] * np.arange(1, len(n) - start + 1)
         k = max(1, int(np.searchsorted(bytes_used, room, side="right")))
-        rows = None if k == len(n) and start == 0 else order[start : start + k]
+        rows = None if k == len(n) else order[start : start + k]
         yield rows, int(n[start])
         start += k
 

@@ -50,7 +50,7 @@ class Store:
             if free:
                 return free
         # blocks double up to CELLS_IN_BLOCK, so that a small evaluator stays small
-        full = max(1, CELLS_IN_BLOCK // max(1, self.n_labels))
+        full = max(1, CELLS_IN_BLOCK // self.n_labels)
         rows = min(full, max(wanted, 2 * len(self._blocks[-1][0]) if self._blocks else 64))
         self._blocks.append((np.empty((rows, self.n_labels), self.dtype), np.empty((rows, self.n_labels), kind)))
         self._filled.append(0)
@@ -77,7 +77,7 @@ class Store:
 
     def known(self) -> Iterator[Array]:
         """Yield the scores of the known cells, (n,), some rows at a time."""
-        step = max(1, (1 << 20) // max(1, self.n_labels))
+        step = max(1, (1 << 20) // self.n_labels)
         for scores, targets in self.blocks():
             for start in range(0, len(scores), step):
                 rows = slice(start, start + step)
@@ -96,9 +96,9 @@ class Store:
         bits = {2: np.uint16, 4: np.uint32}[self.dtype.itemsize]
         hashes = [np.empty(0, np.uint64)]
         for scores, targets in self.blocks():
-            for start in range(0, len(scores), step := max(1, (1 << 18) // max(1, self.n_labels))):
+            for start in range(0, len(scores), step := max(1, (1 << 18) // self.n_labels)):
                 rows = slice(start, start + step)
                 s = scores[rows].view(bits).astype(np.uint64)
                 t = targets[rows].astype(np.float32).view(np.uint32).byteswap().astype(np.uint64)
-                hashes.append((s * weights[0]).sum(1) + (t * weights[1]).sum(1))
-        return np.argsort(np.concatenate(hashes), kind="stable")
+                hashes.append(s @ weights[0] + t @ weights[1])
+        return np.argsort(np.concatenate(hashes))
