@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -17,13 +18,11 @@ NO_PROBABILITY = "a probability lies in [0, 1], so give logits through their lin
 NO_DECISION = "give 0 or 1, say p >= threshold"
 
 
-def refused(words: str) -> pytest.RaisesExc[ValueError]:
+def refused(words: str) -> AbstractContextManager[object]:
     return pytest.raises(ValueError, match=f"^{re.escape(words)}$")
 
 
-@pytest.mark.parametrize(
-    ("check", "name"), [(scored, "scores"), (probable, "probabilities"), (decided, "decisions")], ids=str
-)
+@pytest.mark.parametrize(("check", "name"), [(scored, "scores"), (probable, "probabilities"), (decided, "decisions")])
 def test_an_array_is_called_by_its_name(check: Check, name: str) -> None:
     with refused(f"{name} has shape (3,): give (N, L), one row an item, one column a label"):
         check(np.zeros(3), np.zeros(3))
