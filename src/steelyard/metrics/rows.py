@@ -88,7 +88,7 @@ def by_sorting_positives(scores: Tensor, positive: Tensor, known: Tensor | None 
 
 
 def _blocks(counts: Tensor, scores: Tensor) -> Iterator[tuple[Tensor | None, int]]:
-    """Yield (rows, most positives in one) for the rows that have positives; rows None: all of them in one block."""
+    """Yield (rows, most positives in one) for the rows that have positives; rows None: all there are, in one block."""
     descending, order = counts.sort(descending=True)
     n = descending.cpu().numpy()
     n = n[n > 0]
@@ -100,7 +100,7 @@ def _blocks(counts: Tensor, scores: Tensor) -> Iterator[tuple[Tensor | None, int
         bytes_used = 60 * (before[start + 1 :] - before[start])
         bytes_used += (8 + scores.itemsize) * n[start] * np.arange(1, len(n) - start + 1)
         k = max(1, int(np.searchsorted(bytes_used, room, side="right")))
-        rows = None if k == len(n) else order[start : start + k]
+        rows = None if k == len(counts) else order[start : start + k]
         yield rows, int(n[start])
         start += k
 
