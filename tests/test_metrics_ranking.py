@@ -99,6 +99,12 @@ def test_rows_without_a_positive_take_no_room(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(got, np.where(np.arange(50) == 7, 1, np.nan))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_float64_scores_are_told_apart_where_float32_ones_would_tie(way: Callable[..., Tensor]) -> None:
+    scores = 1 + 1e-12 * torch.arange(600, dtype=torch.float64)[None]
+    assert way(scores, scores > scores[0, 299]).tolist() == [1]
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), n=st.integers(1, 12))
 def test_any_small_column(data: st.DataObject, n: int) -> None:
