@@ -78,8 +78,7 @@ class PairLoss(Loss):
         rows = max(2, 1_000_000 // labels)  # a block at a time: a million labels must fit
         for start in range(0, len(grid) - 1, rows - 1):
             z = grid[start : start + rows]
-            with torch.no_grad():
-                falls = self.link(z[:, None].expand(-1, labels)).diff(dim=0) < -1e-9
+            falls = self.link(z[:, None].expand(-1, labels)).diff(dim=0) < -1e-9
             if falls.any():
                 at = z[int(falls.any(dim=1).nonzero()[0])].item()
                 raise NoLink(

@@ -74,7 +74,8 @@ class Annotation(Resolver):
         self.epoch, self.n_epochs = 1, 1
         self.register_buffer("weight_sums", torch.zeros(3, dtype=torch.float64))  # Σα, Σβ, batches
         self.weight_sums: Tensor
-        self.register_buffer("trust", torch.tensor(self.d, dtype=torch.float64), persistent=False)  # d, where cells are
+        d = torch.tensor([self.d], dtype=torch.float64)  # torch.compile drops what is written to a float64 scalar
+        self.register_buffer("trust", d, persistent=False)
         self.trust: Tensor
         self.ahead = Ahead()
         self._prepared: tuple[Tensor, Cells] | None = None
@@ -144,7 +145,7 @@ class Annotation(Resolver):
         """Return what each label counts in its item: 1/(known ones), or d/(picked ones), or 0."""
         is_known = known(targets)
         picked = picked & ~is_known
-        return is_known.to(dtype) / _at_least_one(is_known) + self.trust * picked.to(dtype) / _at_least_one(picked)
+        return is_known.to(dtype) / _at_least_one(is_known) + self.trust.to(dtype) * picked / _at_least_one(picked)
 
     def _weighed(self, targets: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
         """Return the cells but for p, given each label's share in its item."""
@@ -192,8 +193,7 @@ class Annotation(Resolver):
     def class_weights(self) -> tuple[Tensor, Tensor]:
         """Return the running means of α and β, scalars; 1 before the first batch."""
         alpha, beta, n = self.weight_sums
-        some = torch.where(n > 0, n, 1)
-        return torch.where(n > 0, alpha / some, 1), torch.where(n > 0, beta / some, 1)
+        return torch.where(n > 0, alpha / n, 1), torch.where(n > 0, beta / n, 1)
 
     def _picked(self, items: Tensor, n_labels: int) -> Tensor:
         return uniform(self.seed ^ (PICK_STREAM << 32), self.epoch, items, n_labels) < self.q
@@ -250,7 +250,7 @@ class PartialAnnotation(BCE):
         self.rule.start_epoch(epoch, n_epochs)
         if pick is None:
             pick = torch.rand(logits.shape, generator=generator, device=logits.device) < self.rule.q
-        return self.evaluate(logits, self.rule.cells(checked, logits.detach(), soft, pick))
+        return self.evaluate(logits, self.rule.cells(checked, logits, soft, pick))
 
     def _check_pseudo(self, soft: Tensor, targets: Targets) -> None:
         """Raise on a pseudo-label outside [0, 1] where it is read; values are looked at as those of targets are."""

@@ -112,7 +112,7 @@ class WeakAssumedNegative(Resolver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.ones((), dtype=torch.float64))
+        self.register_buffer("weight", torch.ones(()))  # torch.compile drops what is written to a float64 scalar
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""

@@ -38,7 +38,7 @@ def weighted_average_precision(scores: Array, positive: Array, known: Array, wei
     final = np.searchsorted(hit, ends, side="right") - 1  # the last positive at that threshold
     for start in range(0, len(weights), _RESAMPLES_AT_ONCE):
         w = weights[start : start + _RESAMPLES_AT_ONCE][:, items]
-        above = np.cumsum(w, axis=1, dtype=np.int64)[:, ends]
+        above = np.cumsum(w, axis=1)[:, ends]
         drawn = w[:, hit].astype(np.float64)
         hits = np.cumsum(drawn, axis=1)
         precision = np.divide(hits[:, final], above, out=np.zeros(above.shape), where=above > 0)
