@@ -46,7 +46,7 @@ TESTS = (
     *("compile", "extremes", "losses", "links", "objective", "calibrate_link", "metrics_retrieval"),
     *("metrics_evaluator", "metrics_ranking", "metrics_calibration", "metrics_decisions", "metrics_groups"),
     *("metrics_order", "partial_annotation", "label_pair", "weighting", "pseudo_labels", "expected_positives"),
-    *("documents", "metrics_inputs", "metrics_store"),
+    *("documents", "metrics_inputs", "metrics_queries", "metrics_store"),
 )
 FIRST = 16
 """Tests that a mutant meets before the others: those that killed its neighbours, and the quickest."""

@@ -93,6 +93,61 @@ def test_link_refuses_what_has_none():
         cal.Link(losses.BCE()).fit(Z, torch.zeros(3, 4))
 
 
+class Falling(Plain):
+    """The link of its last label falls once, between z = `at` and the next point of the grid."""
+
+    def __init__(self, n_labels: int | None, at: float) -> None:
+        super().__init__(n_labels)
+        self.at, self.calls = at, 0
+
+    def link(self, z: Tensor) -> Tensor:
+        self.calls += 1
+        out = z.clone()
+        out[..., -1] -= (z[..., -1] > self.at + 0.05) * 0.2
+        return out
+
+
+FALLS = [(n_labels, at) for n_labels in (None, 1666, 10_000) for at in (-30.0, -20.2, -20.1, -20.0, 0.3, 29.9)]
+
+
+@pytest.mark.parametrize(("n_labels", "at"), [*FALLS, (1_000_000, -30.0)])
+def test_wherever_a_link_falls_it_is_refused(n_labels: int | None, at: float) -> None:
+    """Also between the blocks in which many labels are looked at: of 600, 100 and 2 points here."""
+    with pytest.raises(losses.NoLink, match=rf"^Falling has no probability: .* beyond {at:.1f}, so several η"):
+        Falling(n_labels, at).check_link()
+
+
+def test_a_link_is_tried_once():
+    loss = Falling(4, math.inf)
+    loss.log_odds(Z)
+    before = loss.calls
+    loss.log_odds(Z)
+    assert loss.calls == before + 1
+
+
+def test_logits_and_weights_of_the_wrong_kind_are_refused():
+    for loss in (losses.SPA(), Plain()):
+        with pytest.raises(ValueError, match=r"^z is torch.int64: give a floating-point tensor$"):
+            loss.log_odds(torch.zeros(2, 4, dtype=torch.int64))
+        with pytest.raises(ValueError, match=r"^z is list: give a floating-point tensor$"):
+            loss.log_odds([0.0, 1.0])
+        with pytest.raises(
+            ValueError, match=r"^pos_weight has shape \(1, 4\): give a number or one for each of 4 labels"
+        ):
+            loss.log_odds(Z, torch.ones(1, 4))
+        with pytest.raises(ValueError, match=r"^neg_weight\[1\] is 0: a class weight is positive and finite$"):
+            loss.log_odds(Z, None, torch.tensor([1.0, 0.0, 1.0, 1.0]))
+
+
+def test_a_link_leaves_logits_alone_and_takes_those_of_one_item():
+    up, down = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([3.0, 1.0, 1.0, 0.5])
+    for loss in (losses.SPA(), Plain()):
+        z = Z.clone()
+        whole = loss.log_odds(z, up, down)
+        assert not z.requires_grad
+        torch.testing.assert_close(loss.log_odds(z[5], up, down), whole[5])
+
+
 def iterated(z: np.ndarray, n: np.ndarray, rounds: int = 20000) -> np.ndarray:
     """The fixed point by plain repetition, from above."""
     eta = 1 / (1 + np.exp(-z))

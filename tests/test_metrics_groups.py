@@ -38,6 +38,7 @@ def test_means() -> None:
     assert by_group["head"] == pytest.approx((0.1, 1, 0))
     assert by_group["medium"] == pytest.approx((0.2, 1, 1))
     assert by_group["tail"] == pytest.approx((0.4, 1, 0))
+    assert m.mean_by_group(values.requires_grad_(), counts) == by_group
     assert m.mean_of_rarest(values, counts, 2) == pytest.approx((0.4, 1, 1))
     assert m.mean_of_rarest(values, counts, 4) == pytest.approx(m.mean_defined(values))
     assert m.mean_of_rarest(np.array([1.0, 2.0, 3.0]), np.array([5, 5, 5]), 1).value == 1

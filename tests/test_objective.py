@@ -24,7 +24,10 @@ from steelyard.balance import (
     PseudoLabels,
     Rebalanced,
 )
+from steelyard.kernels import choice, fused
 from steelyard.labels.targets import as_targets
+from steelyard.losses import pair
+from steelyard.losses.loss import known_cells
 from steelyard.objective import Role
 from steelyard.objective.objective import RULES, Rule, _assumed
 
@@ -61,14 +64,14 @@ def test_negative(reduction: losses.Reduction) -> None:
     assert total(Objective(losses.BCE(reduction=reduction), "negative")) == pytest.approx(cells / share)
 
 
-@pytest.mark.parametrize("reduction", ["sum", "item"])
+@pytest.mark.parametrize("reduction", ["sum", "item", "mean"])
 @pytest.mark.parametrize("loss", [losses.BCE, losses.SPA])
 def test_weak_rules_weigh_one_over_the_other_labels(reduction: losses.Reduction, loss: type[losses.SPA]) -> None:
     """Weak negative: unknown cells weigh 1/(L−1). WAN: all that are not positive do."""
     one = loss(reduction=reduction)
     pair = ref.bce() if loss is losses.BCE else ref.spa()
     plus, minus = (np.vectorize(lambda v, t=t: float(pair.cost(v, t)))(Z) for t in (1, 0))
-    share = 3 if reduction == "item" else 1
+    share = {"sum": 1, "item": 3, "mean": 12}[reduction]
     weak = np.where(Y == 1, plus, np.where(Y == 0, minus, minus / 3)).sum() / share
     wan = np.where(Y == 1, plus, minus / 3).sum() / share
     assert total(Objective(one, "weak_negative")) == pytest.approx(weak)
@@ -81,6 +84,14 @@ def test_one_label(rule: str) -> None:
     value = objective(torch.randn(3, 1, requires_grad=True), torch.tensor([[1], [0], [-1]]))
     assert value.total.isfinite()
     assert objective.probability(torch.zeros(1, 1)).isfinite().all()
+
+
+@pytest.mark.parametrize("n_labels", [1, 2])
+def test_where_no_other_label_is_or_one_weak_negatives_weigh_1(n_labels: int) -> None:
+    z, y = Z[:, :n_labels], Y[:, :n_labels]
+    want = total(Objective(losses.BCE(), "negative"), z, y)
+    assert total(Objective(losses.BCE(), "weak_negative"), z, y) == pytest.approx(want)
+    assert total(Objective(losses.BCE(), "wan"), z, y) == pytest.approx(want)
 
 
 def test_soft_targets_under_every_rule() -> None:
@@ -107,6 +118,18 @@ def test_pseudo_labels(tmp_path: Path) -> None:
     objective(torch.tensor(Z + 5), torch.tensor(Y), index)
     objective.start_epoch(4, 4)
     np.testing.assert_allclose(store.read(index).numpy(), 1 / (1 + np.exp(-Z)), atol=0.003)
+    without = Objective(losses.BCE(reduction="sum"), losses.Pseudo(store, weight=0))
+    assert total(without, index=index) == pytest.approx(total(Objective(losses.BCE(reduction="sum"))))
+
+
+def test_only_what_is_fed_back_through_a_link_needs_one(tmp_path: Path) -> None:
+    raw, link = (PseudoLabels(tmp_path / kind, 3, 4, feedback=kind) for kind in ("raw", "link"))  # type: ignore[arg-type]
+    for rule in (losses.Pseudo, losses.Annotation):
+        assert rule(link).needs_link()
+        assert not rule(raw).needs_link()
+    assert not losses.Annotation(None).needs_link()
+    with pytest.raises(losses.NoLink, match="TwoWay has no probability to feed back"):
+        Objective(losses.TwoWay(), losses.Pseudo(link))
 
 
 def test_pseudo_labels_fed_back_through_the_link(tmp_path: Path) -> None:
@@ -287,6 +310,156 @@ def test_a_rule_as_the_kernels_know_it_is_the_rule(rule: str) -> None:
         got = _assumed(known_to_kernels, targets.values)
         torch.testing.assert_close(got.a.double(), said.a, check_dtype=False)
         torch.testing.assert_close(got.b.double(), said.b, check_dtype=False)
+        assert known_to_kernels.assumed == (said.counted is None)  # the mean is over all labels
+        alone = RULES[rule]()
+        assert [float(w) for w in alone.class_weights()] == [1, 1]
+        alone.rule(torch.tensor(Z))
+        assert [float(w) for w in alone.class_weights()] == pytest.approx([1, 1 / 3 if rule == "wan" else 1])
+
+
+@pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
+def test_masks_see_an_assumed_negative_as_a_negative(rule: Rule) -> None:
+    """Positives are all kept here, known negatives not: which unknown labels are masked tells what they are."""
+    masking = PartialLabelMasking(COUNTS, 100, initial=torch.full((4,), 4.0))
+    assert (masking.keep_probabilities[1] < 0.9).all()
+    y, index = torch.full((50, 4), -1), torch.arange(50)
+    z = torch.ones(50, 4, requires_grad=True)
+    Objective(losses.BCE(reduction="sum"), rule, masking)(z, y, index).total.backward()
+    assert z.grad is not None
+    keep = masking.mask(torch.zeros_like(y), index)
+    assert 0 < keep.double().mean() < 1
+    assert torch.equal(z.grad != 0, keep if rule != "ignore" else torch.zeros_like(keep))
+
+
+def test_compiled_the_weight_of_assumed_negatives_is_undone_too() -> None:
+    objective = Objective(losses.BCE(), "wan")
+    torch.compile(objective, fullgraph=True, backend="aot_eager")(torch.tensor(Z), torch.tensor(Y))
+    for read in (torch.compile(objective.log_odds, fullgraph=True, backend="eager"), objective.log_odds):
+        np.testing.assert_allclose(read(torch.tensor(Z)).numpy(), Z - np.log(3), rtol=1e-6)
+
+
+# What pairs hand to the kernels of a GPU.
+
+
+def launched(
+    logits: torch.Tensor,
+    given: torch.Tensor | fused.Cells,
+    pair: fused.Pair,
+    plain: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    each: bool = False,
+    divisor: torch.Tensor | float | None = None,
+    weight: torch.Tensor | None = None,
+    rebalanced: fused.Rebalanced | None = None,
+) -> torch.Tensor:
+    """`fused.value` as its description says, for BCE."""
+    assert pair.kind == fused.SOFTPLUS
+    if isinstance(given, torch.Tensor):
+        a, known = given.clamp_min(0).float(), (given >= 0).float()
+        b = known - a
+    else:
+        a, b, known = given.a, given.b, torch.ones_like(given.a) if given.counted is None else given.counted
+        assert given.sided == bool((a * b == 0).all())
+    z = torch.where(known.bool(), logits, 0)
+    cost = a * torch.nn.functional.softplus(-z) + b * torch.nn.functional.softplus(z)
+    if weight is not None:
+        assert weight.shape == logits.shape
+        cost = cost * weight
+    if rebalanced is not None:
+        share = rebalanced.inverse / (a * rebalanced.inverse).sum(1, keepdim=True)
+        cost = cost * (rebalanced.alpha + torch.sigmoid(rebalanced.beta * (share - rebalanced.mu)))
+    out = cost if each else cost.sum() / (known.sum().clamp_min(1) if divisor is None else divisor)
+    torch.testing.assert_close(plain(logits), out)
+    return out
+
+
+@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
+def test_kernels_are_given_all_that_a_loss_is_made_of(
+    monkeypatch: pytest.MonkeyPatch, reduction: losses.Reduction
+) -> None:
+    calls = []
+    monkeypatch.setattr(fused, "value", lambda *given, **more: (calls.append(more), launched(*given, **more))[1])
+    z = torch.tensor(Z, dtype=torch.float32)
+    bce = losses.BCE(reduction=reduction)
+    balanced = losses.DistributionBalanced(COUNTS, 100, lam=1.0, kappa=0.0, reduction=reduction)
+    full, soft = torch.tensor(np.abs(Y)), torch.tensor(np.where(Y == 1, 0.7, Y))
+    cells = [known_cells(as_targets(y, z), torch.float32) for y in (torch.tensor(Y), full, soft)]
+    ways = [
+        lambda: [bce(z, y, w) for y in (torch.tensor(Y), full, soft) for w in (None, 0.5, torch.tensor(Z**2))],
+        lambda: [balanced(z, y) for y in (full, torch.tensor(np.where(Y < 0, 1, Y)))],
+        lambda: [bce.evaluate(z, each, divisor) for each in cells for divisor in (None, 5.0)],
+    ]
+    for way in ways:
+        want = way()
+        assert not calls
+        with choice.using("fused"):
+            got = way()
+        assert len(calls) == len(want)
+        calls.clear()
+        torch.testing.assert_close(got, want)
+    with choice.using("fused"):
+        assert bce.kernel_for(z) is not None
+        assert bce.kernel_for(z.double()) is None
+        assert bce.kernel_for(z[:0]) is None
+
+
+CHANGES = ("sided", "positive", "negative", "forward", "evaluate", "cost_and_slope", "amount", "divisor")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_loss_that_computes_something_else_has_no_kernel(name: str) -> None:
+    changed = {name: getattr(losses.BCE, name)}
+    assert type("Changed", (losses.BCE,), changed)().kernel() is None
+    assert type("WithItsOwn", (losses.BCE,), changed | {"kernel": losses.BCE.kernel})().kernel() is not None
+    assert type("Renamed", (losses.BCE,), {"name": "renamed"})().kernel() is not None
+
+
+def test_other_bases_of_a_loss_hear_of_it() -> None:
+    heard = []
+
+    class Listening:
+        def __init_subclass__(cls) -> None:
+            heard.append(cls.__name__)
+
+    class Both(losses.BCE, Listening):
+        """A loss and something else."""
+
+    assert heard == ["Both"]
+
+
+class Squared(losses.FormulaLoss):
+    """A pair of a user's own."""
+
+    def positive(self, z: torch.Tensor) -> torch.Tensor:
+        return (z - 1) ** 2
+
+    def negative(self, z: torch.Tensor) -> torch.Tensor:
+        return (z + 1) ** 2
+
+
+@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
+def test_a_user_s_pair_is_compiled_where_it_should_be_and_only_there(
+    monkeypatch: pytest.MonkeyPatch, reduction: losses.Reduction
+) -> None:
+    loss, z, y, calls = Squared(reduction=reduction), torch.tensor(Z), torch.tensor(Y), []
+    cells = known_cells(as_targets(y, z), torch.float64)
+    monkeypatch.setattr(pair, "compiled", lambda function, *given: (calls.append(function), function(*given))[1])
+    want = [loss(z, y), loss.evaluate(z, cells), loss.evaluate(z, cells, 5.0)]
+    assert not calls
+    monkeypatch.setattr(pair, "compiles", lambda device: True)
+    got = [loss(z, y), loss.evaluate(z, cells), loss.evaluate(z, cells, 5.0)]
+    assert len(calls) == 3
+    torch.testing.assert_close(got, want)
+    with pytest.raises(ValueError, match=r"logits is torch.int64: give a floating-point tensor"):
+        loss(y, y)
+
+
+def test_rows_wider_than_a_block_and_of_no_labels() -> None:
+    wide = 65536 * torch.get_num_threads() + 1
+    z = torch.linspace(-3, 3, 2 * wide, dtype=torch.float64).view(2, wide)
+    want = down(z.numpy()).mean()
+    assert float(losses.BCE()(z, torch.zeros(2, wide))) == pytest.approx(want, rel=1e-12)
+    assert float(losses.BCE()(torch.zeros(3, 0), torch.zeros(3, 0))) == 0
 
 
 @pytest.mark.parametrize(("n_labels", "n_index"), [(1, 3), (5, 3), (4, 1)])
