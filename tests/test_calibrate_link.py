@@ -55,6 +55,11 @@ class Plain(losses.FormulaLoss):
         return F.softplus(z)
 
 
+def test_defaults_of_a_user_s_loss():
+    loss = Plain()
+    assert (loss.n_labels, loss.reduction, loss.validate, loss.eta_range) == (None, "mean", False, (0.0, 1.0))
+
+
 def test_link_of_a_user_s_loss_takes_arrays():
     np.testing.assert_allclose(cal.Link(Plain())(Z.numpy()), torch.sigmoid(Z).numpy(), rtol=1e-9)
 
