@@ -143,7 +143,13 @@ def check_distinct(names: Sequence[Any], path: PathLike, what: str) -> None:
 
 def listed(names: Sequence[Any], most: int = 6) -> str:
     """Return the first of `names` in quotes, with … where there are more, for messages and notes."""
-    return ", ".join(map(repr, names[:most])) + (", …" if len(names) > most else "")
+    return ", ".join(map(quoted, names[:most])) + (", …" if len(names) > most else "")
+
+
+def quoted(name: object) -> str:
+    """Return a name in quotes for messages, of a long one the beginning."""
+    text = repr(name)
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import DataError, listed
+from steelyard.data.files import DataError, listed, quoted
 from steelyard.data.guess import Form, Guess, guess
 from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import Manifest, encode
@@ -176,7 +176,7 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
         before = int(np.flatnonzero(codes == codes[again])[0])
         name = str(texts[int(codes[again])])
         raise DataError(
-            f"{source.path}: {source.row(before)} and {source.row(again)} both have the id {name!r}: "
+            f"{source.path}: {source.row(before)} and {source.row(again)} both have the id {quoted(name)}: "
             "remove one of them, or give form='long' if a row is a label of an item"
         )
     return texts

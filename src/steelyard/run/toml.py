@@ -24,6 +24,7 @@ def read(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).removesuffix(")").rpartition(" (at ")
+        what = what if len(what) <= 200 else f"{what[:199]}…"  # it may quote a whole line
         raise ValueError(f"{path}: {where}: {what}, which is not TOML") from None
     except ValueError as error:  # a number of thousands of digits
         raise ValueError(f"{path}: {error}") from None
