@@ -24,7 +24,7 @@ MODULES = {
 """Modules that run or fetch what others wrote."""
 MAY_IMPORT = {("data/pickles.py", "pickle"), ("models/timm_backbone.py", "urllib")}
 """An unpickler that admits plain data only, tested here and among the readers; a look at the proxy timm would use."""
-MAY_START_GIT = {"papers/trial.py", "bench/record.py"}
+MAY_START_GIT = {"_source.py"}
 BUILTINS = {"eval", "exec", "compile", "__import__", "breakpoint", "input"}
 CALLS = {
     *("os.system", "os.popen", "os.startfile", "tempfile.mktemp", "torch.save", "torch.hub.load", "torch.jit.load"),
@@ -101,10 +101,9 @@ def test_a_planted_fault_is_found(tmp_path: Path, text: str, verdict: str) -> No
 
 
 def test_git_is_the_only_program_and_only_where_it_is_named(tmp_path: Path) -> None:
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "trial.py").write_text("subprocess.run(['git', 'log'])")
+    (tmp_path / "_source.py").write_text("subprocess.run(['git', 'log'])")
     assert faults(tmp_path) == []
-    (tmp_path / "papers" / "trial.py").write_text("subprocess.run([word, 'log'])")
+    (tmp_path / "_source.py").write_text("subprocess.run([word, 'log'])")
     assert len(faults(tmp_path)) == 1
 
 
