@@ -71,9 +71,3 @@ def test_probabilities_without_labels_have_none_unknown() -> None:
         unlabelled(np.array([[2.0]]))
     with refused(f"eta[0, 0] is 2: {NO_PROBABILITY}"):
         unlabelled(np.array([[2.0]]), "eta")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_targets_on_a_gpu_are_looked_at() -> None:
-    with refused("targets[0, 0] is 2: a label is 1 present, 0 absent, between them soft, or -1 unknown"):
-        probable(torch.zeros(1, 1, device="cuda"), torch.full((1, 1), 2, device="cuda"))

@@ -194,3 +194,8 @@ def test_average_precision_of_float64_keeps_to_its_room() -> None:
     before = torch.cuda.memory_allocated()
     m.average_precision(scores, targets)
     assert torch.cuda.max_memory_allocated() - before <= 3 * scores.numel() * scores.itemsize
+
+
+def test_targets_on_a_gpu_are_looked_at() -> None:
+    with pytest.raises(ValueError, match=r"^targets\[0, 0\] is 2: a label is 1 present, 0 absent, between them soft"):
+        m.brier(torch.zeros(1, 1, device="cuda"), torch.full((1, 1), 2, device="cuda"))
