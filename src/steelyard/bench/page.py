@@ -10,9 +10,9 @@ from steelyard.bench.tables import tables
 
 _HEAD = """# Benchmarks
 
-Written by `steelyard bench --from FILE.json --out FOLDER` from the files beside it, a section for each. All figures of a
-section are of one run: every candidate is timed in turns with the others, a figure is the median over rounds, a multiple
-the median of the rounds' ratios.
+Written by `steelyard bench --from FILE.json --out FOLDER` from the files beside it, a section for each. All figures
+of a section are of one run: every candidate is timed in turns with the others, a figure is the median over rounds, a
+multiple the median of the rounds' ratios.
 
 - **µs**: forward and backward as they are called, launches included; **device µs**: on the GPU alone.
 - **× floor**: device time (time, on a CPU) over that of moving 9 bytes a label (logit and one-byte target read,
