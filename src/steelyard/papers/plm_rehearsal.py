@@ -10,17 +10,12 @@ from numpy.typing import NDArray
 from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.multi_mnist import N_MAX, RHO, balanced_pairs, imbalanced_pairs
-from steelyard.data.split import stratified_split
 from steelyard.labels import Labels
 from steelyard.papers import fixtures
 from steelyard.papers.job import Job
 from steelyard.papers.plm_data import DRAW, Digits, open_digits
 
-_HELD_OUT = 0.1
-"""The share of each class that the open track calibrates on."""
 _PAD = 2
-_FEW = 64
-"""Pictures of a kind, where they are generated."""
 
 
 class Tracks(NamedTuple):
@@ -28,12 +23,8 @@ class Tracks(NamedTuple):
 
     pictures: ArrayDataset
     """Of the paper's track: two digits each, long-tailed."""
-    singles: ArrayDataset
-    """Of the open track: the same digits one by one, some of each class held out."""
-    pairs: ArrayDataset
-    """Pictures of those held-out digits, every class equally often, to calibrate on."""
-    laid: ArrayDataset
-    """Pictures of the digits in `singles`, each with one of every other class."""
+    digits: ArrayDataset
+    """Of the open track: the same digits one by one."""
     test: ArrayDataset
     note: str
 
@@ -53,22 +44,19 @@ def tracks(job: Job) -> Tracks:
         note = f"a rehearsal: measured on pictures of {len(there[1]):,} training digits that are not trained on"
     else:
         there, note = open_digits(job, False), f"imbalanced MultiMNIST, the draw of seed {DRAW}"
-    rest, held = _long_tail(digits, n_max)
-    middle = np.pad(rest[0], ((0, 0), (_PAD, _PAD), (_PAD, _PAD)))[:, None]
-    most = int(np.bincount(held[1]).max())
-    even = np.concatenate([np.resize(np.flatnonzero(held[1] == c), most) for c in range(10)])
+    images, classes = digits
+    kept = exponential_long_tail(classes, n_max, RHO, DRAW)
+    middle = np.pad(images[kept], ((0, 0), (_PAD, _PAD), (_PAD, _PAD)))[:, None]
     return Tracks(
         _pictures(imbalanced_pairs(*digits, n_max, seed=DRAW)),
-        ArrayDataset(middle, Labels(np.eye(10, dtype=np.int8)[rest[1]])),
-        _pictures(balanced_pairs(held[0][even], held[1][even], DRAW), most=_FEW if job.smoke else None),
-        _pictures(balanced_pairs(*rest, DRAW), most=_FEW if job.smoke else None),
+        ArrayDataset(middle, Labels(np.eye(10, dtype=np.int8)[classes[kept]])),
         _pictures(balanced_pairs(*there, DRAW)),
         note,
     )
 
 
-def _pictures(made: tuple[NDArray[np.uint8], Labels], most: int | None = None) -> ArrayDataset:
-    return ArrayDataset(made[0][:most, None], made[1].take(np.arange(len(made[0]))[:most]))
+def _pictures(made: tuple[NDArray[np.uint8], Labels]) -> ArrayDataset:
+    return ArrayDataset(made[0][:, None], made[1])
 
 
 def _set_aside(digits: Digits, n: int) -> tuple[Digits, Digits]:
@@ -78,12 +66,3 @@ def _set_aside(digits: Digits, n: int) -> tuple[Digits, Digits]:
     first = np.concatenate([order[classes[order] == c][:n] for c in range(10)])
     others = np.setdiff1d(order, first)
     return (images[first], classes[first]), (images[others], classes[others])
-
-
-def _long_tail(digits: Digits, n_max: int) -> tuple[Digits, Digits]:
-    """The digits that the pictures are made of: to train on, and held out."""
-    images, classes = digits
-    chosen = exponential_long_tail(classes, n_max, RHO, DRAW)
-    split = stratified_split(Labels(np.eye(10, dtype=np.int8)[classes[chosen]]), _HELD_OUT, DRAW)
-    rest, held = (chosen[part] for part in split)
-    return (images[rest], classes[rest]), (images[held], classes[held])
