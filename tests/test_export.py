@@ -379,12 +379,12 @@ def test_inputs_that_do_not_fit(run: Path, tmp_path: Path) -> None:
 # ---- models and readings through whole files
 
 
-def network_run(backbone: str, head: str, kind: str, shape: tuple[int, ...]) -> Trained:
+def network_run(backbone: str, head: str, kind: str, shape: tuple[int, ...], mirror: bool = False) -> Trained:
     """A run whose network has random weights and statistics everywhere."""
     g = np.random.default_rng(0)
     labels = Labels((g.random((50, 4)) < 0.4).astype(np.int8), NAMES)
     torch.manual_seed(0)
-    settings_ = ModelSettings(backbone=backbone, head=head, pretrained=False, width=32)  # type: ignore[arg-type]
+    settings_ = ModelSettings(backbone=backbone, head=head, pretrained=False, width=32, mirror=mirror)  # type: ignore[arg-type]
     model = build_model(settings_, Input(kind, shape), labels)  # type: ignore[arg-type]
     if model.has_memory:
         targets = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
@@ -474,6 +474,12 @@ def test_every_backbone_and_head(tmp_path: Path, backbone: str, shape: tuple[int
     if head == "places" and ("vit" in backbone or backbone == "small"):
         pytest.skip("it has no maps")
     assert_exports(network_run(backbone, head, "image", shape), tmp_path / "x.onnx")
+
+
+@heavy
+def test_a_mirrored_image_is_in_the_graph(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert_exports(network_run("lite0", "places", "image", (3, 64, 64), mirror=True), tmp_path / "x.onnx")
 
 
 @heavy

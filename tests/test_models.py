@@ -240,6 +240,34 @@ def test_images_of_bytes_and_of_floats_are_the_same() -> None:
     torch.testing.assert_close(seen[0], (x.float() / 255 - 0.3) / 0.2, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("backbone", "head"), [("resnet32", "linear"), ("lite0", "places"), ("resnet32", "oltr")])
+def test_a_mirrored_image_is_the_same_in_evaluation_alone(backbone: str, head: str) -> None:
+    model, plain = made(backbone, IMAGE, head, mirror=True), made(backbone, IMAGE, head)
+    x = inputs(IMAGE)
+    assert isinstance(x, Tensor)
+    assert torch.equal(model.train()(x), plain.train()(x))
+    model.eval()
+    plain.eval()
+    logits, features = model(x, with_features=True)
+    both = [plain(image, with_features=True) for image in (x, x.flip(3))]
+    torch.testing.assert_close(logits, (both[0][0] + both[1][0]) / 2)
+    torch.testing.assert_close(features, (both[0][1] + both[1][1]) / 2)
+    torch.testing.assert_close(model(x.flip(3)), logits)
+    assert not torch.allclose(plain(x.flip(3)), plain(x), atol=1e-4)
+    again = load_model(model.describe(), model.state_dict())
+    assert torch.equal(again(x), model(x))
+    older = model.describe()
+    del older["settings"]["mirror"]  # of a run from before there was such a setting
+    assert torch.equal(load_model(older, model.state_dict())(x), plain(x))
+
+
+def test_what_cannot_be_mirrored() -> None:
+    with pytest.raises(ValueError, match=r"model\.mirror is true, but model\.frozen is true too"):
+        ModelSettings(backbone="lite0", frozen=True, mirror=True)
+    with pytest.raises(ValueError, match=r"model\.mirror is true, but the data has features, no images"):
+        made("linear", FEATURES, mirror=True)
+
+
 def test_one_channel_becomes_three_where_the_backbone_wants_three() -> None:
     model = made("lite0", Input("image", (1, 64, 64))).eval()
     x = inputs(Input("image", (1, 64, 64)))

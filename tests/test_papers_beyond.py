@@ -146,7 +146,7 @@ def test_the_paper_s_row_beside_auto_is_that_of_table_1() -> None:
     base = settings("voc-mlt-db")
     beside = configured(db_beyond.rows(settings("db")), base)["DB-Focal"]
     table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
-    mine = configured([table], base)["DB-Focal"].with_overrides({"model": {"backbone": "lite0"}})
+    mine = configured([table], base)["DB-Focal"].with_overrides(db_beyond.TABLE)
     assert changed(beside, mine) == set()
 
 

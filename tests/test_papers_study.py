@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import sys
@@ -24,6 +25,7 @@ from steelyard.papers.claim import claimed
 from steelyard.papers.job import Job
 from steelyard.papers.study import Measured, Row, settings_of, study
 from steelyard.papers.trial import Trial, key_of, read
+from steelyard.run.beginning import FREE, facts
 from steelyard.run.datasets import Datasets
 from steelyard.training.history import History
 
@@ -210,8 +212,19 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path: Path) -> None:
         key(datasets("x")),
         key(datasets()._replace(test=items(31, 2))),
         key(datasets()._replace(train=ArrayDataset(datasets().train.inputs + 1, datasets().train.labels))),
+        key(datasets(), "model.mirror=true"),
     ]
-    assert len({here, *others}) == 6
+    assert len({here, *others}) == 7
+
+
+def test_runs_from_before_a_setting_came_are_known_again(tmp_path: Path) -> None:
+    config = settings_of(job(tmp_path), BASE, Row("x"), 0, datasets())
+    said = config.as_dict()
+    for section, name in (*FREE, ("model", "mirror")):
+        said[section].pop(name)
+    sizes = [None if part is None else len(part) for part in datasets()[:3]]
+    text = json.dumps([said, facts(datasets()), sizes], sort_keys=True)
+    assert key_of(config, datasets()) == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def test_a_result_says_what_its_runs_were_made_with(tmp_path: Path) -> None:

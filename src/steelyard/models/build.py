@@ -40,6 +40,8 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
     the training items: how many there are and, for ML-GCN, their names and which occur together.
     """
     settings = replace(settings, backbone=_decided(settings, input))
+    if settings.mirror and input.kind != "image":
+        raise ValueError(f"model.mirror is true, but the data has {input.kind}, no images: set it to false")
     backbone = _backbone(settings, input)
     if isinstance(backbone, ImageBackbone) and input.shape[1]:
         backbone.check_side(input.shape[1], input.shape[2])

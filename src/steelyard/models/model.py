@@ -24,7 +24,8 @@ class Model(nn.Module):
 
     `backbone.parameters()` and `head.parameters()` may be given learning rates of their own; with the OLTR head on a
     backbone that is not frozen there is `attention` too, new like the head. A frozen backbone has no gradients and
-    stays in evaluation mode, so that its normalisations keep their statistics.
+    stays in evaluation mode, so that its normalisations keep their statistics. With `settings.mirror`, in evaluation
+    mode, logits and features are means of those of an image and of its mirror image.
 
     Made by `build_model` and `load_model`.
     """
@@ -63,13 +64,19 @@ class Model(nn.Module):
 
     def forward(self, x: Any, with_features: bool = False) -> Any:
         """Return logits (B, L), or with `with_features` (logits, features)."""
+        logits, features = self._forward(x)
+        if self.settings.mirror and not self.training:
+            logits, features = ((a + b) / 2 for a, b in zip((logits, features), self._forward(x.flip(-1)), strict=True))
+        return (logits, features) if with_features else logits
+
+    def _forward(self, x: Any) -> tuple[Tensor, Tensor]:
         if isinstance(self.head, PlacesHead) and isinstance(self.backbone, ImageBackbone):
             maps = self.backbone.maps(self.normalise(x))
             logits, features = self.head(maps), self.backbone.pool(maps)
         else:
             features = self.features(x)
             logits = self.head(features)
-        return (logits, features) if with_features else logits
+        return logits, features
 
     def train(self, mode: bool = True) -> Model:
         """Set training mode, or evaluation mode; a frozen backbone stays in the latter."""

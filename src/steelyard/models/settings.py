@@ -33,6 +33,9 @@ class ModelSettings:
     """Layers of cross_attention."""
     dropout: float = 0.0
     """The chance that a feature is dropped before the last layer, in training."""
+    mirror: bool = False
+    """Whether evaluation, and later use, take the mean of the logits of an image and of its mirror image: twice the
+    time, and a little more accurate where left and right do not matter."""
     embeddings: str = ""
     """Word vectors of the labels for ML-GCN, a text file as GloVe's: a word and its numbers a line; none: identity."""
     weights: str = ""
@@ -53,6 +56,11 @@ class ModelSettings:
             raise ValueError(
                 "model.head is places, but model.frozen is true: of a frozen backbone the maps that it looks at are "
                 "not kept; set frozen = false, or head = linear"
+            )
+        if self.frozen and self.mirror:
+            raise ValueError(
+                "model.mirror is true, but model.frozen is true too: of a frozen backbone the features of images as "
+                "they are are kept, and no others; set one of them to false"
             )
         if self.embeddings and self.head != "ml_gcn":
             raise ValueError(f"model.embeddings is given, but model.head is {self.head!r}: set it to ml_gcn")

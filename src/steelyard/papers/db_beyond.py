@@ -26,7 +26,8 @@ TRAINING: Settings = {
     "schedule": {"kind": "cosine", "milestones": [], "warmup_epochs": 1, "warmup_from": 0.0},
     "train": {"epochs": 8, "ema": 0.99, "keep": "last", "augment": {"flip": 0.5, "resized_crop": 0.3}},
 }
-"""How a pretrained network is fine-tuned here, whatever the objective: customary values, tuned on nothing."""
+"""How a pretrained network is fine-tuned here, whatever the objective: customary values, the best of four tried on
+a fifth of the training items."""
 FROZEN: Settings = {
     "data": {"size": 224},
     "model": {"backbone": "lite0", "frozen": True, "head": "bottleneck", "dropout": 0.5},
@@ -35,6 +36,11 @@ FROZEN: Settings = {
     "train": {"epochs": 8, "keep": "last", "augment": {"flip": 0.0}},
 }
 """How the paper's head is trained here over a backbone that stays as it is; chosen on a fifth of the training items."""
+TABLE: Settings = {
+    "model": {"backbone": "lite0"},
+    "optimizer": {"kind": "adamw", "lr": 3e-4, "weight_decay": 0.01},
+}
+"""How the paper's rows are fine-tuned over this network; chosen on a fifth of the training items."""
 _BEST = next(row for row in paper_rows(VOC_MLT) if row.name == "DB-Focal")
 """The paper's best row."""
 
@@ -47,7 +53,7 @@ def rows(objective: Settings) -> tuple[Row, ...]:
     """
     auto = merged(TRAINING, objective)
     return (
-        Row(_BEST.name, merged({"model": {"backbone": "lite0"}}, dict(_BEST.settings))),
+        Row(_BEST.name, merged(TABLE, dict(_BEST.settings))),
         Row("auto", auto),
         Row("without crops", merged(auto, {"train": {"augment": {"flip": 0.5}}})),
         Row("without averaged weights", merged(auto, {"train": {"ema": 0.0}})),
@@ -96,8 +102,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         (one_of((VOC_MLT,), VOC_MLT),),
         5,
         partial(_beyond, rows),
-        note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; DB-Focal is the paper's row over the same network; "
-        "rate, epochs, crops and average are customary values, tuned on nothing",
+        note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; DB-Focal is the paper's row over the same network, "
+        "its rate chosen on a fifth of the training items; auto's epochs and rate are the best of four tried there",
     ),
     Reproduction(
         "db-beyond-frozen",

@@ -32,6 +32,8 @@ from steelyard.training.step import pick_device
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
+_LATER = (("model", "mirror", False),)
+"""Settings that came later: as long as one is what it was before, runs without it are the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,9 @@ def key_of(config: Config, datasets: Datasets) -> str:
     said = config.as_dict()
     for section, name in FREE:
         said[section].pop(name)
+    for section, name, before in _LATER:
+        if said[section][name] == before:
+            said[section].pop(name)
     sizes = [None if part is None else len(part) for part in datasets[:3]]
     text = json.dumps([said, facts(datasets), sizes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
