@@ -95,6 +95,15 @@ def test_a_part_is_left_out_at_a_time() -> None:
         "by cross-entropy": {"objective.loss"},
     }
     assert db["auto"].train.sampler.kind == "class_aware"
+    pal_rows = configured(pal_beyond.rows(settings("wan"), "SPL"), dict(pal.OURS[1].settings))
+    found = {name: changed(pal_rows["auto"], config) for name, config in pal_rows.items() if name != "auto"}
+    hidden = {"model.backbone", "model.width", "optimizer.weight_decay", "train.epochs"}
+    assert found == {
+        "under a linear layer": hidden,
+        "without dropout": {"model.dropout"},
+        "with a weight decay of .01": {"optimizer.weight_decay"},
+    }
+    assert pal_rows["under a linear layer"].model.backbone == "linear"
 
 
 def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
