@@ -77,6 +77,12 @@ def test_a_rehearsal_sees_no_digit_that_it_is_measured_on(shared_data: Path, who
     assert "rehearsal" in data.note
 
 
+def test_generated_digits_are_too_few_to_set_any_aside(small: Job) -> None:
+    plain, rehearsed = tracks(small), tracks(replace(small, validation=0.15))
+    assert seen(plain.test) == seen(rehearsed.test)
+    assert plain.note == rehearsed.note
+
+
 def reading_of(counts: np.ndarray, n: int) -> Reading:
     return Reading.of_objective(Objective(BCE()), ObjectiveSettings().loss, counts, np.full(len(counts), float(n)))
 
