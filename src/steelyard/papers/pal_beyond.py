@@ -100,8 +100,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         70,
         partial(_beyond, MULAN, rows),
         note=_CHOSEN.format("one hidden layer, its width and decay, ")
-        + "; those rows are linear, so the objective alone is judged by the row under a linear layer; the hidden layer was "
-        "looked for after that row had been seen, on the test items, to stay below some of theirs",
+        + "; those rows are linear, so the objective alone is judged by the row under a linear layer; the hidden layer "
+        "was looked for after that row had been seen, on the test items, to stay below some of theirs",
     ),
     Reproduction(
         "pal-beyond-frozen",
