@@ -28,7 +28,7 @@ TRAINING: Settings = {
         "augment": {"flip": 0.5, "resized_crop": 0.3},
     },
 }
-"""How a pretrained network is fine-tuned here, whatever the objective: customary values, tuned on nothing."""
+"""How a pretrained network is fine-tuned here, whatever the objective: customary values."""
 FROZEN: Settings = {
     "data": {"size": 224, "validation": 0.1},
     "model": {"backbone": "lite0", "frozen": True, "dropout": 0.5},
@@ -98,7 +98,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         5,
         partial(_beyond, rows),
         note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; a tenth of the training items is held out and the "
-        "calibrator fitted to it; rate, epochs, crops and average are customary values, tuned on nothing",
+        "calibrator fitted to it; rate, epochs, crops and average are customary values; the linear head is the most "
+        "accurate of those tried with an ACE of at most 3 on a fifth of the training items, a bound that was set after a "
+        "head that looks at places had been seen, on the test items, to be more accurate and worse calibrated",
     ),
     Reproduction(
         "spa-beyond-frozen",
