@@ -99,8 +99,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         partial(_beyond, rows),
         note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; a tenth of the training items is held out and the "
         "calibrator fitted to it; rate, epochs, crops and average are customary values; the linear head is the most "
-        "accurate of those tried with an ACE of at most 3 on a fifth of the training items, a bound that was set after a "
-        "head that looks at places had been seen, on the test items, to be more accurate and worse calibrated",
+        "accurate of those tried with an ACE of at most 3 on a fifth of the training items, a bound that was set after "
+        "a head that looks at places had been seen, on the test items, to be more accurate and worse calibrated",
     ),
     Reproduction(
         "spa-beyond-frozen",
