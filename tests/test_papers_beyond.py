@@ -80,6 +80,9 @@ def test_a_part_is_left_out_at_a_time() -> None:
     spa = configured(spa_beyond.rows(settings("bce")))
     found = {name: changed(spa["auto"], config) for name, config in spa.items() if name != "auto"}
     assert found == {
+        "over Lite0, at 224 pixels": {"model.backbone", "data.size"},
+        "without mirror images": {"model.mirror"},
+        "without dropout": {"model.dropout"},
         "without crops": {"train.augment"},
         "without averaged weights": {"train.ema"},
         "without held-out items": {"data.validation"},

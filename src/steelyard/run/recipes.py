@@ -146,7 +146,7 @@ _TRAIN_VAL = {"split": "train", "validation": 0.0, "test": "val"}
 _RESNET50_256 = {"backbone": "timm:resnet50", "head": "bottleneck", "width": 256, "dropout": 0.5}
 
 
-_WARPS = {"rotate": 15.0, "scale": 0.15, "shear": 0.2, "elastic": 1.5}
+_WARPS = {"rotate": 15.0, "scale": 0.15, "shear": 0.2, "elastic": 1.5, "warp": 0.5}
 
 
 def _beyond(train: Mapping[str, Any]) -> dict[str, Any]:
