@@ -43,14 +43,13 @@ FROZEN: Settings = {
 
 
 def rows(objective: Settings) -> tuple[Row, ...]:
-    """Return `auto` on photographs and what is left of it without each of its parts.
+    """Return `auto` on photographs, and with one seed what is left of it without each of its parts.
 
     Args:
         objective: the settings of the recipe that `auto` chooses.
     """
     auto = merged(TRAINING, objective)
-    return (
-        Row("auto", auto),
+    without = (
         Row("over Lite0, at 224 pixels", merged(auto, LITE0)),
         Row("without mirror images", merged(auto, {"model": {"mirror": False}})),
         Row("without dropout", merged(auto, {"model": {"dropout": 0.0}})),
@@ -58,6 +57,7 @@ def rows(objective: Settings) -> tuple[Row, ...]:
         Row("without averaged weights", merged(auto, {"train": {"ema": 0.0}})),
         *_either_way(auto),
     )
+    return (Row("auto", auto), *(replace(row, most_seeds=1) for row in without))
 
 
 def frozen_rows(objective: Settings) -> tuple[Row, ...]:

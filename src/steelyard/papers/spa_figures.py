@@ -125,6 +125,7 @@ def found_figure(queries: Sequence[Mapping[str, Any]], files: Mapping[str, str])
                 picture = thumbnail(files[name], _SIDE) if name in files else None
                 if picture is not None:
                     axes.imshow(np.asarray(picture.convert("RGB")))
+                    axes.set_adjustable("datalim")  # frames of one size: a tall picture leaves the title above it free
                 else:
                     axes.text(0.5, 0.5, name.replace("_", "\n"), ha="center", va="center", transform=axes.transAxes)
                 for spine in axes.spines.values():
