@@ -196,19 +196,6 @@ def test_partial_labels_choose_by_what_is_known(smoke: Callable[..., Any]) -> No
     assert result.notes[0].startswith("auto chooses: bibtex, FAL: ")
 
 
-def test_a_source_that_takes_long_has_fewer_seeds(tmp_path: Path) -> None:
-    big, small = TABLES[0], TABLES[1]
-    for source in (big, small):
-        source.fixture(tmp_path)
-    job = Job(tmp_path, tmp_path / "out", (0, 1), smoke=True, rows=("BCE",))
-    ours = {source.name: source for source in pal.OURS}
-    counts = {
-        source.name: len(pal.studied(job, ours[source.name], "FAL", pal.rows).row("BCE").runs)
-        for source in (big, small)
-    }
-    assert counts == {"delicious": 1, "bibtex": 2}
-
-
 def test_over_a_frozen_backbone_only_that_is_set_besides() -> None:
     asked: list[Job] = []
 

@@ -61,8 +61,6 @@ OURS = (
 """VOC over a frozen backbone, and tables, under a linear layer."""
 _SOURCES = (COCO2014, NUS_WIDE, CUB, OPEN_IMAGES, *OURS)
 """The paper's four with its network, then ours."""
-_FEWER = {"delicious": 1}
-"""Seeds of a source that takes long: 12,920 items and 983 labels on a CPU."""
 _BASE = {name: part for name, part in settings("coco-pal").items() if name not in ("data", "objective")} | {
     "data": {"size": 448, "validation": 0.0}
 }
@@ -141,7 +139,7 @@ def studied(job: Job, source: Source, setting: str, make: Callable[[float, str],
     return study(
         job,
         source.over(_BASE),
-        [replace(row, most_seeds=_FEWER.get(source.name, 0)) for row in make(positives, setting)],
+        make(positives, setting),
         lambda data, seed: thinned(whole, data, seed),
         pal_scores,
         ("mAP",),
@@ -158,9 +156,8 @@ def _table(chosen: Sequence[str], make: Callable[[float, str], Sequence[Row]], j
             job.progress(f"{source.name}, {setting}:")
             found[f"{source.name}, {setting}"] = studied(job, source, setting, make)
     result = beside(found)
-    fewer = [f"{source.name} is run with {_FEWER[source.name]} seed" for source in there if source.name in _FEWER]
     said = firsts(result, "proposed", result.columns)
-    return replace(result, notes=(*result.notes, *said, *fewer, *left_out(job.data_root, _SOURCES)))
+    return replace(result, notes=(*result.notes, *said, *left_out(job.data_root, _SOURCES)))
 
 
 def _settings(job: Job) -> Result:

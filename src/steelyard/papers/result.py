@@ -102,7 +102,9 @@ class Result:
         """Return it with the data, notes, commits, hardware and seconds of all the results that it is made of."""
         return replace(
             self,
-            data="; ".join(dict.fromkeys(result.data for result in results if result.data)),
+            data="; ".join(
+                dict.fromkeys(part for result in results if result.data for part in result.data.split("; "))
+            ),
             notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
             commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
             hardware=tuple(dict.fromkeys(device for result in results for device in result.hardware)),
