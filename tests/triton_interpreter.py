@@ -49,7 +49,8 @@ def mend() -> None:
     triton 3.6 reads the bounds by int(array of shape (1,)), which numpy 2.4 refuses; this reads the element. It also
     puts its own functions into `triton.language` anew at each launch and each call between kernels: here, where
     nothing is compiled, they are put there once for each module of kernels, and stay. The type of a tuple, asked for by
-    few, and numpy's of a scalar, of which there are twenty, are not worked out anew at every operation.
+    few, and numpy's of a scalar, of which there are twenty, are not worked out anew at every operation. Products of
+    bfloat16 are those of the numbers, not of the bits in which numpy keeps them.
     """
     try:
         from triton.language import core  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -79,6 +80,17 @@ def mend() -> None:
         element = type.scalar
         return np.dtype(np.uint64) if element.is_ptr() else scalar_dtype(element)
 
+    dot = interpreter.InterpreterBuilder.create_dot
+
+    def wide(handle: Any) -> Any:
+        if handle.dtype.scalar != core.bfloat16:
+            return handle
+        return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), core.float32)
+
+    def mended_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return dot(self, wide(a), wide(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = mended_dot
     interpreter._patch_lang_tensor = mended_tensor
     interpreter._patch_lang = patched_once
     interpreter._get_np_dtype = np_dtype

@@ -17,7 +17,7 @@ import training_runs as runs
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.losses import BCE
-from steelyard.models.resnet import ResNet12
+from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.objective import Objective
 from steelyard.training import captured
 from steelyard.training.finite import NotFinite, check_weights
@@ -120,28 +120,38 @@ def test_kernels_of_resnet12(dtype: torch.dtype, channels: int, size: int, batch
     A pooling window with a near tie may send its gradient elsewhere, in plain modules as in ours, and that is all of
     the distance in float32 (some 1e-3; a term left out gives a tenth and more): medians over inputs differ by chance.
     """
-    found = [_of_resnet12(dtype, channels, size, batch, seed) for seed in range(5)]
+    found = [_of_network(ResNet12, dtype, channels, size, batch, seed) for seed in range(5)]
     plainly, own = (float(np.median([pair[i] for pair in found])) for i in (0, 1))
     assert own < (3 * plainly + 2e-5 if dtype == torch.float32 else 1.3 * plainly + 1e-3)
     assert max(own for _, own in found) < 1.3 * max(plain for plain, _ in found) + 0.01
 
 
-def _of_resnet12(dtype: torch.dtype, channels: int, size: int, batch: int, seed: int) -> tuple[float, float]:
+@pytest.mark.parametrize(("channels", "size", "batch"), [(3, 32, 128), (1, 28, 37), (3, 21, 5)])
+def test_kernels_of_resnet32(channels: int, size: int, batch: int) -> None:
+    """Forward and backward by our own convolutions are as near float64 as the plain modules are."""
+    found = [_of_network(ResNet32, torch.bfloat16, channels, size, batch, seed) for seed in range(3)]
+    plainly, own = (float(np.median([pair[i] for pair in found])) for i in (0, 1))
+    assert own < 1.3 * plainly + 1e-3
+
+
+def _of_network(
+    kind: type[ResNet12] | type[ResNet32], dtype: torch.dtype, channels: int, size: int, batch: int, seed: int
+) -> tuple[float, float]:
     """How far the gradients of plain modules and of our kernels are from float64's."""
     torch.manual_seed(seed)
-    plain = ResNet12(channels).cuda().train()
+    plain = kind(channels).cuda().train()
     for module in plain.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.weight, 1, 0.3)
             nn.init.normal_(module.bias, 0, 0.3)
     state = plain.state_dict()
-    own, exact = ResNet12(channels).cuda().train(), ResNet12(channels).cuda().double().train()
+    own, exact = kind(channels).cuda().train(), kind(channels).cuda().double().train()
     own.load_state_dict(state)
     exact.load_state_dict(state)
     own.to(memory_format=torch.channels_last)
     own.use_kernels(torch.device("cuda"))
     x = torch.randn(batch, channels, size, size, device="cuda")
-    weight = torch.randn(512, device="cuda", dtype=torch.float64)
+    weight = torch.randn(kind.n_features, device="cuda", dtype=torch.float64)
     features = []
     for net in (plain, own, exact):
         with torch.autocast("cuda", dtype, enabled=dtype != torch.float32 and net is not exact):
@@ -165,7 +175,8 @@ def test_kernels_show_what_is_not_a_number() -> None:
     assert net(x).isnan().any()
 
 
-def test_images_are_captured_in_bfloat16(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ResNet12, ResNet32])
+def test_images_are_captured_in_bfloat16(kind: type[ResNet12] | type[ResNet32], tmp_path: Path) -> None:
     """The recipe in small: the loss falls as it does eagerly, with images varied on the device."""
     rng = np.random.default_rng(0)
     values = (rng.random((300, 4)) < 0.4).astype(np.int8)
@@ -176,7 +187,8 @@ def test_images_are_captured_in_bfloat16(tmp_path: Path) -> None:
     losses = []
     for way in ("off", "auto"):
         torch.manual_seed(0)
-        model = nn.Sequential(_Scaled(), ResNet12(1), nn.Linear(512, 4))
+        network = kind(1)
+        model = nn.Sequential(_Scaled(), network, nn.Linear(kind.n_features, 4))
         outcome, _ = runs.run(
             "bce",
             tmp_path / way,
@@ -189,7 +201,7 @@ def test_images_are_captured_in_bfloat16(tmp_path: Path) -> None:
             augment=AugmentSettings(flip=0.5, pad_crop=1),
         )
         losses.append([record["loss"] for record in outcome.history])
-        assert not isinstance(model[1], ResNet12) or model[1]._plan is None
+        assert network._plan is None
     assert losses[1][-1] < 0.5 * losses[1][0]
     np.testing.assert_allclose(losses[1][0], losses[0][0], rtol=0.1)
 

@@ -7,14 +7,14 @@ and the gradients of weights, for which nobody waits, are computed beside the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from steelyard.kernels import norms as kernels
+from steelyard.models.fused import Beside, Norm, Stats, norm_of
 
 _LEAST = 8  # channels of the images a convolution is given: tensor cores want no fewer
 _PROGRAMS = 264  # of a sum: two for each multiprocessor of a large GPU
@@ -22,24 +22,6 @@ _SUM = {"BM": 256, "BC": 32, "num_warps": 4}
 _POOLED_SUM = {"BM": 32, "BC": 32, "num_warps": 4}
 _MAP = {"BM": 64, "BC": 64, "num_warps": 4}
 _POOL = {"BM": 16, "BC": 64, "num_warps": 4}
-
-
-class _Norm(NamedTuple):
-    """A batch normalisation: its parameters, running statistics, and counters for the sums of a step."""
-
-    weight: Tensor
-    bias: Tensor
-    running_mean: Tensor
-    running_var: Tensor
-    n_seen: Tensor
-    counters: Tensor
-    eps: float
-    momentum: float
-
-
-class _Stats(NamedTuple):
-    mean: Tensor
-    inverse: Tensor
 
 
 class _Kept(NamedTuple):
@@ -50,34 +32,9 @@ class _Kept(NamedTuple):
     """Of the four convolutions; the last is the shortcut's."""
     inputs: list[Tensor]
     """Of the second and third convolution."""
-    stats: list[_Stats]
+    stats: list[Stats]
     code: Tensor
     tops: tuple[Tensor, Tensor]
-
-
-class _Beside:
-    """Work that runs beside what follows, until it is joined. On a CPU it runs in its turn.
-
-    What is made there may be let go at once; what it reads of others must be held until it is joined.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    @contextmanager
-    def fork(self) -> Iterator[None]:
-        """Begin, when what was asked for so far is done."""
-        if self.stream is None:
-            yield
-            return
-        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
-        with torch.cuda.stream(self.stream):
-            yield
-
-    def join(self) -> None:
-        """Let what follows wait for it."""
-        if self.stream is not None:
-            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
 
 class Plan:
@@ -87,13 +44,8 @@ class Plan:
         pairs: list[tuple[Any, Any]] = [(m[0], m[1]) for stage in stages for m in _convolutions(stage)]
         self.weights: list[Tensor] = [convolution.weight for convolution, _ in pairs]
         counters = torch.zeros(len(pairs), 64, dtype=torch.int32, device=device)
-        self.norms = [
-            _Norm(
-                n.weight, n.bias, n.running_mean, n.running_var, n.num_batches_tracked, counters[i], n.eps, n.momentum
-            )
-            for i, (_, n) in enumerate(pairs)
-        ]
-        self.aside, self.branch = _Beside(device), _Beside(device)
+        self.norms = [norm_of(layer, counters[i]) for i, (_, layer) in enumerate(pairs)]
+        self.aside, self.branch = Beside(device), Beside(device)
         self.n_stages = len(stages)
 
 
@@ -148,7 +100,7 @@ class _Stages(torch.autograd.Function):
         return None, None, *of_weights, *(s for pair in slopes for s in pair)
 
 
-def _forward(x: Tensor, weights: list[Tensor], norms: list[_Norm], branch: _Beside) -> tuple[Tensor, _Kept]:
+def _forward(x: Tensor, weights: list[Tensor], norms: list[Norm], branch: Beside) -> tuple[Tensor, _Kept]:
     """One stage: three convolutions, the shortcut's beside them, and pooling."""
     with branch.fork():
         shortcut = _convolve(x, weights[3])
@@ -178,7 +130,7 @@ def _backward(
     grads: list[Tensor],
     kept: _Kept,
     weights: list[Tensor],
-    norms: list[_Norm],
+    norms: list[Norm],
     plan: Plan,
     of_weights: list[Tensor],
     held: list[Tensor],
@@ -231,7 +183,7 @@ def _backward(
     return [by_body, by_shortcut.contiguous(memory_format=torch.channels_last)], slopes
 
 
-def _statistics(x: Tensor, norm: _Norm) -> _Stats:
+def _statistics(x: Tensor, norm: Norm) -> Stats:
     channels = x.shape[1]
     mean, inverse = torch.empty(2, channels, device=x.device)
     n = x.numel() // channels
@@ -240,17 +192,17 @@ def _statistics(x: Tensor, norm: _Norm) -> _Stats:
         x, parts, norm.counters, mean, inverse, norm.running_mean, norm.running_var, norm.n_seen, n, each, channels,
         norm.eps, norm.momentum, **_SUM,
     )  # fmt: skip
-    return _Stats(mean, inverse)
+    return Stats(mean, inverse)
 
 
-def _rectified(x: Tensor, stats: _Stats, norm: _Norm) -> Tensor:
+def _rectified(x: Tensor, stats: Stats, norm: Norm) -> Tensor:
     y = torch.empty_like(x)
     n, grid = _over(x)
     kernels.rectified[grid](x, y, *stats, norm.weight, norm.bias, n, x.shape[1], **_MAP)
     return y
 
 
-def _rectified_back(g: Tensor, x: Tensor, stats: _Stats, norm: _Norm) -> tuple[Tensor, Tensor]:
+def _rectified_back(g: Tensor, x: Tensor, stats: Stats, norm: Norm) -> tuple[Tensor, Tensor]:
     channels = x.shape[1]
     g = g.contiguous(memory_format=torch.channels_last)
     n, grid = _over(x)

@@ -40,6 +40,8 @@ class ResNet12(ImageBackbone):
     """
 
     size, n_features, least = 32, 512, 16
+    kernels_for: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
+    """The precisions in which training takes our own kernels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -107,10 +109,13 @@ class ResNet32(ImageBackbone):
     """
 
     size, n_features, least = 32, 64, 5
+    kernels_for: tuple[torch.dtype, ...] = ()
+    """The precisions in which training takes our own kernels; none, until they have been timed on a GPU."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels, self.trained = channels, False
+        self._plan: Any = None
         blocks = []
         width = 16
         for after in (16, 32, 64):
@@ -121,9 +126,22 @@ class ResNet32(ImageBackbone):
         self.blocks = nn.Sequential(*blocks)
         init_convolutions(self)
 
+    def use_kernels(self, device: torch.device | None) -> None:
+        """Train with kernels of our own on `device`, a GPU (ImportError where Triton is missing); None: without."""
+        self._plan = None
+        if device is not None:
+            from steelyard.models import fused_resnet32
+
+            if self.channels <= fused_resnet32.LEAST:
+                self._plan = fused_resnet32.Plan(self.stem, list(self.blocks), device)
+
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 64, H/4, W/4)."""
         self.check_side(x.shape[-2], x.shape[-1])
+        if self._plan is not None and self.training:
+            from steelyard.models import fused_resnet32
+
+            return fused_resnet32.fused_maps(self._plan, x)
         maps: Tensor = self.blocks(self.stem(x))
         return maps
 

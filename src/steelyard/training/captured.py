@@ -14,7 +14,7 @@ from steelyard.balance.processes import n_processes
 from steelyard.balance.weighting import Deferred, Weighting
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
-from steelyard.models.resnet import ResNet12
+from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.objective import Objective
 from steelyard.training.augment import OVERLAY, check_images, n_draws, uniforms, varied
 from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
@@ -79,7 +79,7 @@ class Captured:
         self.warm: set[int] = set()
         self.phase: tuple[Hashable, ...] = ()
         self.is_broken = False
-        self._own: list[ResNet12] = []
+        self._own: list[ResNet12 | ResNet32] = []
         self.prepared = 0.0
         if self.device.type == "cuda":
             self.stream, self.side = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
@@ -173,8 +173,11 @@ class Captured:
 
     def _use_kernels(self) -> bool:
         """Let the network use kernels of its own, and return whether it has any."""
-        nets = (part for part in self.job.model.modules() if isinstance(part, ResNet12))
-        self._own = [net for net in nets if all(p.requires_grad for p in net.parameters())]
+        nets = (part for part in self.job.model.modules() if isinstance(part, ResNet12 | ResNet32))
+        precision = getattr(self.update.forward, "precision", torch.float32)
+        self._own = [
+            net for net in nets if precision in net.kernels_for and all(p.requires_grad for p in net.parameters())
+        ]
         try:
             for part in self._own:
                 part.use_kernels(self.device)
