@@ -131,6 +131,7 @@ def found_figure(queries: Sequence[Mapping[str, Any]], files: Mapping[str, str])
                 for spine in axes.spines.values():
                     spine.set(visible=True, color=_RIGHT if hits["right"][j] else _WRONG, linewidth=2.5)
             if first:
-                grid[i][0].set_title(text if i else f"{text} (a green frame: right, a red one: wrong)")
+                grid[i][0].set_title(text)
             grid[i][0].set_ylabel(f"{run}\n{sum(hits['right'])} right", rotation=0, ha="right", va="center")
+        figure.supxlabel("green: right, red: wrong")
     return figure
