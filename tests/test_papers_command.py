@@ -58,7 +58,7 @@ def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
         (("plm-table2",), "plm-table2 needs COCO 2014 (images and instances"),
         (("plm-tabel1",), "did you mean plm-table1?"),
         (("nothing",), "see steelyard reproduce --list"),
-        (("plm-table1", "--smoke", "--rows", "XYZ"), "there is no row 'XYZ': choose from BCE, Focal"),
+        (("plm-table1", "--smoke", "--rows", "XYZ"), "there is no row 'XYZ': choose from 'BCE', 'Focal'"),
         (("plm-table1", "--smoke", "--set", "train.epoch=3"), "did you mean train.epochs?"),
         (("plm-table1", "--seeds", "0"), "--seeds is 0"),
         (("--dashboard", "not-there"), "not-there is not a folder"),

@@ -132,7 +132,7 @@ def test_a_table_reads_one_training_in_several_ways(smoke: Callable[..., Any]) -
     by_sigma, by_link = found.rows[:2]
     assert by_sigma.mean("mAP@y on VOC 2012") == by_link.mean("mAP@y on VOC 2012")
     assert by_sigma.mean("ACE on VOC 2012") != by_link.mean("ACE on VOC 2012")
-    with pytest.raises(ValueError, match=r"there is no row 'SAP': choose from BCE, focal"):
+    with pytest.raises(ValueError, match=r"there is no row 'SAP': choose from 'BCE', 'focal"):
         smoke("spa-table3", "SAP")
 
 

@@ -96,7 +96,7 @@ class Result:
         for row in self.rows:
             if row.name == name:
                 return row
-        raise ValueError(f"there is no row {name!r}: choose one of {', '.join(row.name for row in self.rows)}")
+        raise ValueError(f"there is no row {name!r}: choose one of {', '.join(repr(row.name) for row in self.rows)}")
 
     def made_of(self, results: Sequence[Result]) -> Result:
         """Return it with the data, notes, commits, hardware and seconds of all the results that it is made of."""

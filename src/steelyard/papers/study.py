@@ -130,7 +130,7 @@ def chosen_rows(job: Job, rows: Sequence[Row]) -> list[Row]:
     """Return the rows that the job wants, by name or by a pattern such as "PLM*"."""
     for pattern in job.rows:
         if not any(fnmatchcase(row.name, pattern) for row in rows):
-            raise ValueError(f"there is no row {pattern!r}: choose from {', '.join(row.name for row in rows)}")
+            raise ValueError(f"there is no row {pattern!r}: choose from {', '.join(repr(row.name) for row in rows)}")
     return [row for row in rows if not job.rows or any(fnmatchcase(row.name, pattern) for pattern in job.rows)]
 
 
