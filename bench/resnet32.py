@@ -127,8 +127,8 @@ def calls(batch: int) -> Iterator[tuple[str, dict[str, int], Callable[[], None]]
     """Every kernel with every tile: (what, the tile, a call)."""
     for inputs, outputs, side, stride in LAYERS:
         layer, what = Layer(batch, inputs, outputs, side, stride), f"{inputs} → {outputs}"
-        for row, rows, warps, programs in product((True, False), (64, 128, 256), (4, 8), (132, 264, 528)):
-            tile = {"ROW": row, "BM": rows, "num_warps": warps}
+        for row, rows, warps, stages, programs in product((True, False), (64, 128), (4, 8), (1, 3), (132, 264, 528)):
+            tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": stages}
             too_wide = (4 if row else 1) * max(inputs, outputs) * rows > 1 << 15
             if too_wide or (programs > 132 and rows * programs > layer.places):
                 continue
@@ -137,8 +137,8 @@ def calls(batch: int) -> Iterator[tuple[str, dict[str, int], Callable[[], None]]
                 yield f"convolved {what}{', normalised' * more}", said, partial(layer.convolve, tile, programs, more)
             for more in (False, True) if stride == 1 else (True,) if not row else ():
                 yield f"back {what}{', joined' * more}", said, partial(layer.back, tile, programs, more)
-        for rows, warps, parts in product((32, 64, 128), (4, 8), (33, 66, 132, 264)):
-            tile = {"BM": rows, "num_warps": warps}
+        for rows, warps, stages, parts in product((64, 128), (4, 8), (1, 3), (33, 66, 132, 264)):
+            tile = {"BM": rows, "num_warps": warps, "num_stages": stages}
             for more in (False, True) if stride == 1 else (False,):
                 said = {**tile, "parts": parts}
                 yield f"weights {what}{', normalised' * more}", said, partial(layer.weights, tile, parts, more)

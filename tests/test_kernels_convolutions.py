@@ -170,40 +170,31 @@ def test_compiles_for_hopper(channels: int) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
 
-    def compiled(kernel: Any, warps: int, **constants: int) -> bool:
+    def compiled(kernel: Any, **given: int) -> bool:
+        options = {name: given.pop(name) for name in ("num_warps", "num_stages") if name in given}
         halves = () if kernel is kernels.gathered else ("x", "w", "y", "g", "a", "short", "out")
         kinds = dict.fromkeys(kernel.arg_names, "*fp32") | dict.fromkeys(halves, "*bf16")
         kinds |= dict(n="i32", each="i32", n_parts="i32", eps="fp32", momentum="fp32", n_seen="*i64", counter="*i32")
-        kinds |= dict.fromkeys(constants, "constexpr")
+        kinds |= dict.fromkeys(given, "constexpr")
         kinds = {name: kinds[name] for name in kernel.arg_names}
-        at = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-        done = triton.compile(
-            triton.compiler.ASTSource(kernel, kinds, at),
-            target=GPUTarget("cuda", 90, 32),
-            options={"num_warps": warps},
-        )
-        return bool(done.asm["cubin"])
+        at = {(kernel.arg_names.index(name),): value for name, value in given.items()}
+        source = triton.compiler.ASTSource(kernel, kinds, at)
+        return bool(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"])
 
     sides = dict(H=512 // channels, W=512 // channels)
-    tile, of_weights = dict(TILES[channels]), dict(OF_WEIGHTS[channels])
-    warps, of_weights_warps = tile.pop("num_warps"), of_weights.pop("num_warps")
     for stride in (1, 2) if channels < 64 else (1,):
         shape = {**sides, "I": channels, "O": channels * stride, "STRIDE": stride}
         for norms in (True, False):
-            assert compiled(kernels.convolved, warps, **shape, **tile, NORMS=norms)
-            assert compiled(kernels.weights_back, of_weights_warps, **shape, **of_weights, NORMS=norms)
-        back = dict(TILES[channels * stride], ROW=TILES[channels * stride]["ROW"] and stride == 1)
+            assert compiled(kernels.convolved, **shape, **TILES[channels], NORMS=norms)
+            assert compiled(kernels.weights_back, **shape, **OF_WEIGHTS[channels], NORMS=norms)
+        back = TILES[channels * stride] | ({"ROW": False} if stride > 1 else {})
         for short in (0, stride):
-            assert compiled(kernels.convolved_back, back["num_warps"], **shape, **_rest(back), SHORT=short)
+            assert compiled(kernels.convolved_back, **shape, **back, SHORT=short)
     for short in (0, 1, 2):
-        assert compiled(kernels.joined, 4, **sides, C=channels, MORE=channels // 2, SHORT=short, BM=64)
-    assert compiled(kernels.masked, 4, C=channels, BM=64)
-    assert compiled(kernels.normalised_back, 4, C=channels, BM=64)
-    assert compiled(kernels.gathered, 4, BLOCK=128)
+        assert compiled(kernels.joined, **sides, C=channels, MORE=channels // 2, SHORT=short, **MAP)
+    assert compiled(kernels.masked, C=channels, **MAP)
+    assert compiled(kernels.normalised_back, C=channels, **MAP)
+    assert compiled(kernels.gathered, BLOCK=128, num_warps=4)
 
 
-TILES, OF_WEIGHTS = fused._CONVOLVED, fused._WEIGHTS
-
-
-def _rest(tile: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in tile.items() if name != "num_warps"}
+TILES, OF_WEIGHTS, MAP = fused._CONVOLVED, fused._WEIGHTS, fused._MAP  # as they are outside of these tests
