@@ -24,7 +24,18 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = (
-    *("export", "serve_browser", "kernels_losses", "commands", "fit", "models", "bench", "torture", "index"),
+    *(
+        "export",
+        "serve_browser",
+        "kernels_losses",
+        "kernels_convolutions",
+        "commands",
+        "fit",
+        "models",
+        "bench",
+        "torture",
+        "index",
+    ),
     *("training_resume", "report_run", "run_objectives", "compile", "kernels_norms", "papers_plm_tracks"),
 )
 """The files that take longest: begun first, none of them runs alone at the end while the other core has nothing."""
