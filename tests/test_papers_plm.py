@@ -122,7 +122,7 @@ def configs(name: str, asked: Job, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     found: dict[str, Config] = {}
     real = replace(asked, smoke=False)
 
-    def study(job: Job, base: Any, rows: Any, open_data: Any, measure: Any, columns: Any) -> Result:
+    def study(job: Job, base: Any, rows: Any, open_data: Any, measure: Any, columns: Any, **_more: bool) -> Result:
         for row in rows:
             found[row.name] = settings_of(real, base, row, 0, open_data(row.data, 0))
         return Result()
@@ -311,3 +311,16 @@ def test_rows_of_an_ablation_begin_with_their_data(small: Job) -> None:
     found = CATALOGUE["plm-table5"].run(replace(small, rows=("MultiMNIST, λ 1",)))
     assert [row.name for row in found.rows] == ["MultiMNIST, λ 1"]
     assert found.columns == ("F1", "F1 of the 3 rarest", "0-1")
+
+
+def test_every_seed_draws_its_own_digits(tmp_path: Path) -> None:
+    fixtures.mnist(tmp_path)
+    job = Job(tmp_path, tmp_path / "out", (0, 1), smoke=True, rows=("BCE",))
+    both = CATALOGUE["plm-draws"].run(job)
+    assert len(both.row("BCE").runs) == 2
+    counts = [note.split("positives ")[1] for note in both.data.split("; ") if note.startswith("imbalanced MultiMNIST")]
+    assert len(counts) == 2
+    assert counts[0] != counts[1]
+    once = CATALOGUE["plm-gain"].run(job)
+    assert "the draw of seed 0" in once.data
+    assert "the draw of seed 1" not in once.data

@@ -75,12 +75,12 @@ def open_digits(job: Job, train: bool) -> Digits:
     return data.inputs[:, 0], data.labels.positives()[1].astype(np.int64)
 
 
-def open_multi_mnist(job: Job) -> Datasets:
-    """Return imbalanced MultiMNIST: 14,694 pictures to train on, 90,000 to test on."""
+def open_multi_mnist(job: Job, draw: int = DRAW) -> Datasets:
+    """Return imbalanced MultiMNIST, the draw of this seed: 14,694 pictures to train on, 90,000 to test on."""
     n_max = fixtures.MNIST_N_MAX if job.smoke else N_MAX
-    made = imbalanced_pairs(*open_digits(job, True), n_max, seed=DRAW), balanced_pairs(*open_digits(job, False), DRAW)
+    made = imbalanced_pairs(*open_digits(job, True), n_max, seed=draw), balanced_pairs(*open_digits(job, False), draw)
     train, test = (ArrayDataset(pictures[:, None], labels) for pictures, labels in made)
-    note = f"imbalanced MultiMNIST, the draw of seed {DRAW}: positives {', '.join(map(str, train.labels.counts))}"
+    note = f"imbalanced MultiMNIST, the draw of seed {draw}: positives {', '.join(map(str, train.labels.counts))}"
     return Datasets(train, None, test, (note,))
 
 

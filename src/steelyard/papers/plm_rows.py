@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from steelyard.papers.job import Job
-from steelyard.papers.plm_data import open_cifar, open_coco, open_multi_mnist
+from steelyard.papers.plm_data import DRAW, open_cifar, open_coco, open_multi_mnist
 from steelyard.papers.plm_measures import decision_columns, decisions_of_3, decisions_of_10, errors
 from steelyard.papers.result import Result
 from steelyard.papers.study import Row, study
@@ -69,10 +69,17 @@ MULTI_MNIST = _with_and_without(plm(rate=0.01), 500)
 ON_COCO = _with_and_without(plm(rate=0.01, clip=(0.0, 1.0)), 1000)
 
 
-def multi_mnist(job: Job, rows: Sequence[Row]) -> Result:
-    """Run rows on MultiMNIST."""
-    columns = (*decision_columns(3), "0-1")
-    return study(job, base_of("multimnist-plm"), rows, lambda *_: open_multi_mnist(job), decisions_of_3, columns)
+def multi_mnist(job: Job, rows: Sequence[Row], drawn: bool = False) -> Result:
+    """Run rows on MultiMNIST, which every seed draws anew where `drawn`."""
+    return study(
+        job,
+        base_of("multimnist-plm"),
+        rows,
+        lambda _, seed: open_multi_mnist(job, seed if drawn else DRAW),
+        decisions_of_3,
+        (*decision_columns(3), "0-1"),
+        seeded_data=drawn,
+    )
 
 
 def coco(job: Job, rows: Sequence[Row]) -> Result:
