@@ -12,7 +12,7 @@ import pytest
 
 from steelyard.papers import dashboard
 from steelyard.papers.job import Job
-from steelyard.papers.markdown import compare, page, table
+from steelyard.papers.markdown import compare, fewer_seeds, page, table
 from steelyard.papers.published import Published
 from steelyard.papers.reproduction import BEYOND, Need, Reproduction
 from steelyard.papers.result import Result, RowResult, RunResult
@@ -115,6 +115,40 @@ def test_the_page_says_where_the_numbers_come_from() -> None:
         assert word in text
 
 
+def test_the_best_of_its_own_method_is_that_of_its_rows() -> None:
+    rows = (row("a", (85.0, 50.0)), row("a + PLM", (83.0, 40.0)), row("b + PLM", (82.0, 40.0)))
+    (pair,) = compare(result(*rows), Published(COLUMNS, {}, "a page", best={"F1": 83.73}, own="* + PLM"))
+    assert pair.ours == 83.0
+
+
+def test_the_page_says_what_has_fewer_seeds() -> None:
+    whole = result(row("a", (80.0, 50.0), (81.0, 51.0)), row("b", (80.0, 50.0), (81.0, 51.0)))
+    assert fewer_seeds(whole) == ""
+    one_row = replace(whole, rows=(whole.rows[0], row("b", (80.0, 50.0))))
+    assert fewer_seeds(one_row).endswith(": 'b'")
+    one_column = result(row("a", (80.0, 50.0), (81.0, None)), row("b", (80.0, 50.0), (81.0, None)))
+    assert fewer_seeds(one_column).endswith(": '0-1'")
+    assert "of one: '0-1'." in page(one_column, entry())
+    assert fewer_seeds(replace(whole, seeds=(0,))) == ""
+
+
+def test_rows_that_share_the_best_place_are_all_named_and_what_is_no_score_is_not() -> None:
+    tied = result(row("a", (80.0, 50.0)), row("b", (80.001, 51.0)), row("c", (70.0, 52.0)))
+    assert dashboard.headline(tied, entry()) == "best F1: a, b 80.00"
+    counts = Result(("items", "labels"), (RowResult("x", (RunResult(0, {"items": 5.0, "labels": 2.0}),)),))
+    assert dashboard.headline(counts, entry()) == ""
+    sure = Result(("mAP", "ACE"), tuple(RowResult(n, (RunResult(0, {"mAP": m, "ACE": e}),)) for n, m, e in SURE))
+    assert dashboard.headline(sure, entry()) == "best mAP: a 80.00; best ACE: b 3.00"
+
+
+SURE = (("a", 80.0, 9.0), ("b", 70.0, 3.0))
+
+
+def test_numbers_about_the_data_alone_are_no_reproduction() -> None:
+    said = dashboard.status(result(row("a", (80.0, 50.0))), replace(published(a=(80.0, 50.0)), only_data=True))
+    assert said == "the data: reproduced; of the scores none could be read"
+
+
 @pytest.mark.parametrize(
     ("ours", "state"),
     [
@@ -130,7 +164,7 @@ def test_the_status_follows_from_the_numbers(ours: dict[str, tuple[float, ...]],
     found = result(*(row(name, values) for name, values in ours.items()))
     said = dashboard.status(found, published(a=(80.0, 50.0), b=(84.0, 55.0)))
     assert said.startswith(state)
-    assert dashboard.status(replace(found, changed=("train.epochs=2",)), None).endswith("(`train.epochs=2`)")
+    assert "are not the paper's" in dashboard.status(replace(found, changed=("train.epochs=2",)), None)
 
 
 def test_two_deviations_are_near_enough() -> None:
@@ -193,7 +227,7 @@ def test_rows_are_chosen_by_pattern() -> None:
     job = Job(Path(), Path(), rows=("*ρ 10",))
     assert [r.name for r in chosen_rows(job, rows)] == ["BCE, ρ 10", "PLM, ρ 10"]
     assert chosen_rows(replace(job, rows=()), rows) == rows
-    with pytest.raises(ValueError, match="no row 'CB': choose from BCE, ρ 10"):
+    with pytest.raises(ValueError, match="no row 'CB': choose from 'BCE, ρ 10'"):
         chosen_rows(replace(job, rows=("CB",)), rows)
 
 

@@ -76,6 +76,9 @@ def changed(one: Config, other: Config) -> set[str]:
     return {f"{s}.{k}" for s in mine for k in mine[s] if mine[s][k] != its[s][k]}
 
 
+BESIDE = ("auto", "DB-Focal", "RW", "CB-Focal")
+
+
 def test_a_part_is_left_out_at_a_time() -> None:
     spa = configured(spa_beyond.rows(settings("bce")))
     found = {name: changed(spa["auto"], config) for name, config in spa.items() if name != "auto"}
@@ -90,7 +93,7 @@ def test_a_part_is_left_out_at_a_time() -> None:
         "by the two-way loss": {"objective.loss"},
     }
     db = configured(db_beyond.rows(settings("db")), settings("voc-mlt-db"))
-    found = {name: changed(db["auto"], config) for name, config in db.items() if name not in ("auto", "DB-Focal")}
+    found = {name: changed(db["auto"], config) for name, config in db.items() if name not in BESIDE}
     assert found == {
         "without crops": {"train.augment"},
         "without averaged weights": {"train.ema"},
@@ -114,9 +117,7 @@ def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
         made = configured(rows, base)
         assert made["auto"].model.frozen
         assert made["auto"].data.size == 224
-        return {
-            name: changed(made["auto"], config) for name, config in made.items() if name not in ("auto", "DB-Focal")
-        }
+        return {name: changed(made["auto"], config) for name, config in made.items() if name not in BESIDE}
 
     assert found(spa_beyond.frozen_rows(settings("bce"))) == {
         "at 160 pixels": {"data.size"},

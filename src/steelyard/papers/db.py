@@ -139,8 +139,9 @@ def _fixture(folder: Path) -> None:
 
 _IMAGES = one_of(_SOURCES, VOC_MLT)
 _NETWORK = (
-    "network, schedule and constants as in the paper; of its two baselines from elsewhere, ML-GCN and OLTR, the heads; "
-    "CB-Focal's loss weight of 10 is left out, since its class weights have mean 1 here; mirroring is chosen here"
+    "network, schedule and constants as in the paper but for what is changed; of its two baselines from elsewhere, "
+    "ML-GCN and OLTR, the heads; CB-Focal's loss weight of 10 is left out, since its class weights have mean 1 here; "
+    "mirroring is chosen here"
 )
 
 REPRODUCTIONS: tuple[Reproduction, ...] = (

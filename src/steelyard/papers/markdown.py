@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from steelyard.papers.published import Published
@@ -41,15 +42,17 @@ def compare(result: Result, published: Published | None) -> list[Compared]:
             if paper is not None and ours is not None:
                 found.append(Compared(row.name, column, paper, ours, row.std(column) or 0.0))
     for column, paper in published.best.items():
-        row_ = best_row(result, column)
+        row_ = best_row(result, column, published.own)
         if row_ is not None:
             found.append(Compared(BEST, column, paper, row_.mean(column) or 0.0, row_.std(column) or 0.0))
     return found
 
 
-def best_row(result: Result, column: str) -> RowResult | None:
-    """Return the row with the best mean of a column, None where there is no number."""
-    rows = [(mean, row) for row in result.rows if (mean := row.mean(column)) is not None]
+def best_row(result: Result, column: str, named: str = "*") -> RowResult | None:
+    """Return the row with the best mean of a column, of those named by a pattern; None where there is no number."""
+    rows = [
+        (mean, row) for row in result.rows if fnmatchcase(row.name, named) and (mean := row.mean(column)) is not None
+    ]
     if not rows:
         return None
     choose = min if column.startswith(LOWER_IS_BETTER) else max
@@ -58,18 +61,39 @@ def best_row(result: Result, column: str) -> RowResult | None:
 
 def page(result: Result, reproduction: Reproduction) -> str:
     """Return the page of a result."""
-    parts = [f"# {result.name}: {result.title}", f"{result.paper}. {_sentence(reproduction.note)}".strip()]
+    parts = [f"# {result.name}: {result.title}", f"{result.paper}. {sentence(reproduction.note)}".strip()]
+    if result.changed:
+        parts.append(f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}.")
     published = reproduction.published
     if result.columns:
         parts.append(table(result, published))
-        parts.append("Ours are means over the seeds ± their standard deviation." if len(result.seeds) > 1 else "")
+        if len(result.seeds) > 1:
+            parts.append(f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}")
     if published is not None:
-        parts.append(f"The paper's numbers: {published.source}. {_sentence(published.note)}".strip())
+        parts.append(f"The paper's numbers: {published.source}. {sentence(published.note)}".strip())
     if reproduction.draw is not None:
         parts.append(f"![{result.title}]({result.name}.png)")
-    parts += [_sentence(note) for note in result.notes]
+    parts += [sentence(note) for note in result.notes]
     parts.append(_origin(result))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def fewer_seeds(result: Result) -> str:
+    """Return which rows and columns have fewer seeds than the result, or nothing."""
+    n = len(result.seeds)
+    counted = {
+        (row.name, column): sum(run.values.get(column) is not None for run in row.runs)
+        for row in result.rows
+        for column in result.columns
+    }
+    rows = [row.name for row in result.rows if len(row.runs) < n]
+    columns = [
+        column
+        for column in result.columns
+        if 0 < max(counted[row.name, column] for row in result.rows) < n and len(rows) < len(result.rows)
+    ]
+    said = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
+    return f"of fewer seeds, without ± of one: {'; '.join(said)}" if said else ""
 
 
 def table(result: Result, published: Published | None) -> str:
@@ -98,7 +122,7 @@ def table(result: Result, published: Published | None) -> str:
     if published is not None and published.best:
         line = [BEST]
         for column in result.columns:
-            row = best_row(result, column) if column in published.best else None
+            row = best_row(result, column, published.own) if column in published.best else None
             mean, std = (None, None) if row is None else (row.mean(column), row.std(column))
             line += _cells(published.best.get(column), mean, std, column in in_print)
         lines.append(line)
@@ -124,16 +148,15 @@ def _origin(result: Result) -> str:
     said = {
         "command": f"`{result.command}`" if result.command else "",
         "seeds": ", ".join(map(str, result.seeds)),
-        "changed": ", ".join(f"`{text}`" for text in result.changed),
         "data": result.data,
         "hardware": ", ".join(result.hardware),
         "training": f"{result.seconds:.0f} s, all runs together" if result.seconds else "",
         "versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
-        "commit": ", ".join(result.commits),
+        "commit": ", ".join(result.commits) + (" (+: and changes since)" if "+" in "".join(result.commits) else ""),
     }
     return "\n".join(f"- {name}: {text}" for name, text in said.items() if text)
 
 
-def _sentence(text: str) -> str:
-    """A note as a sentence."""
+def sentence(text: str) -> str:
+    """Return a note as a sentence."""
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""

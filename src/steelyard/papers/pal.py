@@ -214,9 +214,11 @@ def shares_figure(numbers: Mapping[str, Any]) -> Figure:
 
 
 _NOTE = (
-    "optimizer, rate, epochs, batch and q are chosen here; EPR and ROLE are told the mean positives of an item; focal "
-    "and ASL take unknown labels as negatives, BCE and BCE-LS leave them out; the proposed method feeds σ(z) back as "
-    "the paper does, and in the row with link the probability that it stands for"
+    "where none of the paper's four data sets is there, VOC 2012 over a frozen EfficientNet-Lite0 at 160 pixels and "
+    "three tables, all under a linear layer, stand for ResNet-50 on them; optimizer, rate, epochs, batch and q are "
+    "chosen here; EPR and ROLE are told the mean positives of an item; focal and ASL take unknown labels as "
+    "negatives, BCE and BCE-LS leave them out; the proposed method feeds σ(z) back as the paper does, and in the row "
+    "with link the probability that it stands for"
 )
 
 
