@@ -15,7 +15,7 @@ from steelyard.papers.job import Job
 from steelyard.papers.markdown import compare, fewer_seeds, page, table
 from steelyard.papers.published import Published
 from steelyard.papers.reproduction import BEYOND, Need, Reproduction
-from steelyard.papers.result import Result, RowResult, RunResult
+from steelyard.papers.result import Result, RowResult, RunResult, all_versions
 from steelyard.papers.study import Row, chosen_rows, joined
 
 COLUMNS = ("F1", "0-1")
@@ -220,6 +220,13 @@ def test_joined_results_keep_all_rows_and_columns() -> None:
     assert [r.name for r in both.rows] == ["a", "b"]
     assert (both.seconds, both.commits) == (3.0, ("x", "y"))
     assert both.row("b").mean("F1") is None
+
+
+def test_all_versions_are_said() -> None:
+    found = all_versions([{"torch": "2.11", "numpy": "2"}, {"torch": "2.13", "numpy": "2"}, {"torch": "2.11"}])
+    assert found == {"torch": "2.11 and 2.13", "numpy": "2"}
+    parts = [replace(result(row("a", (1.0, 2.0))), versions={"torch": version}) for version in ("1", "2")]
+    assert joined(*parts).versions == {"torch": "1 and 2"}
 
 
 def test_rows_are_chosen_by_pattern() -> None:

@@ -68,7 +68,8 @@ def page(result: Result, reproduction: Reproduction) -> str:
     if result.columns:
         parts.append(table(result, published))
         if len(result.seeds) > 1:
-            parts.append(f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}")
+            said = f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}"
+            parts.append(said.strip())
     if published is not None:
         parts.append(f"The paper's numbers: {published.source}. {sentence(published.note)}".strip())
     if reproduction.draw is not None:

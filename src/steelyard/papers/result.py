@@ -99,7 +99,7 @@ class Result:
         raise ValueError(f"there is no row {name!r}: choose one of {', '.join(repr(row.name) for row in self.rows)}")
 
     def made_of(self, results: Sequence[Result]) -> Result:
-        """Return it with the data, notes, commits, hardware and seconds of all the results that it is made of."""
+        """Return it with the data, notes, commits, hardware, versions and seconds of all results that it is made of."""
         return replace(
             self,
             data="; ".join(
@@ -108,6 +108,7 @@ class Result:
             notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
             commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
             hardware=tuple(dict.fromkeys(device for result in results for device in result.hardware)),
+            versions=all_versions([result.versions for result in results]),
             seconds=sum(result.seconds for result in results),
         )
 
@@ -189,3 +190,12 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_rounded(entry) for entry in value]
     return value
+
+
+def all_versions(each: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the versions that runs had, several of one package as "1 and 2"."""
+    found: dict[str, dict[str, None]] = {}
+    for versions in each:
+        for name, version in versions.items():
+            found.setdefault(name, {}).update(dict.fromkeys(version.split(" and ")))
+    return {name: " and ".join(versions) for name, versions in found.items()}

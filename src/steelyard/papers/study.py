@@ -18,7 +18,7 @@ from steelyard.data.subset import Subset
 from steelyard.models import input_of
 from steelyard.papers.claim import claimed
 from steelyard.papers.job import Job
-from steelyard.papers.result import Result, RowResult, RunResult
+from steelyard.papers.result import Result, RowResult, RunResult, all_versions
 from steelyard.papers.trial import FINISHED, Trial, key_of, read_facts, trial
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
@@ -120,7 +120,7 @@ def result_of(
         commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
         seeds=job.seeds,
         hardware=tuple(dict.fromkeys(said["device"] for said in facts)),
-        versions=facts[-1]["versions"],
+        versions=all_versions([said["versions"] for said in facts]),
         changed=job.sets,
         seconds=sum(said["seconds"] for said in facts),
     )
