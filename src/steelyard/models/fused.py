@@ -10,6 +10,24 @@ import torch
 from torch import Tensor
 
 
+def applied(function: type[torch.autograd.Function], plan: Any, x: Tensor) -> Tensor:
+    """Return the maps that `function` makes of images x (B, C, H, W), in the precision of the autocast around it.
+
+    plan: has the network's `weights` and `norms`, whose gradients the function gives, in that order.
+    """
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    parameters = [*plan.weights, *(p for norm in plan.norms for p in (norm.weight, norm.bias))]
+    with torch.autocast(device, enabled=False):
+        maps: Tensor = function.apply(x.to(dtype), plan, *parameters)
+    return maps
+
+
+def maps_like(x: Tensor, *shape: int) -> Tensor:
+    """Return room for maps of this shape, of the kind of `x`, channels last."""
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+
+
 class Norm(NamedTuple):
     """A batch normalisation: its parameters, running statistics, and counters for the sums of a step."""
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.kernels import norms as kernels
-from steelyard.models.fused import Beside, Norm, Stats, norm_of
+from steelyard.models.fused import Beside, Norm, Stats, applied, maps_like, norm_of
 
 _LEAST = 8  # channels of the images a convolution is given: tensor cores want no fewer
 _PROGRAMS = 264  # of a sum: two for each multiprocessor of a large GPU
@@ -51,12 +51,7 @@ class Plan:
 
 def fused_maps(plan: Plan, x: Tensor) -> Tensor:
     """Return the maps that the stages of `plan` make of images x (B, C, H, W), H and W multiples of 16."""
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    parameters = [*plan.weights, *(p for norm in plan.norms for p in (norm.weight, norm.bias))]
-    with torch.autocast(device, enabled=False):
-        maps: Tensor = _Stages.apply(x.to(dtype), plan, *parameters)  # type: ignore[no-untyped-call]
-    return maps
+    return applied(_Stages, plan, x)
 
 
 class _Stages(torch.autograd.Function):
@@ -115,7 +110,7 @@ def _forward(x: Tensor, weights: list[Tensor], norms: list[Norm], branch: Beside
     stats += [_statistics(third, norms[2]), of_shortcut]
     branch.join()
     batch, channels, height, width = third.shape
-    y, x_top, z_top = (_maps_like(third, batch, channels, height // 2, width // 2) for _ in range(3))
+    y, x_top, z_top = (maps_like(third, batch, channels, height // 2, width // 2) for _ in range(3))
     code = torch.empty_like(y, dtype=torch.uint8)
     n, grid = _over(y)
     kernels.pooled[grid](
@@ -228,10 +223,6 @@ def _convolve_back(
         g, x, weight, None, [1, 1], [side, side], [1, 1], False, [0, 0], 1, mask
     )
     return out
-
-
-def _maps_like(x: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
 def _over(x: Tensor) -> tuple[int, Any]:

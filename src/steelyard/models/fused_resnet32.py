@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.kernels import convolutions as kernels
-from steelyard.models.fused import Beside, Norm, Stats, norm_of
+from steelyard.models.fused import Beside, Norm, Stats, applied, maps_like, norm_of
 
 LEAST = 16
 """Channels of the images that a convolution is given: fewer are filled up with zeros."""
@@ -56,12 +56,7 @@ class Plan:
 
 def fused_maps(plan: Plan, x: Tensor) -> Tensor:
     """Return the maps that the network of `plan` makes of images x (B, C, H, W)."""
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    parameters = [*plan.weights, *(p for norm in plan.norms for p in (norm.weight, norm.bias))]
-    with torch.autocast(device, enabled=False):
-        maps: Tensor = _Network.apply(x.to(dtype), plan, *parameters)  # type: ignore[no-untyped-call]
-    return maps
+    return applied(_Network, plan, x)
 
 
 class _Network(torch.autograd.Function):
@@ -186,7 +181,7 @@ def _convolve(
     """Return x, or max(0, normalised x), convolved, and the statistics of the result."""
     batch, inputs, height, width = x.shape
     outputs = weight.shape[0]
-    y = _maps_like(x, batch, outputs, -(-height // stride), -(-width // stride))
+    y = maps_like(x, batch, outputs, -(-height // stride), -(-width // stride))
     found = Stats(*torch.empty(2, outputs, device=x.device))
     n, tile = y.numel() // outputs, _CONVOLVED[inputs]
     each, part, grid = _sums(n, outputs, x.device, tile)
@@ -240,10 +235,6 @@ def _convolve_back(g: Tensor, weight: Tensor, stride: int, before: _Before) -> t
         norm.counters, sums, n, each, y.shape[2], y.shape[3], inputs, outputs, stride, kind, **tile,
     )  # fmt: skip
     return out, sums
-
-
-def _maps_like(x: Tensor, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
 def _sums(n: int, channels: int, device: torch.device, tile: dict[str, int]) -> tuple[int, Tensor, tuple[int]]:
