@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from steelyard.cli import main
-from steelyard.papers import dashboard, fixtures, reproduce
+from steelyard.papers import dashboard, db_beyond, fixtures, reproduce
 from steelyard.papers.catalogue import CATALOGUE
-from steelyard.papers.markdown import page
+from steelyard.papers.markdown import best_row, page
 from steelyard.papers.result import Result
 
 
@@ -145,3 +145,12 @@ def test_the_pages_in_docs_are_those_of_the_json_beside_them() -> None:
     for name, result in results.items():
         if name in CATALOGUE:
             assert (folder / f"{name}.md").read_text(encoding="utf-8") == page(result, CATALOGUE[name])
+
+
+def test_the_row_called_the_best_here_is_the_best_of_the_table() -> None:
+    """`db-beyond` stands beside it: another row must be named there should the table's runs change."""
+    results = dashboard.read(Path(__file__).resolve().parent.parent / "docs" / "results")
+    for name, beside in (("db-table1", db_beyond.BESIDE), ("db-table1-frozen", db_beyond.BESIDE_FROZEN)):
+        best = best_row(results[name], "mAP on VOC-MLT")
+        assert best is not None
+        assert best.name == beside[1]

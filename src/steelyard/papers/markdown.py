@@ -91,7 +91,7 @@ def fewer_seeds(result: Result) -> str:
     columns = [
         column
         for column in result.columns
-        if 0 < max(counted[row.name, column] for row in result.rows) < n and len(rows) < len(result.rows)
+        if 0 < max((counted[row.name, column] for row in result.rows), default=0) < n and len(rows) < len(result.rows)
     ]
     said = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
     return f"of fewer seeds, without ± of one: {'; '.join(said)}" if said else ""

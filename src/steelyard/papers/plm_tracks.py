@@ -252,7 +252,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         "digits, drawn evenly by class and paired and shifted by up to six pixels anew at every step; warped, half "
         "of the digits, or slightly warped, all of them by half as much. Both networks, BCE and warped: the mean of "
         "two networks' logits. Prior: for label frequencies estimated from the test pictures; label sets: for "
-        "frequencies and numbers of labels of a picture estimated so, log-odds divided by 1.5, open by 1.25, chosen "
+        "frequencies and numbers of labels of a picture estimated so, "
+        f"log-odds divided by {TEMPERATURE['paper']:g}, open by {TEMPERATURE['open']:g}, chosen "
         "in a rehearsal; views: the same, of logits that are means over shifts by a pixel; no label of a test "
         "picture is used. --validation .15 is the rehearsal, on training digits alone",
     ),
