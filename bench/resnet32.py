@@ -90,6 +90,7 @@ def norm_like(channels: int) -> Norm:
 
 
 def maps(batch: int, channels: int, side: int) -> Tensor:
+    """Of `side`, margins included."""
     x = torch.randn(batch, channels, side, side, device="cuda", dtype=torch.bfloat16)
     return x.contiguous(memory_format=torch.channels_last)
 
@@ -99,27 +100,26 @@ class Layer:
 
     def __init__(self, batch: int, inputs: int, outputs: int, side: int, stride: int) -> None:
         self.inputs, self.outputs, self.stride = inputs, outputs, stride
-        self.places = batch * (side // stride) ** 2
-        self.x, self.a = maps(batch, inputs, side), maps(batch, inputs, side)
-        self.y, self.weight = maps(batch, outputs, side // stride), maps(outputs, inputs, 3)
+        self.places = batch * (side // stride + 1) ** 2
+        self.x, self.a = maps(batch, inputs, side + 1), maps(batch, inputs, side + 1)
+        self.y, self.weight = maps(batch, outputs, side // stride + 1), maps(outputs, inputs, 3)
         self.before, self.after = norm_like(inputs), norm_like(outputs)
         self.stats = Stats(torch.zeros(inputs, device="cuda"), torch.ones(inputs, device="cuda"))
 
-    def convolve(self, tile: dict[str, int], programs: int, norms: bool) -> None:
-        fused._CONVOLVED, fused._PROGRAMS = {self.inputs: tile}, programs
-        given = (self.stats, self.before) if norms else (None, None)
-        fused._convolve(self.x, self.weight, self.stride, self.after, *given)
+    def convolve(self, tile: dict[str, int], programs: int) -> None:
+        fused._CONVOLVED, fused._PROGRAMS = {self.inputs: tile}, {self.inputs: programs}
+        fused._convolve(self.x, self.weight, self.stride, self.after)
 
-    def back(self, tile: dict[str, int], programs: int, joins: bool) -> None:
-        fused._CONVOLVED, fused._PROGRAMS = {self.outputs: tile}, programs
-        here = fused._Before(self.x, self.stats, self.before, *((self.a, self.y) if joins else ()))
+    def back(self, tile: dict[str, int], programs: int) -> None:
+        fused._CONVOLVED, fused._PROGRAMS = {self.outputs: tile}, {self.outputs: programs}
+        here = fused._Before(self.x, self.a, self.stats, self.before, self.y if self.stride > 1 else self.x)
         fused._convolve_back(self.y, self.weight, self.stride, here)
 
-    def weights(self, tile: dict[str, int], parts: int, norms: bool) -> None:
+    def weights(self, tile: dict[str, int], parts: int) -> None:
         fused._WEIGHTS, fused._PARTS = {self.inputs: tile}, {self.outputs: parts}
         plan: Any = type("Plan", (), {"weights": [self.weight], "strides": [self.stride], "aside": _Now()})
         gradient = fused._WeightGradients(plan, [self.weight])
-        gradient.add(0, self.x, self.y, *((self.stats, self.before) if norms else ()))
+        gradient.add(0, self.x, self.y)
         gradient.done()
 
 
@@ -127,21 +127,18 @@ def calls(batch: int) -> Iterator[tuple[str, dict[str, int], Callable[[], None]]
     """Every kernel with every tile: (what, the tile, a call)."""
     for inputs, outputs, side, stride in LAYERS:
         layer, what = Layer(batch, inputs, outputs, side, stride), f"{inputs} → {outputs}"
-        for row, rows, warps, stages, programs in product((True, False), (64, 128), (4, 8), (1, 3), (132, 264, 528)):
+        for row, rows, warps, stages, programs in product((True, False), (64, 128), (4, 8), (2, 3, 5), (132, 264, 528)):
             tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": stages}
-            too_wide = (4 if row else 1) * max(inputs, outputs) * rows > 1 << 15
+            too_wide = (4 if row else 1) * max(inputs, outputs) * rows * stages > 75_000
             if too_wide or (programs > 132 and rows * programs > layer.places):
                 continue
             said = {**tile, "programs": programs}
-            for more in (False, True) if stride == 1 else (False,):
-                yield f"convolved {what}{', normalised' * more}", said, partial(layer.convolve, tile, programs, more)
-            for more in (False, True) if stride == 1 else (True,) if not row else ():
-                yield f"back {what}{', joined' * more}", said, partial(layer.back, tile, programs, more)
-        for rows, warps, stages, parts in product((64, 128), (4, 8), (1, 3), (33, 66, 132, 264)):
-            tile = {"BM": rows, "num_warps": warps, "num_stages": stages}
-            for more in (False, True) if stride == 1 else (False,):
-                said = {**tile, "parts": parts}
-                yield f"weights {what}{', normalised' * more}", said, partial(layer.weights, tile, parts, more)
+            yield f"convolved {what}", said, partial(layer.convolve, tile, programs)
+            if stride == 1 or not row:
+                yield f"back {what}", said, partial(layer.back, tile, programs)
+        for row, rows, warps, stages, parts in product((True, False), (64, 128), (4, 8), (2, 3), (8, 15, 33, 66)):
+            tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": stages}
+            yield f"weights {what}", {**tile, "parts": parts}, partial(layer.weights, tile, parts)
 
 
 class _Now:
@@ -158,9 +155,13 @@ def tune(batch: int, share: str) -> None:
     """Time everything; with a `share`, only compile that part of it."""
     mine, of = (int(number) for number in share.split("/")) if share else (0, 1)
     found: dict[str, list[tuple[float, str]]] = {}
+    layer = ""
     for k, (what, said, call) in enumerate(calls(batch)):
         if k % of != mine:
             continue
+        if what.split(maxsplit=1)[1] != layer:
+            _show(found)
+            found, layer = {}, what.split(maxsplit=1)[1]
         try:
             call()
             if not share:
@@ -168,10 +169,14 @@ def tune(batch: int, share: str) -> None:
         except Exception as error:  # a tile that does not fit
             if not share:
                 print(f"{what} {said}: {str(error).splitlines()[0][:90]}")
+    _show(found)
+
+
+def _show(found: dict[str, list[tuple[float, str]]]) -> None:
     for what, times in found.items():
         print(what)
         for each, tile in sorted(times)[:4]:
-            print(f"  {each:7.2f} µs {tile}")
+            print(f"  {each:7.2f} µs {tile}", flush=True)
 
 
 def main() -> None:

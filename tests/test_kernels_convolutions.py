@@ -33,10 +33,11 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several programs of several tiles each, the last one not full."""
     rows = {16: {"ROW": True, "BM": 32}, 32: {"ROW": True, "BM": 16}, 64: {"ROW": False, "BM": 16}}
     monkeypatch.setattr(fused, "_CONVOLVED", rows)
-    monkeypatch.setattr(fused, "_WEIGHTS", {16: {"BM": 32}, 32: {"BM": 16}, 64: {"BM": 16}})
+    weights = {16: {"ROW": True, "BM": 32}, 32: {"ROW": False, "BM": 16}, 64: {"ROW": True, "BM": 16}}
+    monkeypatch.setattr(fused, "_WEIGHTS", weights)
     monkeypatch.setattr(fused, "_MAP", {"BM": 16})
     monkeypatch.setattr(fused, "_PARTS", {16: 3, 32: 2, 64: 2})
-    monkeypatch.setattr(fused, "_PROGRAMS", 3)
+    monkeypatch.setattr(fused, "_PROGRAMS", dict.fromkeys((16, 32, 64), 3))
 
 
 def networks(g: torch.Generator, channels: int = 3) -> tuple[ResNet32, ResNet32]:
@@ -75,7 +76,9 @@ def test_the_network_and_its_gradients(
     channels: int, shape: tuple[int, int, int], row: bool, g: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maps, gradients of all weights and normalisations, and running statistics, for sides of any length."""
-    monkeypatch.setattr(fused, "_CONVOLVED", {c: {**tile, "ROW": row} for c, tile in fused._CONVOLVED.items()})
+    for name in ("_CONVOLVED", "_WEIGHTS"):
+        tiles = {c: {**tile, "ROW": row} for c, tile in getattr(fused, name).items()}
+        monkeypatch.setattr(fused, name, tiles)
     own, reference = networks(g, channels)
     batch, height, width = shape
     x = torch.randn(batch, channels, height, width, generator=g)
@@ -174,7 +177,8 @@ def test_compiles_for_hopper(channels: int) -> None:
         options = {name: given.pop(name) for name in ("num_warps", "num_stages") if name in given}
         halves = () if kernel is kernels.gathered else ("x", "w", "y", "g", "a", "short", "out")
         kinds = dict.fromkeys(kernel.arg_names, "*fp32") | dict.fromkeys(halves, "*bf16")
-        kinds |= dict(n="i32", each="i32", n_parts="i32", eps="fp32", momentum="fp32", n_seen="*i64", counter="*i32")
+        kinds |= dict.fromkeys(("n", "n_in", "n_out", "n_real", "each", "n_parts"), "i32")
+        kinds |= dict(eps="fp32", momentum="fp32", n_seen="*i64", counter="*i32")
         kinds |= dict.fromkeys(given, "constexpr")
         kinds = {name: kinds[name] for name in kernel.arg_names}
         at = {(kernel.arg_names.index(name),): value for name, value in given.items()}
@@ -184,16 +188,15 @@ def test_compiles_for_hopper(channels: int) -> None:
     sides = dict(H=512 // channels, W=512 // channels)
     for stride in (1, 2) if channels < 64 else (1,):
         shape = {**sides, "I": channels, "O": channels * stride, "STRIDE": stride}
-        for norms in (True, False):
-            assert compiled(kernels.convolved, **shape, **TILES[channels], NORMS=norms)
-            assert compiled(kernels.weights_back, **shape, **OF_WEIGHTS[channels], NORMS=norms)
+        assert compiled(kernels.convolved, **shape, **TILES[channels])
+        assert compiled(kernels.weights_back, **shape, **OF_WEIGHTS[channels])
         back = TILES[channels * stride] | ({"ROW": False} if stride > 1 else {})
         for short in (0, stride):
             assert compiled(kernels.convolved_back, **shape, **back, SHORT=short)
     for short in (0, 1, 2):
         assert compiled(kernels.joined, **sides, C=channels, MORE=channels // 2, SHORT=short, **MAP)
     assert compiled(kernels.masked, C=channels, **MAP)
-    assert compiled(kernels.normalised_back, C=channels, **MAP)
+    assert compiled(kernels.normalised_back, **sides, C=channels, **MAP)
     assert compiled(kernels.gathered, BLOCK=128, num_warps=4)
 
 

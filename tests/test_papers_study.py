@@ -320,3 +320,41 @@ def test_a_run_that_another_process_is_at_comes_last(tmp_path: Path, trained: li
         assert helper.is_alive()
     helper.join(60)
     assert trained == [1, 0]
+
+
+def test_a_ledger_stands_in_for_runs_that_are_gone(tmp_path: Path, trained: list[int]) -> None:
+    ledger = tmp_path / "notes" / "ledger.jsonl"
+    first = run(job(tmp_path / "a", ledger=ledger, seeds=(0,)))
+    assert trained == [0, 0]
+    more = run(job(tmp_path / "b", ledger=ledger))
+    assert trained == [0, 0, 1, 1]
+    assert [(row.name, row.runs[0]) for row in more.rows] == [(row.name, row.runs[0]) for row in first.rows]
+    assert more.commits == first.commits
+    assert more.seconds > first.seconds
+    again = run(job(tmp_path / "c", ledger=ledger))
+    assert trained == [0, 0, 1, 1]
+    assert again.rows == more.rows
+    assert not (tmp_path / "c" / "runs").exists()
+
+
+def test_finished_runs_are_noted_and_other_settings_are_not_taken(tmp_path: Path, trained: list[int]) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    plain = run(job(tmp_path / "a", seeds=(0,)))
+    run(job(tmp_path / "a", seeds=(0,), ledger=ledger))
+    assert trained == [0, 0]
+    assert len(ledger.read_text().splitlines()) == 2
+    assert run(job(tmp_path / "b", seeds=(0,), ledger=ledger)).rows == plain.rows
+    run(job(tmp_path / "b", seeds=(0,), ledger=ledger, sets=("train.epochs=3",)))
+    run(job(tmp_path / "b", seeds=(0,), ledger=ledger, validation=0.2))
+    assert trained == [0] * 6
+    ledger.write_text(ledger.read_text().replace('"losses"', '"others"'))  # by another measure
+    run(job(tmp_path / "c", seeds=(0,), ledger=ledger))
+    assert trained == [0] * 8
+
+
+@pytest.mark.parametrize("line", ["cut o", "{}", "[]", '{"key": "a", "measure": "b", "values": {}, "details": {}}'])
+def test_a_damaged_ledger_is_one_sentence(line: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_text(line + "\n")
+    with pytest.raises(ValueError, match="line 1 is no run that was noted: delete the line"):
+        run(job(tmp_path / "a", ledger=ledger))

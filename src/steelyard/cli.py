@@ -408,6 +408,9 @@ def reproduce(
         list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting of all rows; is said.")
     ] = None,
     validation: float = typer.Option(0.0, help="Measure on this share of the training items, not on the test items."),
+    ledger: str | None = typer.Option(
+        None, metavar="FILE", help="Note what is measured here; runs that it notes are not trained again."
+    ),
     note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
     smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
     dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
@@ -421,7 +424,7 @@ def reproduce(
     """
     from steelyard.papers import command
 
-    asked = command.Typed(data, out, seeds, tuple(rows or ()), tuple(set or ()), validation, note, smoke)
+    asked = command.Typed(data, out, seeds, tuple(rows or ()), tuple(set or ()), validation, ledger, note, smoke)
     command.reproduce(name, asked, list_, dashboard, as_json=json)
 
 

@@ -29,6 +29,7 @@ class Typed:
     rows: tuple[str, ...]
     sets: tuple[str, ...]
     validation: float
+    ledger: str | None
     note: str
     smoke: bool
 
@@ -71,6 +72,7 @@ def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
             asked.rows,
             asked.smoke,
             asked.validation,
+            Path(asked.ledger) if asked.ledger else None,
             asked.note,
             progress=say,
             console=console if console.is_terminal else None,

@@ -29,6 +29,7 @@ class Job:
         smoke: whether this is a trial on generated data: one epoch of a tiny network.
         validation: the share of the training items to measure on in place of the test items, which stay unseen; 0 for
             none.
+        ledger: a file that notes what was measured on runs; what is in it is not trained again. None for none.
         note: what to know about this copy of the data, for the result.
         command: what was typed, for the result.
         progress: called with a sentence at a time.
@@ -42,6 +43,7 @@ class Job:
     rows: tuple[str, ...] = ()
     smoke: bool = False
     validation: float = 0.0
+    ledger: Path | None = None
     note: str = ""
     command: str = ""
     progress: Callable[[str], None] = _silent

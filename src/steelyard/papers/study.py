@@ -18,6 +18,7 @@ from steelyard.data.subset import Subset
 from steelyard.models import input_of
 from steelyard.papers.claim import claimed
 from steelyard.papers.job import Job
+from steelyard.papers.ledger import note, noted
 from steelyard.papers.result import Result, RowResult, RunResult, all_versions
 from steelyard.papers.trial import FINISHED, Trial, key_of, read_facts, trial
 from steelyard.run.config import Config, load_config
@@ -72,7 +73,8 @@ def study(
 
     A run lies in `job.out`/runs under a hash of its settings and data: several tables share it, one that was killed
     goes on from its checkpoint, and what was measured on it is kept beside it as long as the measure stays as it is.
-    Several processes with the same `job.out` share the runs among them.
+    Several processes with the same `job.out` share the runs among them. What `job.ledger` notes of a run is taken as it
+    is, though the run be gone, and what is measured is noted there.
 
     Args:
         job: what was asked for.
@@ -175,7 +177,11 @@ def _run(
     job: Job, row: Row, seed: int, config: Config, datasets: Datasets, measure: Measure
 ) -> tuple[RunResult, dict[str, Any]]:
     """One run, measured, and the facts about it."""
-    folder = job.out / "runs" / key_of(config, datasets)
+    key, name = key_of(config, datasets), measure.__name__.strip("_")
+    known = noted(job.ledger, key, name) if job.ledger is not None else None
+    if known is not None:
+        return RunResult(seed, known["values"], known["facts"]["seconds"], known["details"]), known["facts"]
+    folder = job.out / "runs" / key
     file = folder / f"measured-{_name_of(measure)}.json"
     was_there = (folder / FINISHED).is_file()
     said = _kept(file) if was_there else None
@@ -187,6 +193,8 @@ def _run(
         how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
         job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
     facts = read_facts(folder)["facts"]
+    if job.ledger is not None:
+        note(job.ledger, key, name, {"values": said["values"], "details": said["details"], "facts": facts})
     return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
 
 
