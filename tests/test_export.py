@@ -466,7 +466,7 @@ def test_a_model_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         ("timm:vit_tiny_patch16_224", (3, 64, 64)),
     ],
 )
-@pytest.mark.parametrize("head", ["linear", "bottleneck", "ml_gcn", "oltr", "places"])
+@pytest.mark.parametrize("head", ["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places"])
 def test_every_backbone_and_head(tmp_path: Path, backbone: str, shape: tuple[int, ...], head: str) -> None:
     pytest.importorskip("onnxruntime")
     if backbone.startswith("timm:") and find_spec("timm") is None:

@@ -24,6 +24,7 @@ from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.models import Input, Model, ModelSettings, build_model, image_size, input_of, load_model
 from steelyard.models.backbone import ImageBackbone
+from steelyard.models.heads import CosineHead
 from steelyard.models.lite import Lite
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
 from steelyard.models.normalise import Normalise
@@ -37,7 +38,7 @@ LABELS = Labels(
 )
 IMAGE, SMALL = Input("image", (3, 40, 40)), Input("image", (1, 32, 32))
 FEATURES, PAIR = Input("features", (7,)), Input("pair", (5, 6, 4, 11))
-HEADS = ("linear", "bottleneck", "ml_gcn", "oltr")
+HEADS = ("linear", "cosine", "bottleneck", "ml_gcn", "oltr")
 CASES = [
     *[("resnet12", SMALL, head) for head in HEADS],
     *[("resnet32", IMAGE, head) for head in HEADS],
@@ -111,8 +112,8 @@ def test_every_model_gives_finite_logits_and_every_parameter_learns(backbone: st
     model.train()
     (logits * torch.randn(4, 3)).sum().backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    # A bias in front of a normalisation is undone by it, and one of the keys is the same for all of them.
-    dead = {"head.first.bias"} if head == "bottleneck" else set()
+    # A bias in front of a normalisation or a softmax is undone by it, and one of the keys is the same for all of them.
+    dead = {"head.first.bias"} if head == "bottleneck" else {"attention.where.bias"}
     assert [name for name in silent if name not in dead and not name.endswith("key.bias")] == []
     if model.attention is None:
         assert model.has_memory == (head == "oltr")
@@ -541,6 +542,29 @@ def test_packages_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPat
 
 
 # ---- the heads' formulas, written again in numpy
+
+
+def test_cosine_is_its_formula_and_no_more_than_1() -> None:
+    head = made("linear", FEATURES, "cosine", dropout=0.5).eval().head
+    assert isinstance(head, CosineHead)
+    np.testing.assert_allclose(head.weight.detach().norm(dim=1), 1, rtol=1e-6)  # as it starts
+    torch.nn.init.normal_(head.weight, std=3)
+    f = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
+    f64, w = f.double().numpy(), head.weight.detach().double().numpy()
+    want = f64 @ w.T / np.outer(np.linalg.norm(f64, axis=1), np.linalg.norm(w, axis=1))
+    np.testing.assert_allclose(head(f).detach(), want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(head(1e4 * f).detach(), want, rtol=1e-5, atol=1e-6)  # lengths do not matter
+    with torch.autocast("cpu", torch.bfloat16):
+        assert head(f).dtype == torch.float32
+    none = torch.zeros(2, 7, requires_grad=True)
+    out = head(none)
+    out.sum().backward()
+    assert out.eq(0).all()
+    assert none.grad is not None
+    assert none.grad.isfinite().all()
+    head.train()
+    assert not torch.equal(head(torch.ones(5, 7)), head(torch.ones(5, 7)))
+
 
 
 def test_the_graph_of_three_labels_by_hand() -> None:

@@ -361,6 +361,10 @@ def test_what_is_said_of_labels():
         {"objective": {"unknown": "negative"}}, Labels(values, names=["cat", "dog", "car"])
     )
     assert "no label is unknown" in cautions({"objective": {"unknown": "annotation"}}, full())
+    softmax = {"objective": {"loss": {"kind": "ldam", "softmax": True}}}
+    assert "model.head is 'linear': with the cosine head" in cautions(softmax, full())
+    assert cautions({**softmax, "model": {"head": "cosine"}}, full()) == ""
+    assert cautions({"objective": {"loss": "ldam"}}, full()) == ""
     assert "re-sampled" not in cautions(
         {"objective": {"loss": "distribution_balanced"}, "train": {"sampler": "class_aware"}}, full()
     )

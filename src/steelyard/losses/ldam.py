@@ -92,7 +92,8 @@ def LDAM(
     Args:
         counts: positives n_c of each class (L,).
         max_margin: the margin of the rarest class (.5).
-        softmax: the single-label original, cross-entropy of 30·(z − Δ); it has no link.
+        softmax: the single-label original, cross-entropy of 30·(z − Δ); it has no link. Its logits are cosines, as
+            `model.head = "cosine"` gives them: times 30, those of a linear layer may be too steep to learn from.
         floor: stands in for a count of 0, which is refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.

@@ -15,7 +15,7 @@ from steelyard.data.files import DataError, require
 from steelyard.labels import Labels
 from steelyard.models.backbone import Backbone, ImageBackbone
 from steelyard.models.cross_attention import CrossAttention
-from steelyard.models.heads import BottleneckHead, LinearHead, PlacesHead
+from steelyard.models.heads import BottleneckHead, CosineHead, LinearHead, PlacesHead
 from steelyard.models.inputs import Input
 from steelyard.models.lite import KINDS, Lite
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
@@ -142,6 +142,8 @@ def _assembled(
     head: nn.Module
     if settings.head == "linear":
         head = LinearHead(features, n_labels, settings.dropout)
+    elif settings.head == "cosine":
+        head = CosineHead(features, n_labels, settings.dropout)
     elif settings.head == "bottleneck":
         head = BottleneckHead(features, n_labels, settings.width, settings.dropout)
     elif settings.head == "ml_gcn":

@@ -1,9 +1,10 @@
-"""To logits: a linear layer, the bottleneck of the distribution-balanced loss's recipe, and one that sees places."""
+"""To logits: a linear layer, cosines, the bottleneck of the Distribution-Balanced recipe, and one that sees places."""
 
 from __future__ import annotations
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,6 +30,25 @@ class LinearHead(nn.Module):
         """Return logits (B, L)."""
         logits: Tensor = self.last(self.dropout(features))
         return logits
+
+
+@final
+class CosineHead(nn.Module):
+    """z_c = cos(dropout(f), w_c) = f·w_c / (‖f‖ ‖w_c‖), from −1 to 1, no bias: what LDAM's softmax scales by 30.
+
+    Cao et al. (2019) draw w uniformly from the unit sphere. Features that are all 0 have the logits 0.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.weight = nn.Parameter(F.normalize(torch.randn(n_labels, n_features)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return logits (B, L)."""
+        with torch.autocast(features.device.type, enabled=False):  # times 30, digits matter
+            f = self.dropout(features).to(self.weight.dtype)
+            return F.linear(F.normalize(f), F.normalize(self.weight))
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from steelyard.data.files import check_choice
 
-Head = Literal["linear", "bottleneck", "ml_gcn", "oltr", "places"]
+Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places"]
 
 BACKBONES = ("auto", "linear", "mlp", "small", "resnet12", "resnet32", "lite0", "lite1", "lite2", "cross_attention")
 """What `backbone` may be, besides timm:NAME."""
@@ -26,7 +26,8 @@ class ModelSettings:
     frozen: bool = False
     """Whether the backbone keeps its weights, and the statistics of its normalisations, as they are."""
     head: Head = "linear"
-    """What makes logits of features; places: of a convolutional backbone's maps, before their mean is taken."""
+    """What makes logits of features; cosine: between −1 and 1, for LDAM's softmax; places: of a convolutional
+    backbone's maps, before their mean is taken."""
     width: int = 256
     """Hidden units: of the bottleneck, mlp, cross_attention, and of ML-GCN's first graph convolution."""
     layers: int = 2

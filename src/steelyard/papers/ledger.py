@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from steelyard.papers.result import rounded
+
 
 def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
     """Return the values, details and facts of a run by one measure, the latest that were noted; None where none were.
@@ -28,9 +30,13 @@ def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
 
 
 def note(path: Path, key: str, measure: str, said: dict[str, Any]) -> None:
-    """Add a line: `said` has the values, details and facts of the run. Several processes may add to one file."""
+    """Add a line: `said` has the values, details and facts of the run, whose details are rounded to six digits.
+
+    Several processes may add to one file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"key": key, "measure": measure, **said}, ensure_ascii=False) + "\n"
+    said = {"key": key, "measure": measure, **said, "details": rounded(said["details"])}
+    line = json.dumps(said, ensure_ascii=False) + "\n"
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, line.encode())  # at once, so that lines of several processes do not mix

@@ -139,7 +139,10 @@ def _entry(
 
 
 _SILENT = "weight decay and the layers of ResNet-12 are silent in the paper and chosen here"
-_K5 = "K is 5; long tails are read by the most probable class"
+_K5 = (
+    "K is 5; long tails are read by the most probable class; CB weighs items by their class, LDAM-DRW has cosines for "
+    "logits, as their authors have it"
+)
 _NO_CAPTION = "its caption was not at hand, so what is drawn is our reading of it"
 _MNIST = (
     "The digits are MNIST's, of Yann LeCun and Corinna Cortes, under CC BY-SA 3.0, as are this picture and its JSON"

@@ -47,11 +47,14 @@ def merged(*parts: Settings) -> Settings:
 
 FOCAL: Settings = {"objective": {"loss": {"kind": "focal", "gamma": 2.0}}}
 CB: Settings = {"objective": {"weighting": "class_balanced"}}
+CB_OF_ITEMS: Settings = {"objective": {"weighting": {"kind": "class_balanced", "mode": "mean_weight"}}}
+"""An item has the weight of its class, as its authors have it where items have one class each."""
 LDAM_DRW: Settings = {
     "objective": {
         "loss": {"kind": "ldam", "softmax": True},
         "weighting": {"kind": "class_balanced", "start": 161},
     },
+    "model": {"head": "cosine"},
     "evaluate": {"calibration": "auto"},
 }
 
@@ -105,7 +108,7 @@ def cifar_rows(rate: float, rhos: Sequence[int], named: bool = True) -> tuple[Ro
     methods: dict[str, Settings] = {
         "BCE": {},
         "Focal": FOCAL,
-        "CB": CB,
+        "CB": CB_OF_ITEMS,
         "LDAM-DRW": LDAM_DRW,
         "BCE + PLM": plm(rate=rate),
         "Focal + PLM": merged(FOCAL, plm(rate=rate)),

@@ -178,17 +178,17 @@ class Result:
 
 
 def _plain(value: Any) -> str:
-    return json.dumps(_rounded(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(rounded(value), ensure_ascii=False, allow_nan=False)
 
 
-def _rounded(value: Any) -> Any:
-    """Six significant digits, which is more than a figure shows."""
+def rounded(value: Any) -> Any:
+    """Return plain values with six significant digits, which is more than a figure shows."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _rounded(entry) for key, entry in value.items()}
+        return {str(key): rounded(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
+        return [rounded(entry) for entry in value]
     return value
 
 

@@ -14,7 +14,12 @@ _PSEUDO = ("pseudo", "annotation", "role", "epr")
 
 def warnings_for(config: Config, labels: Labels) -> list[str]:
     """Return what may surprise in training with these settings on these labels, a sentence each."""
-    return [*_about_labels(config, labels), *_about_unknown(config, labels), *_about_balance(config, labels)]
+    return [
+        *_about_labels(config, labels),
+        *_about_unknown(config, labels),
+        *_about_balance(config, labels),
+        *_about_margins(config),
+    ]
 
 
 def _about_labels(config: Config, labels: Labels) -> list[str]:
@@ -55,6 +60,16 @@ def _about_unknown(config: Config, labels: Labels) -> list[str]:
         ]
     if rule in _PSEUDO and rate == 0:
         return [f"objective.unknown is {rule!r}, but no label is unknown: ignore does without it"]
+    return []
+
+
+def _about_margins(config: Config) -> list[str]:
+    loss, head = config.objective.loss, config.model.head
+    if loss.kind == "ldam" and loss.arguments["softmax"] and head != "cosine":
+        return [
+            f"objective.loss is ldam with softmax, which multiplies logits by 30, but model.head is {head!r}: with the "
+            "cosine head they stay between -1 and 1, as its authors have them; others may learn nothing"
+        ]
     return []
 
 
