@@ -566,7 +566,6 @@ def test_cosine_is_its_formula_and_no_more_than_1() -> None:
     assert not torch.equal(head(torch.ones(5, 7)), head(torch.ones(5, 7)))
 
 
-
 def test_the_graph_of_three_labels_by_hand() -> None:
     # a has b in 2 of 4, c in 1 of 4; b (2 items) has a always, c never; c (1 item) has a only; d is never seen.
     conditional = np.array(

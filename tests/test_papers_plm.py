@@ -305,9 +305,11 @@ def test_every_name_of_the_paper_is_there() -> None:
     assert all(CATALOGUE[name].draw is not None for name in names if "fig" in name)
 
 
-def test_rows_of_an_ablation_begin_with_their_data(small: Job) -> None:
-    with pytest.raises(ValueError, match="begin each with CIFAR-10 or MultiMNIST"):
+def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:
+    with pytest.raises(ValueError, match="there is no row 'λ 1': choose from 'CIFAR-10, λ 0.001', "):
         CATALOGUE["plm-table5"].run(replace(small, rows=("λ 1",)))
+    both = CATALOGUE["plm-table5"].run(replace(small, rows=("*λ 1",)))
+    assert [row.name for row in both.rows] == ["CIFAR-10, λ 1", "MultiMNIST, λ 1"]
     found = CATALOGUE["plm-table5"].run(replace(small, rows=("MultiMNIST, λ 1",)))
     assert [row.name for row in found.rows] == ["MultiMNIST, λ 1"]
     assert found.columns == ("F1", "F1 of the 3 rarest", "0-1")

@@ -58,8 +58,8 @@ def dashboard(results: Mapping[str, Result], catalogue: Mapping[str, Reproductio
         "*Differs*: neither; the largest difference is named. *Data absent*: no result here has used that data. A "
         "number without ± is of one seed. Letters and names: [notation](../notation.md).",
         "To add one: `steelyard reproduce NAME --data DATA --seeds 3`, put the JSON it writes here, then `steelyard "
-        "reproduce --dashboard docs/results`. With `--ledger docs/results/ledger.jsonl` runs noted there are not trained "
-        "again: only what a table lacks is.",
+        "reproduce --dashboard docs/results`. With `--ledger docs/results/ledger.jsonl` runs that are noted there are "
+        "not trained again: only what a table lacks is.",
     ]
     there = {need.what for name in results if name in catalogue for need in catalogue[name].needs}
     papers = dict.fromkeys(entry.paper for entry in catalogue.values() if entry.paper != BEYOND)

@@ -16,7 +16,7 @@ from steelyard.papers.plm_rows import HEAD_AND_TAIL, INITIAL, MULTI_MNIST, ON_CO
 from steelyard.papers.published import PUBLISHED
 from steelyard.papers.reproduction import Need, Reproduction
 from steelyard.papers.result import Result, RowResult, RunResult
-from steelyard.papers.study import Row, joined
+from steelyard.papers.study import Row, chosen_rows, joined
 
 PAPER = "PLM: Partial Label Masking (Duarte, Rawat, Shah 2021)"
 
@@ -44,16 +44,13 @@ def _ablation(job: Job, name: str, settings: dict[str, Settings]) -> Result:
     """PLM on BCE with each of the settings, on CIFAR-10 of ρ 100 and on MultiMNIST."""
     cifar = [Row(f"CIFAR-10, {name} {key}", plm(**{"rate": 1.0, **each}), "100") for key, each in settings.items()]
     pairs = [Row(f"MultiMNIST, {name} {key}", plm(**{"rate": 0.01, **each})) for key, each in settings.items()]
+    wanted = chosen_rows(job, [*cifar, *pairs])
+    every = replace(job, rows=())
     parts = [
-        run(replace(job, rows=tuple(pattern for pattern in job.rows if pattern.startswith(data))), rows)
-        for data, run, rows in (
-            ("CIFAR-10", lambda job, rows: rows_of.cifar(job, 10, rows), cifar),
-            ("MultiMNIST", rows_of.multi_mnist, pairs),
-        )
-        if not job.rows or any(pattern.startswith(data) for pattern in job.rows)
+        run(every, mine)
+        for run, rows in ((lambda job, rows: rows_of.cifar(job, 10, rows), cifar), (rows_of.multi_mnist, pairs))
+        if (mine := [row for row in rows if row in wanted])
     ]
-    if not parts:
-        raise ValueError(f"rows is {', '.join(job.rows)}: begin each with CIFAR-10 or MultiMNIST")
     whole = joined(*parts)
     shown = ("error", "error of the K rarest", "F1", "F1 of the 3 rarest", "0-1")
     return replace(whole, columns=tuple(column for column in shown if column in whole.columns))
