@@ -33,6 +33,7 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several programs of several tiles each, the last one not full."""
     rows = {16: {"ROW": True, "BM": 32}, 32: {"ROW": True, "BM": 16}, 64: {"ROW": False, "BM": 16}}
     monkeypatch.setattr(fused, "_CONVOLVED", rows)
+    monkeypatch.setattr(fused, "_STRIDED_BACK", {c: {"ROW": False, "BM": 16} for c in (32, 64)})
     weights = {16: {"ROW": True, "BM": 32}, 32: {"ROW": False, "BM": 16}, 64: {"ROW": True, "BM": 16}}
     monkeypatch.setattr(fused, "_WEIGHTS", weights)
     monkeypatch.setattr(fused, "_MAP", {"BM": 16})
@@ -190,7 +191,7 @@ def test_compiles_for_hopper(channels: int) -> None:
         shape = {**sides, "I": channels, "O": channels * stride, "STRIDE": stride}
         assert compiled(kernels.convolved, **shape, **TILES[channels])
         assert compiled(kernels.weights_back, **shape, **OF_WEIGHTS[channels])
-        back = TILES[channels * stride] | ({"ROW": False} if stride > 1 else {})
+        back = (TILES if stride == 1 else STRIDED)[channels * stride]
         for short in (0, stride):
             assert compiled(kernels.convolved_back, **shape, **back, SHORT=short)
     for short in (0, 1, 2):
@@ -200,4 +201,5 @@ def test_compiles_for_hopper(channels: int) -> None:
     assert compiled(kernels.gathered, BLOCK=128, num_warps=4)
 
 
-TILES, OF_WEIGHTS, MAP = fused._CONVOLVED, fused._WEIGHTS, fused._MAP  # as they are outside of these tests
+TILES, STRIDED = fused._CONVOLVED, fused._STRIDED_BACK  # as they are outside of these tests
+OF_WEIGHTS, MAP = fused._WEIGHTS, fused._MAP
