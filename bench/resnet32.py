@@ -134,8 +134,11 @@ def calls(batch: int) -> Iterator[tuple[str, dict[str, int], Callable[[], None]]
                 continue
             said = {**tile, "programs": programs}
             yield f"convolved {what}", said, partial(layer.convolve, tile, programs)
-            if stride == 1 or not row:
+            if stride == 1:
                 yield f"back {what}", said, partial(layer.back, tile, programs)
+            elif row:
+                tile = {"BM": rows, "num_warps": warps}
+                yield f"back {what}", {**tile, "programs": programs}, partial(layer.back, tile, programs)
         for row, rows, warps, parts in product((True, False), (64, 128), (4, 8), (15, 33, 66, 132, 264)):
             tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": 1 if row else 3}
             if (row and inputs == 64) or (not row and parts > 33) or (row and parts < 66):

@@ -213,19 +213,25 @@ def _row_of_weights_back(w, k, j, i, I: tl.constexpr, O: tl.constexpr):
 
 
 @triton.jit
+def _past_rectifier(total, spots, there, out, y, a, m):
+    """Write a gradient past a rectifier, whose result was `a`, to `out`; return it, and it · (y − mean)."""
+    shut = tl.load(a + spots, mask=there, other=0.0) <= 0  # as margins are
+    rounded = tl.where(shut, 0.0, total).to(out.dtype.element_ty)
+    tl.store(out + spots, rounded, mask=there)
+    d = rounded.to(tl.float32)
+    return d, d * (tl.load(y + spots, mask=there, other=0.0).to(tl.float32) - m[None, :])
+
+
+@triton.jit
 def convolved_back(
-    g, w, out, y, a, short, mean, inverse, part, counter, sums, n, n_out, each,
-    H: tl.constexpr, W: tl.constexpr, I: tl.constexpr, O: tl.constexpr, STRIDE: tl.constexpr, SHORT: tl.constexpr,
-    ROW: tl.constexpr, BM: tl.constexpr,
+    g, w, out, y, a, short, mean, inverse, part, counter, sums, n, each,
+    W: tl.constexpr, I: tl.constexpr, O: tl.constexpr, SHORT: tl.constexpr, ROW: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """The gradient of what a normalisation gave a convolution, from g, that of the convolution's result: `n` rows.
 
-    `y` (batch, H, W, I) is what was normalised, `a` what came of that and was convolved; g has `n_out` rows. SHORT is
-    0, or the stride where `a` went by a shortcut too, whose far end has the gradient `short`, of the size of g. `sums`
-    as in `masked`. ROW needs a stride of 1.
+    `y` is what was normalised, `a` what came of that and was convolved; where SHORT, `a` went by a shortcut too, whose
+    far end has the gradient `short`. `sums` as in `masked`.
     """
-    HO: tl.constexpr = (H - 1) // STRIDE + 1
-    WO: tl.constexpr = (W - 1) // STRIDE + 1
     i, j = tl.arange(0, I), tl.arange(0, 4 * O if ROW else O)
     m, s = tl.load(mean + i), tl.load(inverse + i)
     one, two = tl.zeros([BM, I], tl.float32), tl.zeros([BM, I], tl.float32)
@@ -235,43 +241,81 @@ def convolved_back(
     start = tl.program_id(0) * each
     for first in range(start, min(start + each, n), BM):
         rows = first + tl.arange(0, BM)
-        across, down, item = rows % (W + 1), rows // (W + 1) % (H + 1), rows // ((W + 1) * (H + 1))
         total = tl.zeros([BM, I], tl.float32)
         if ROW:
-            d0 = _row(g, rows, 0, j, n_out, W, O)
-            d1 = _row(g, rows, 1, j, n_out, W, O)
-            d2 = _row(g, rows, 2, j, n_out, W, O)
+            d0 = _row(g, rows, 0, j, n, W, O)
+            d1 = _row(g, rows, 1, j, n, W, O)
+            d2 = _row(g, rows, 2, j, n, W, O)
             total = tl.dot(d0, w0, total, input_precision="ieee")
             total = tl.dot(d1, w1, total, input_precision="ieee")
             total = tl.dot(d2, w2, total, input_precision="ieee")
         else:
             for k in range(9):
-                to_y, to_x = 1 - k // 3, 1 - k % 3
-                if STRIDE == 1:
-                    spots = ((rows + to_y * (W + 1) + to_x) * O)[:, None] + j[None, :]
-                    inside = spots >= 0
-                else:
-                    to_y, to_x = to_y + down, to_x + across
-                    at = (item * (HO + 1) + to_y // 2) * (WO + 1) + to_x // 2
-                    spots = (at * O)[:, None] + j[None, :]
-                    inside = ((to_y >= 0) & (to_x >= 0) & (to_y % 2 == 0) & (to_x % 2 == 0))[:, None]
-                d = tl.load(g + spots, mask=inside & (spots < n_out * O), other=0.0)
-                weights = tl.load(w + ((j * 9 + k) * I)[:, None] + i[None, :])
-                total = tl.dot(d, weights, total, input_precision="ieee")
-        there = rows[:, None] < n
-        spots = rows[:, None] * I + i[None, :]
-        if SHORT == 1:
+                spots = ((rows + (1 - k // 3) * (W + 1) + 1 - k % 3) * O)[:, None] + j[None, :]
+                d = tl.load(g + spots, mask=(spots >= 0) & (spots < n * O), other=0.0)
+                total = tl.dot(d, _weights_back(w, k, j, i, I), total, input_precision="ieee")
+        there, spots = rows[:, None] < n, rows[:, None] * I + i[None, :]
+        if SHORT:
             total += tl.load(short + spots, mask=there, other=0.0).to(tl.float32)
-        if SHORT == 2:
-            end = ((item * (HO + 1) + down // 2) * (WO + 1) + across // 2)[:, None] * O + ((O - I) // 2 + i)[None, :]
-            at_end = there & ((down % 2 == 0) & (across % 2 == 0))[:, None]
-            total += tl.load(short + end, mask=at_end, other=0.0).to(tl.float32)
-        shut = tl.load(a + spots, mask=there, other=0.0) <= 0  # as margins are
-        rounded = tl.where(shut, 0.0, total).to(out.dtype.element_ty)
-        tl.store(out + spots, rounded, mask=there)
-        d = rounded.to(tl.float32)
+        d, e = _past_rectifier(total, spots, there, out, y, a, m)
         one += d
-        two += d * (tl.load(y + spots, mask=there, other=0.0).to(tl.float32) - m[None, :])
+        two += e
+    _write_sums(tl.sum(one, 0), tl.sum(two, 0) * s, part, counter, sums, i, I)
+
+
+@triton.jit
+def _weights_back(w, k, o, i, I: tl.constexpr):
+    """Weights of place k of the window, as (out, in)."""
+    return tl.load(w + ((o * 9 + k) * I)[:, None] + i[None, :])
+
+
+@triton.jit
+def _beside(g, rows, o, n, O: tl.constexpr):
+    """Rows of g (n, O); those after the last are 0."""
+    return tl.load(g + rows[:, None] * O + o[None, :], mask=(rows < n)[:, None], other=0.0)
+
+
+@triton.jit
+def strided_back(
+    g, w, out, y, a, short, mean, inverse, part, counter, sums, n, each,
+    H: tl.constexpr, W: tl.constexpr, I: tl.constexpr, O: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """What `convolved_back` with a shortcut is, through a stride of 2: `n` rows of g give those of y (batch, H, W, I).
+
+    Place (p, q) of g has seen the places (2p, 2q), (2p, 2q + 1), (2p + 1, 2q), (2p + 1, 2q + 1) of y, and so have its
+    neighbours to the right and below some of them: by one, two, two and four of the nine weights. `short` is of g's
+    size; its middle channels are those of y.
+    """
+    P: tl.constexpr = (W + 1) // 2 + 1
+    Q: tl.constexpr = (H + 1) // 2 + 1
+    i, o = tl.arange(0, I), tl.arange(0, O)
+    m, s = tl.load(mean + i), tl.load(inverse + i)
+    one, two = tl.zeros([BM, I], tl.float32), tl.zeros([BM, I], tl.float32)
+    start = tl.program_id(0) * each
+    for first in range(start, min(start + each, n), BM):
+        rows = first + tl.arange(0, BM)
+        here, right = _beside(g, rows, o, n, O), _beside(g, rows + 1, o, n, O)
+        below, beyond = _beside(g, rows + P, o, n, O), _beside(g, rows + P + 1, o, n, O)
+        down, across = rows // P % Q * 2, rows % P * 2
+        far = (rows // (P * Q) * (H + 1) + down) * (W + 1) + across
+        middle = ((O - I) // 2 + i)[None, :]
+        t00 = tl.load(short + rows[:, None] * O + middle, mask=(rows < n)[:, None], other=0.0).to(tl.float32)
+        t00 = tl.dot(here, _weights_back(w, 4, o, i, I), t00, input_precision="ieee")
+        t01 = tl.dot(here, _weights_back(w, 5, o, i, I), input_precision="ieee")
+        t01 = tl.dot(right, _weights_back(w, 3, o, i, I), t01, input_precision="ieee")
+        t10 = tl.dot(here, _weights_back(w, 7, o, i, I), input_precision="ieee")
+        t10 = tl.dot(below, _weights_back(w, 1, o, i, I), t10, input_precision="ieee")
+        t11 = tl.dot(here, _weights_back(w, 8, o, i, I), input_precision="ieee")
+        t11 = tl.dot(right, _weights_back(w, 6, o, i, I), t11, input_precision="ieee")
+        t11 = tl.dot(below, _weights_back(w, 2, o, i, I), t11, input_precision="ieee")
+        t11 = tl.dot(beyond, _weights_back(w, 0, o, i, I), t11, input_precision="ieee")
+        for k in tl.static_range(4):
+            total = t00 if k == 0 else t01 if k == 1 else t10 if k == 2 else t11
+            there = (rows < n) & (down + k // 2 <= H) & (across + k % 2 <= W)
+            spots = (far + k // 2 * (W + 1) + k % 2)[:, None] * I + i[None, :]
+            d, e = _past_rectifier(total, spots, there[:, None], out, y, a, m)
+            one += d
+            two += e
     _write_sums(tl.sum(one, 0), tl.sum(two, 0) * s, part, counter, sums, i, I)
 
 

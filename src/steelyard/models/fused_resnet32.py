@@ -27,10 +27,7 @@ _CONVOLVED = {
     64: {"ROW": False, "BM": 64, "num_warps": 4, "num_stages": 3},
 }
 """By the channels that are read."""
-_STRIDED_BACK = {
-    32: {"ROW": False, "BM": 64, "num_warps": 4, "num_stages": 3},
-    64: {"ROW": False, "BM": 128, "num_warps": 8, "num_stages": 3},
-}
+_STRIDED_BACK = {32: {"BM": 64, "num_warps": 4}, 64: {"BM": 64, "num_warps": 4}}
 """The same for the way back through a stride of 2."""
 _WEIGHTS = {
     16: {"ROW": True, "BM": 64, "num_warps": 4, "num_stages": 1},
@@ -236,13 +233,13 @@ def _convolve_back(g: Tensor, weight: Tensor, stride: int, before: _Before) -> t
     y, a, stats, norm, short = before
     outputs, inputs = weight.shape[:2]
     out, sums = torch.empty_like(y), torch.empty(2, inputs, device=y.device)
-    n, tile = y.numel() // inputs, (_CONVOLVED if stride == 1 else _STRIDED_BACK)[outputs]
+    n, tile = g.numel() // outputs, (_CONVOLVED if stride == 1 else _STRIDED_BACK)[outputs]
     each, part, grid = _sums(n, inputs, y.device, tile, _PROGRAMS[outputs])
-    kind = 0 if short is None else stride
-    kernels.convolved_back[grid](
-        g, weight, out, y, a, y if short is None else short, *stats, part, norm.counters, sums, n,
-        g.numel() // outputs, each, *_sides(y), inputs, outputs, stride, kind, **tile,
-    )  # fmt: skip
+    given = (g, weight, out, y, a, y if short is None else short, *stats, part, norm.counters, sums, n, each)
+    if stride == 1:
+        kernels.convolved_back[grid](*given, _sides(y)[1], inputs, outputs, short is not None, **tile)
+    else:
+        kernels.strided_back[grid](*given, *_sides(y), inputs, outputs, **tile)
     return out, sums
 
 
