@@ -137,7 +137,7 @@ def calls(batch: int) -> Iterator[tuple[str, dict[str, int], Callable[[], None]]
             if stride == 1:
                 yield f"back {what}", said, partial(layer.back, tile, programs)
             elif row:
-                tile = {"BM": rows, "num_warps": warps}
+                tile = {"BM": rows, "num_warps": warps, "num_stages": 1}
                 yield f"back {what}", {**tile, "programs": programs}, partial(layer.back, tile, programs)
         for row, rows, warps, parts in product((True, False), (64, 128), (4, 8), (15, 33, 66, 132, 264)):
             tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": 1 if row else 3}
