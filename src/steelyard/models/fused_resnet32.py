@@ -27,7 +27,7 @@ _CONVOLVED = {
     64: {"ROW": False, "BM": 64, "num_warps": 4, "num_stages": 3},
 }
 """By the channels that are read."""
-_STRIDED_BACK = dict.fromkeys((32, 64), {"BM": 64, "num_warps": 4, "num_stages": 1})
+_STRIDED_BACK = {channels: {"BM": 64, "num_warps": 4, "num_stages": 1} for channels in (32, 64)}
 """The same for the way back through a stride of 2."""
 _WEIGHTS = {
     16: {"ROW": True, "BM": 64, "num_warps": 4, "num_stages": 1},
