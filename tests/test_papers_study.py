@@ -359,9 +359,23 @@ def test_finished_runs_are_noted_and_other_settings_are_not_taken(tmp_path: Path
     assert trained == [0] * 8
 
 
-@pytest.mark.parametrize("line", ["cut o", "{}", "[]", '{"key": "a", "measure": "b", "values": {}, "details": {}}'])
-def test_a_damaged_ledger_is_one_sentence(line: str, tmp_path: Path) -> None:
+def test_a_damaged_line_of_a_ledger_is_passed_over(tmp_path: Path, trained: list[int]) -> None:
     ledger = tmp_path / "ledger.jsonl"
-    ledger.write_text(line + "\n")
-    with pytest.raises(ValueError, match="line 1 is no run that was noted: delete the line"):
-        run(job(tmp_path / "a", ledger=ledger))
+    first = run(job(tmp_path / "a", ledger=ledger, seeds=(0,)), ROWS[:1])
+    (line,) = ledger.read_text().splitlines()
+    key = json.loads(line)["key"]
+    worse = [f'{{"key": "{key}"}}', f'["{key}"]', line.replace('"facts": {', '"facts": {"x": {'), line[:-30]]
+    ledger.write_text("\n".join(worse))  # the last without its end, as a full disk leaves it
+    again = run(job(tmp_path / "b", ledger=ledger, seeds=(0,)), ROWS[:1])
+    assert trained == [0, 0]
+    assert again.rows[0].values("loss") == first.rows[0].values("loss")
+    assert len(ledger.read_text().splitlines()) == 5
+    run(job(tmp_path / "c", ledger=ledger, seeds=(0,)), ROWS[:1])
+    assert trained == [0, 0]
+
+
+def test_a_ledger_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").mkdir()
+    with pytest.raises(OSError, match="ledger") as caught:
+        run(job(tmp_path / "a", ledger=tmp_path / "ledger.jsonl", seeds=(0,)), ROWS[:1])
+    assert caught.value.filename == str(tmp_path / "ledger.jsonl")

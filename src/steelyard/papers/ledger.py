@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from steelyard._files import naming
 from steelyard.papers.result import rounded
 
 
 def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
     """Return the values, details and facts of a run by one measure, the latest that were noted; None where none were.
 
+    A line that is damaged, such as one that a full disk cut off, is passed over: its run is trained again.
+
     Args:
         path: the file; it need not be there.
         key: of the run, see `trial.key_of`.
         measure: the name of what was measured.
     """
-    found = None
-    if path.is_file():
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            said = _read(line)
-            if said is None:
-                raise ValueError(f"{path}, line {number} is no run that was noted: delete the line")
-            if (said["key"], said["measure"]) == (key, measure):
-                found = said
-    return found
+    if not path.is_file():
+        return None
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = [said for line in lines if key in line and (said := _read(line)) is not None]
+    return next((said for said in reversed(found) if (said["key"], said["measure"]) == (key, measure)), None)
 
 
 def note(path: Path, key: str, measure: str, said: dict[str, Any]) -> None:
@@ -34,15 +34,17 @@ def note(path: Path, key: str, measure: str, said: dict[str, Any]) -> None:
 
     Several processes may add to one file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     said = {"key": key, "measure": measure, **said, "details": rounded(said["details"])}
-    line = json.dumps(said, ensure_ascii=False) + "\n"
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, line.encode())  # at once, so that lines of several processes do not mix
-        os.fsync(file)
-    finally:
-        os.close(file)
+    line = (json.dumps(said, ensure_ascii=False) + "\n").encode()
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            if file.write(line) < len(line):  # at once, so that lines of several processes do not mix
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
 
 
 def _read(line: str) -> dict[str, Any] | None:
