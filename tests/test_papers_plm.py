@@ -23,6 +23,7 @@ from steelyard.papers.plm_data import open_cifar, open_multi_mnist
 from steelyard.papers.plm_measures import decisions_of_3, decisions_of_10, errors
 from steelyard.papers.result import Result
 from steelyard.papers.study import settings_of
+from steelyard.run.cautions import warnings_for
 from steelyard.run.config import Config
 from steelyard.run.reading import Reading
 from steelyard.run.sections import ObjectiveSettings
@@ -176,6 +177,7 @@ def test_cifar_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyP
     found = configs(table, small, monkeypatch)
     methods = ("BCE", "Focal", "CB", "LDAM-DRW", "BCE + PLM", "Focal + PLM")
     assert set(found) == {f"{name}, ρ {rho}" for name in methods for rho in (200, 100, 50, 20, 10)}
+    labels = open_cifar(small, 10, 10).train.labels
     for name, config in found.items():
         assert config.model.backbone == "resnet32"
         assert (config.train.epochs, config.train.batch_size) == (200, 128)
@@ -187,6 +189,10 @@ def test_cifar_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyP
         if name.startswith("LDAM"):
             assert config.objective.loss.arguments["softmax"] is True
             assert config.objective.weighting.arguments["start"] == 161
+            assert config.model.head == "cosine"
+        if name.startswith("CB"):
+            assert config.objective.weighting.arguments["mode"] == "mean_weight"
+        assert warnings_for(config, labels) == []
 
 
 def test_only_two_rhos_are_run_with_several_seeds() -> None:
