@@ -62,6 +62,17 @@ def _row(x, centre, k, j, n_in, W: tl.constexpr, I: tl.constexpr):
 
 
 @triton.jit
+def _by_rows(x, centre, w0, w1, w2, j, n_in, total, W: tl.constexpr, I: tl.constexpr):
+    """Add the products of the three rows of windows with theirs of the weights."""
+    v0 = _row(x, centre, 0, j, n_in, W, I)
+    v1 = _row(x, centre, 1, j, n_in, W, I)
+    v2 = _row(x, centre, 2, j, n_in, W, I)
+    total = tl.dot(v0, w0, total, input_precision="ieee")
+    total = tl.dot(v1, w1, total, input_precision="ieee")
+    return tl.dot(v2, w2, total, input_precision="ieee")
+
+
+@triton.jit
 def _row_of_weights(w, k, j, o, I: tl.constexpr):
     """Row k of a convolution's weights as (4 · in, out), the last quarter nothing."""
     return tl.load(w + ((o * 9 + 3 * k) * I)[None, :] + j[:, None], mask=(j < 3 * I)[:, None], other=0.0)
@@ -91,12 +102,7 @@ def convolved(
         centre = _centre(rows, H, W, STRIDE)
         total = tl.zeros([BM, O], tl.float32)
         if ROW:
-            v0 = _row(x, centre, 0, j, n_in, W, I)
-            v1 = _row(x, centre, 1, j, n_in, W, I)
-            v2 = _row(x, centre, 2, j, n_in, W, I)
-            total = tl.dot(v0, w0, total, input_precision="ieee")
-            total = tl.dot(v1, w1, total, input_precision="ieee")
-            total = tl.dot(v2, w2, total, input_precision="ieee")
+            total = _by_rows(x, centre, w0, w1, w2, j, n_in, total, W, I)
         else:
             for k in range(9):
                 spots = ((centre + (k // 3 - 1) * (W + 1) + k % 3 - 1) * I)[:, None] + j[None, :]
@@ -243,12 +249,7 @@ def convolved_back(
         rows = first + tl.arange(0, BM)
         total = tl.zeros([BM, I], tl.float32)
         if ROW:
-            d0 = _row(g, rows, 0, j, n, W, O)
-            d1 = _row(g, rows, 1, j, n, W, O)
-            d2 = _row(g, rows, 2, j, n, W, O)
-            total = tl.dot(d0, w0, total, input_precision="ieee")
-            total = tl.dot(d1, w1, total, input_precision="ieee")
-            total = tl.dot(d2, w2, total, input_precision="ieee")
+            total = _by_rows(g, rows, w0, w1, w2, j, n, total, W, O)
         else:
             for k in range(9):
                 spots = ((rows + (1 - k // 3) * (W + 1) + 1 - k % 3) * O)[:, None] + j[None, :]
