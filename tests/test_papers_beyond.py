@@ -237,3 +237,10 @@ def test_claims_are_told_as_the_numbers_are() -> None:
     assert findings.firsts(result, "d", result.columns) == ()
     assert findings.gain(result, "b", "a", "mAP", "said") == ("said; here b less a is -10.00",)
     assert findings.gain(result, "a", "c", "ACE", "said") == ()
+    assert findings.above(result, "a", ("mAP", "ACE")) == (
+        "by mAP, a 50.00, none is better",
+        "by ACE, a 3.00, better are: b 2.00",
+    )
+    assert findings.above(result, "b", ("mAP",)) == ("by mAP, b 40.00, better are: a 50.00, c 45.00",)
+    assert findings.above(result, "c", ("ACE",)) == (), "it has no number"
+    assert findings.above(result, "d", ("mAP",)) == ()

@@ -32,6 +32,21 @@ def firsts(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]
     return (f"the row {name}, the paper's own method, is the best by {len(won)} of {len(asked)} columns",)
 
 
+def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence a column on the rows that are better than a row, with their numbers."""
+    said = []
+    for column in columns:
+        means = {row.name: mean for row in result.rows if (mean := row.mean(column)) is not None}
+        if name not in means or len(means) < 2:
+            continue
+        sign = -1 if column.startswith(LOWER_IS_BETTER) else 1
+        better = sorted((row for row, mean in means.items() if sign * mean > sign * means[name]), key=means.__getitem__)
+        listed = ", ".join(f"{row} {means[row]:.2f}" for row in better[::-sign])
+        found = f"better are: {listed}" if better else "none is better"
+        said.append(f"by {column}, {name} {means[name]:.2f}, {found}")
+    return tuple(said)
+
+
 def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple[str, ...]:
     """Return a sentence with the difference of two rows by a column, behind the words of the claim."""
     means = {row.name: row.mean(column) for row in result.rows}
