@@ -278,7 +278,8 @@ def test_predict_in_every_form(place: Path, tmp_path: Path) -> None:
     assert written.out == ""
     assert written.err == f"70 items in {tmp_path / 'new.parquet'}.\n"
     columns = pq.read_table(tmp_path / "new.parquet").to_pydict()
-    assert np.array_equal(np.array(columns["probability:dog"], np.float32), eta[:, 1])
+    # How many items are computed at once may change the last digit, by the processor.
+    np.testing.assert_allclose(np.array(columns["probability:dog"], np.float32), eta[:, 1], rtol=2e-6)
     done("predict", place / "run", place / "new.csv", "--out", tmp_path / "new.jsonl")
     records = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
     assert [record["labels"] for record in records] == [[NAMES[c] for c in np.flatnonzero(row)] for row in said]

@@ -91,7 +91,8 @@ def test_a_manifest_with_a_folder_of_images(tmp_path: Path) -> None:
     assert run.metrics["validation"]["mAP"]["label"] > 0.9
     found = run.probability(photos / "images")
     assert found.shape == (90, 3)
-    assert np.array_equal(found[5:6], run.probability(photos / "images" / "photo005.png"))
+    # How many items are computed at once may change the last digit, by the processor.
+    np.testing.assert_allclose(run.probability(photos / "images" / "photo005.png"), found[5:6], rtol=2e-6)
     tags = (photos / "labels.csv").read_text().splitlines()[1:]
     truth = np.array([[name in row for name in run.names] for row in tags])
     assert ((found > 0.5) == truth).mean() > 0.9

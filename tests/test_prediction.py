@@ -108,7 +108,8 @@ def test_an_item_that_cannot_be_read_has_no_probabilities(tmp_path: Path, ending
     ids, eta, said = read_wide(out)
     assert ids == ["a", 'b "1"\n,', "broken", "gone", "ü"]
     wanted, decided = expected(trained, x)
-    assert np.array_equal(eta[[0, 1, 4]].astype(np.float32), wanted)
+    # How many items are computed at once, here five, may change the last digit, by the processor.
+    np.testing.assert_allclose(eta[[0, 1, 4]], wanted, rtol=2e-6)
     assert np.array_equal(said[[0, 1, 4]], decided)
     assert np.isnan(eta[[2, 3]]).all()
     assert np.isnan(said[[2, 3]]).all()
