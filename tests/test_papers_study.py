@@ -374,8 +374,38 @@ def test_a_damaged_line_of_a_ledger_is_passed_over(tmp_path: Path, trained: list
     assert trained == [0, 0]
 
 
-def test_a_ledger_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "ledger.jsonl").mkdir()
-    with pytest.raises(OSError, match="ledger") as caught:
-        run(job(tmp_path / "a", ledger=tmp_path / "ledger.jsonl", seeds=(0,)), ROWS[:1])
-    assert caught.value.filename == str(tmp_path / "ledger.jsonl")
+def test_a_ledger_that_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for bad in (tmp_path, tmp_path / "file" / "ledger.jsonl", tmp_path / "file" / "x" / "ledger.jsonl"):
+        with pytest.raises(ValueError, match="which no file can be written to: name another"):
+            job(tmp_path / "a", ledger=bad)
+    for good in (tmp_path / "file", tmp_path / "x" / "y" / "ledger.jsonl", Path("ledger.jsonl")):
+        assert job(tmp_path / "a", ledger=good).ledger == good
+
+
+def test_a_ledger_that_cannot_be_written_any_more_is_named_and_the_run_is_kept(
+    tmp_path: Path, trained: list[int]
+) -> None:
+    ledger = tmp_path / "x" / "ledger.jsonl"
+    asked = job(tmp_path / "a", ledger=ledger, seeds=(0,))
+    (tmp_path / "x").touch()
+    with pytest.raises(OSError, match="x") as caught:
+        run(asked, ROWS[:1])
+    assert caught.value.filename == str(ledger)
+    run(job(tmp_path / "a", seeds=(0,)), ROWS[:1])
+    assert trained == [0]
+
+
+def test_a_ledger_says_which_copy_of_the_data_its_runs_saw(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    first = run(job(tmp_path / "a", ledger=ledger, seeds=(0,), note="blurred"), ROWS[:1])
+    assert first.data == "made up; blurred"
+    assert run(job(tmp_path / "b", ledger=ledger, seeds=(0,)), ROWS[:1]).data == "made up; blurred"
+    both = run(job(tmp_path / "c", ledger=ledger, note="sharp"), ROWS[:1])
+    assert both.data == "made up; blurred; sharp"
+
+
+def test_a_trial_on_generated_data_is_not_noted(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    run(job(tmp_path / "a", ledger=ledger, seeds=(0,), smoke=True), ROWS[:1])
+    assert not ledger.exists()

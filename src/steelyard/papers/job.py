@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,14 @@ from steelyard.run.layers import planted
 
 def _silent(sentence: str) -> None:
     """Say nothing."""
+
+
+def _can_be_written(path: Path) -> bool:
+    """Whether a file is there, or can be made there with its folders: found out before hours of training."""
+    if path.exists():
+        return path.is_file() and os.access(path, os.W_OK)
+    home = next(folder for folder in path.absolute().parents if folder.exists())
+    return home.is_dir() and os.access(home, os.W_OK)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,8 @@ class Job:
             raise ValueError(f"seeds is {list(self.seeds)}: give at least one, each 0 or more and only once")
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation is {self.validation}: give a share of at least 0 and below 1")
+        if self.ledger is not None and not _can_be_written(self.ledger):
+            raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
         planted(self.sets)
 
     @property

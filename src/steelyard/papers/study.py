@@ -114,11 +114,15 @@ def result_of(
     notes: Sequence[str],
     facts: Sequence[Mapping[str, Any]],
 ) -> Result:
-    """Return rows with where they come from: `notes` are about the data, `facts` those of every run."""
+    """Return rows with where they come from: `notes` are about the data, `facts` those of every run.
+
+    What a ledger's runs say of their copy of the data is said too.
+    """
+    copies = [*(said.get("note", "") for said in facts), job.note]
     return Result(
         tuple(columns),
         rows,
-        data="; ".join([*notes, *([job.note] if job.note else [])]),
+        data="; ".join([*notes, *filter(None, dict.fromkeys(copies))]),
         commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
         seeds=job.seeds,
         hardware=tuple(dict.fromkeys(said["device"] for said in facts)),
@@ -178,7 +182,8 @@ def _run(
 ) -> tuple[RunResult, dict[str, Any]]:
     """One run, measured, and the facts about it."""
     key, name = key_of(config, datasets), measure.__name__.strip("_")
-    known = noted(job.ledger, key, name) if job.ledger is not None else None
+    ledger = None if job.smoke else job.ledger
+    known = noted(ledger, key, name) if ledger is not None else None
     if known is not None:
         return RunResult(seed, known["values"], known["facts"]["seconds"], known["details"]), known["facts"]
     folder = job.out / "runs" / key
@@ -193,8 +198,9 @@ def _run(
         how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
         job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
     facts = read_facts(folder)["facts"]
-    if job.ledger is not None:
-        note(job.ledger, key, name, {"values": said["values"], "details": said["details"], "facts": facts})
+    if ledger is not None:
+        told = {**facts, "note": job.note} if job.note else facts
+        note(ledger, key, name, {"values": said["values"], "details": said["details"], "facts": told})
     return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
 
 
