@@ -24,7 +24,10 @@ export async function ask(path, parameters = {}, signal = undefined) {
     if (error.name === "AbortError") throw error;
     throw new Refused({ error: "The server does not answer: is steelyard serve still running?" }, 0);
   }
-  const found = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
+  const found = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error; // broken off while the answer came in: no answer, and no refusal
+    return { error: `The server answered ${response.status}.` };
+  });
   if (!response.ok) throw new Refused(found, response.status);
   return found;
 }
