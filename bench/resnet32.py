@@ -111,8 +111,7 @@ class Layer:
         fused._convolve(self.x, self.weight, self.stride, self.after)
 
     def back(self, tile: dict[str, int], programs: int) -> None:
-        fused._CONVOLVED = fused._STRIDED_BACK = {self.outputs: tile}
-        fused._PROGRAMS = {self.outputs: programs}
+        fused._CONVOLVED, fused._PROGRAMS = {self.outputs: tile}, {self.outputs: programs}
         here = fused._Before(self.x, self.a, self.stats, self.before, self.y if self.stride > 1 else self.x)
         fused._convolve_back(self.y, self.weight, self.stride, here)
 
@@ -128,21 +127,17 @@ def calls(batch: int) -> Iterator[tuple[str, dict[str, int], Callable[[], None]]
     """Every kernel with every tile: (what, the tile, a call)."""
     for inputs, outputs, side, stride in LAYERS:
         layer, what = Layer(batch, inputs, outputs, side, stride), f"{inputs} → {outputs}"
-        for row, rows, warps, programs in product((True, False), (64, 128), (4, 8), (132, 264, 396, 528, 792)):
-            tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": 1 if row else 3}
-            if (row and inputs > 16 and rows == 128) or (programs > 132 and rows * programs > layer.places):
+        for row, rows, warps, stages, programs in product((True, False), (64, 128), (4, 8), (2, 3, 5), (132, 264, 528)):
+            tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": stages}
+            too_wide = (4 if row else 1) * max(inputs, outputs) * rows * stages > 75_000
+            if too_wide or (programs > 132 and rows * programs > layer.places):
                 continue
             said = {**tile, "programs": programs}
             yield f"convolved {what}", said, partial(layer.convolve, tile, programs)
-            if stride == 1:
+            if stride == 1 or not row:
                 yield f"back {what}", said, partial(layer.back, tile, programs)
-            elif row:
-                tile = {"BM": rows, "num_warps": warps, "num_stages": 1}
-                yield f"back {what}", {**tile, "programs": programs}, partial(layer.back, tile, programs)
-        for row, rows, warps, parts in product((True, False), (64, 128), (4, 8), (15, 33, 66, 132, 264)):
-            tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": 1 if row else 3}
-            if (row and inputs == 64) or (not row and parts > 33) or (row and parts < 66):
-                continue
+        for row, rows, warps, stages, parts in product((True, False), (64, 128), (4, 8), (2, 3), (8, 15, 33, 66)):
+            tile = {"ROW": row, "BM": rows, "num_warps": warps, "num_stages": stages}
             yield f"weights {what}", {**tile, "parts": parts}, partial(layer.weights, tile, parts)
 
 

@@ -33,7 +33,6 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several programs of several tiles each, the last one not full."""
     rows = {16: {"ROW": True, "BM": 32}, 32: {"ROW": True, "BM": 16}, 64: {"ROW": False, "BM": 16}}
     monkeypatch.setattr(fused, "_CONVOLVED", rows)
-    monkeypatch.setattr(fused, "_STRIDED_BACK", {c: {"BM": 16} for c in (32, 64)})
     weights = {16: {"ROW": True, "BM": 32}, 32: {"ROW": False, "BM": 16}, 64: {"ROW": True, "BM": 16}}
     monkeypatch.setattr(fused, "_WEIGHTS", weights)
     monkeypatch.setattr(fused, "_MAP", {"BM": 16})
@@ -178,7 +177,7 @@ def test_compiles_for_hopper(channels: int) -> None:
         options = {name: given.pop(name) for name in ("num_warps", "num_stages") if name in given}
         halves = () if kernel is kernels.gathered else ("x", "w", "y", "g", "a", "short", "out")
         kinds = dict.fromkeys(kernel.arg_names, "*fp32") | dict.fromkeys(halves, "*bf16")
-        kinds |= dict.fromkeys(("n", "n_in", "n_real", "each", "n_parts"), "i32")
+        kinds |= dict.fromkeys(("n", "n_in", "n_out", "n_real", "each", "n_parts"), "i32")
         kinds |= dict(eps="fp32", momentum="fp32", n_seen="*i64", counter="*i32")
         kinds |= dict.fromkeys(given, "constexpr")
         kinds = {name: kinds[name] for name in kernel.arg_names}
@@ -189,14 +188,12 @@ def test_compiles_for_hopper(channels: int) -> None:
 
     sides = dict(H=512 // channels, W=512 // channels)
     for stride in (1, 2) if channels < 64 else (1,):
-        shape = {**sides, "I": channels, "O": channels * stride}
-        assert compiled(kernels.convolved, **shape, STRIDE=stride, **TILES[channels])
-        assert compiled(kernels.weights_back, **shape, STRIDE=stride, **OF_WEIGHTS[channels])
-        if stride == 2:
-            assert compiled(kernels.strided_back, **shape, **STRIDED[channels * 2])
-    for short in (True, False):
-        given = dict(W=sides["W"], I=channels, O=channels, SHORT=short)
-        assert compiled(kernels.convolved_back, **given, **TILES[channels])
+        shape = {**sides, "I": channels, "O": channels * stride, "STRIDE": stride}
+        assert compiled(kernels.convolved, **shape, **TILES[channels])
+        assert compiled(kernels.weights_back, **shape, **OF_WEIGHTS[channels])
+        back = TILES[channels * stride] | ({"ROW": False} if stride > 1 else {})
+        for short in (0, stride):
+            assert compiled(kernels.convolved_back, **shape, **back, SHORT=short)
     for short in (0, 1, 2):
         assert compiled(kernels.joined, **sides, C=channels, MORE=channels // 2, SHORT=short, **MAP)
     assert compiled(kernels.masked, C=channels, **MAP)
@@ -204,5 +201,4 @@ def test_compiles_for_hopper(channels: int) -> None:
     assert compiled(kernels.gathered, BLOCK=128, num_warps=4)
 
 
-TILES, STRIDED = fused._CONVOLVED, fused._STRIDED_BACK  # as they are outside of these tests
-OF_WEIGHTS, MAP = fused._WEIGHTS, fused._MAP
+TILES, OF_WEIGHTS, MAP = fused._CONVOLVED, fused._WEIGHTS, fused._MAP  # as they are outside of these tests

@@ -18,20 +18,18 @@ from steelyard.models.fused import Beside, Norm, Stats, applied, maps_like, norm
 
 LEAST = 16
 """Channels of the images that a convolution is given: fewer are filled up with zeros."""
-_PROGRAMS = {16: 792, 32: 396, 64: 132}  # that share a sum, at most, by the channels that are read
-_PARTS = {16: 132, 32: 66, 64: 15}  # of the gradient of the weights of a layer, by its channels
+_PROGRAMS = {16: 264, 32: 132, 64: 132}  # that share a sum, at most, by the channels that are read
+_PARTS = {16: 66, 32: 33, 64: 15}  # of the gradient of the weights of a layer, by its channels
 _MAP = {"BM": 64, "num_warps": 4}
 _CONVOLVED = {
-    16: {"ROW": True, "BM": 64, "num_warps": 4, "num_stages": 1},
-    32: {"ROW": True, "BM": 64, "num_warps": 4, "num_stages": 1},
+    16: {"ROW": False, "BM": 128, "num_warps": 4, "num_stages": 3},
+    32: {"ROW": False, "BM": 128, "num_warps": 4, "num_stages": 3},
     64: {"ROW": False, "BM": 64, "num_warps": 4, "num_stages": 3},
 }
 """By the channels that are read."""
-_STRIDED_BACK = {channels: {"BM": 64, "num_warps": 4, "num_stages": 1} for channels in (32, 64)}
-"""The same for the way back through a stride of 2."""
 _WEIGHTS = {
-    16: {"ROW": True, "BM": 64, "num_warps": 4, "num_stages": 1},
-    32: {"ROW": True, "BM": 64, "num_warps": 8, "num_stages": 1},
+    16: {"ROW": True, "BM": 64, "num_warps": 4, "num_stages": 3},
+    32: {"ROW": True, "BM": 128, "num_warps": 4, "num_stages": 3},
     64: {"ROW": False, "BM": 64, "num_warps": 4, "num_stages": 3},
 }
 
@@ -153,7 +151,7 @@ class _WeightGradients:
         each = -(-n // (len(part) * tile["BM"])) * tile["BM"]
         self.held += [x, g]
         with self.plan.aside.fork():
-            kernels.weights_back[(len(part), 1 if tile["ROW"] else 9)](
+            kernels.weights_back[(len(part), 3 if tile["ROW"] else 9)](
                 x, g, part, n, x.numel() // inputs, each, *_sides(x), inputs, outputs, self.plan.strides[k], **tile
             )
 
@@ -233,13 +231,13 @@ def _convolve_back(g: Tensor, weight: Tensor, stride: int, before: _Before) -> t
     y, a, stats, norm, short = before
     outputs, inputs = weight.shape[:2]
     out, sums = torch.empty_like(y), torch.empty(2, inputs, device=y.device)
-    n, tile = g.numel() // outputs, (_CONVOLVED if stride == 1 else _STRIDED_BACK)[outputs]
+    n, tile = y.numel() // inputs, _CONVOLVED[outputs] | ({"ROW": False} if stride > 1 else {})
     each, part, grid = _sums(n, inputs, y.device, tile, _PROGRAMS[outputs])
-    given = (g, weight, out, y, a, y if short is None else short, *stats, part, norm.counters, sums, n, each)
-    if stride == 1:
-        kernels.convolved_back[grid](*given, _sides(y)[1], inputs, outputs, short is not None, **tile)
-    else:
-        kernels.strided_back[grid](*given, *_sides(y), inputs, outputs, **tile)
+    kind = 0 if short is None else stride
+    kernels.convolved_back[grid](
+        g, weight, out, y, a, y if short is None else short, *stats, part, norm.counters, sums, n,
+        g.numel() // outputs, each, *_sides(y), inputs, outputs, stride, kind, **tile,
+    )  # fmt: skip
     return out, sums
 
 

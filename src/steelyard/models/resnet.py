@@ -109,8 +109,8 @@ class ResNet32(ImageBackbone):
     """
 
     size, n_features, least = 32, 64, 5
-    kernels_for: tuple[torch.dtype, ...] = ()
-    """The precisions in which training takes our own kernels; none until they have run on a GPU as they are now."""
+    kernels_for: tuple[torch.dtype, ...] = (torch.bfloat16,)
+    """The precisions in which training takes our own kernels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
