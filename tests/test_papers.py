@@ -126,6 +126,8 @@ def test_the_page_says_what_has_fewer_seeds() -> None:
     assert fewer_seeds(whole) == ""
     one_row = replace(whole, rows=(whole.rows[0], row("b", (80.0, 50.0))))
     assert fewer_seeds(one_row).endswith(": 'b'")
+    two_rows = replace(whole, rows=(*one_row.rows, row("c", (80.0, 50.0))))
+    assert fewer_seeds(two_rows) == "the 2 rows without ± are of one seed"
     one_column = result(row("a", (80.0, 50.0), (81.0, None)), row("b", (80.0, 50.0), (81.0, None)))
     assert fewer_seeds(one_column).endswith(": '0-1'")
     assert "of one: '0-1'." in page(one_column, entry())

@@ -13,6 +13,7 @@ import torch
 from scipy.stats import entropy
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
+from steelyard.data.files import DataError
 from steelyard.losses import BCE
 from steelyard.objective import Objective
 from steelyard.papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
@@ -21,7 +22,8 @@ from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
 from steelyard.papers.plm_data import open_cifar, open_multi_mnist
 from steelyard.papers.plm_measures import decisions_of_3, decisions_of_10, errors
-from steelyard.papers.result import Result
+from steelyard.papers.reproduce import prepared
+from steelyard.papers.result import Result, RowResult, RunResult
 from steelyard.papers.study import settings_of
 from steelyard.run.cautions import warnings_for
 from steelyard.run.config import Config
@@ -319,6 +321,45 @@ def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:
     found = CATALOGUE["plm-table5"].run(replace(small, rows=("MultiMNIST, λ 1",)))
     assert [row.name for row in found.rows] == ["MultiMNIST, λ 1"]
     assert found.columns == ("F1", "F1 of the 3 rarest", "0-1")
+
+
+def test_chosen_rows_need_their_own_data_alone(tmp_path: Path) -> None:
+    fixtures.mnist(tmp_path)
+    job = Job(tmp_path, tmp_path / "out")
+    with pytest.raises(ValueError, match="plm-table5 needs CIFAR-10"), prepared(CATALOGUE["plm-table5"], job):
+        pass
+    of_digits = replace(job, rows=("MultiMNIST*",))
+    with prepared(CATALOGUE["plm-table5"], of_digits) as given:
+        assert given == of_digits
+    with (
+        prepared(CATALOGUE["plm-table5"], replace(job, rows=("CIFAR*",))) as given,
+        pytest.raises(DataError, match="holds neither cifar-10-batches-bin"),
+    ):
+        CATALOGUE["plm-table5"].run(given)
+    none = replace(of_digits, data_root=tmp_path / "none")
+    with pytest.raises(ValueError, match="plm-table5 needs CIFAR-10"), prepared(CATALOGUE["plm-table5"], none):
+        pass
+
+
+def test_plms_gain_is_told_over_the_same_network_without_it() -> None:
+    f1 = {"BCE": 79.0, "BCE + PLM": 80.5, "BCE, dropout": 80.0, "BCE + PLM, limit form and dropout": 81.0}
+    values = {name: {"F1": value, "F1 of the 3 rarest": value / 2} for name, value in f1.items()}
+    rows = tuple(RowResult(name, (RunResult(0, of_row),)) for name, of_row in values.items())
+    whole = Result(("F1", "F1 of the 3 rarest"), rows, notes=("before",))
+    assert plm_beyond._with_gains(whole).notes == (
+        "before",
+        "what PLM adds to the same network, by F1 and F1 of the 3 rarest: BCE + PLM +1.50, +0.75; BCE + PLM, limit "
+        "form and dropout +1.00, +0.50",
+    )
+    assert plm_beyond._with_gains(replace(whole, rows=rows[1:3])).notes == ("before",)
+
+
+def test_long_tails_tell_who_is_better_at_each_rho(small: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = {"BCE, ρ 100": 34.0, "BCE + PLM, ρ 100": 30.0, "LDAM-DRW, ρ 100": 28.0, "BCE, ρ 10": 17.0}
+    rows = tuple(RowResult(name, (RunResult(0, {"error": value}),)) for name, value in errors.items())
+    monkeypatch.setattr(plm_rows, "cifar", lambda *_: Result(("error",), rows))
+    found = CATALOGUE["plm-table3"].run(replace(small, smoke=False))
+    assert found.notes == ("by error, BCE + PLM, ρ 100 30.00, better are: LDAM-DRW, ρ 100 28.00",)
 
 
 def test_every_seed_draws_its_own_digits(tmp_path: Path) -> None:

@@ -87,12 +87,15 @@ def fewer_seeds(result: Result) -> str:
         for row in result.rows
         for column in result.columns
     }
-    rows = [row.name for row in result.rows if len(row.runs) < n]
+    short = [row for row in result.rows if len(row.runs) < n]
+    rows = [row.name for row in short]
     columns = [
         column
         for column in result.columns
         if 0 < max((counted[row.name, column] for row in result.rows), default=0) < n and len(rows) < len(result.rows)
     ]
+    if not columns and len(rows) > 1 and all(len(row.runs) == 1 for row in short):
+        return f"the {len(rows)} rows without ± are of one seed"
     said = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
     return f"of fewer seeds, without ± of one: {'; '.join(said)}" if said else ""
 

@@ -37,10 +37,13 @@ def named(name: str) -> list[Reproduction]:
 
 @contextmanager
 def prepared(reproduction: Reproduction, job: Job) -> Iterator[Job]:
-    """Give the job with its data: what the person has, or is told to get, or a few generated items for a smoke run."""
+    """Give the job with its data: what the person has, or is told to get, or a few generated items for a smoke run.
+
+    Rows that were chosen may be of the data that is there: where some is, those who open the rest say what is missing.
+    """
     if not job.smoke:
         missing = reproduction.missing(job.data_root)
-        if missing:
+        if len(missing) == len(reproduction.needs) > 0 or (missing and not job.rows):
             needs = "; ".join(f"{need.what} ({need.where})" for need in missing)
             raise ValueError(f"{reproduction.name} needs {needs}, which is not in {job.data_root}: see --data")
         yield job
