@@ -243,4 +243,9 @@ def test_claims_are_told_as_the_numbers_are() -> None:
     )
     assert findings.above(result, "b", ("mAP",)) == ("by mAP, b 40.00, better are: a 50.00, c 45.00",)
     assert findings.above(result, "c", ("ACE",)) == (), "it has no number"
+    assert findings.alike(result, "a", "b") == findings.alike(result, "a", "d") == ()
+    near = told(a={"mAP": 50.0, "ACE": None}, b={"mAP": 50.02, "ACE": 1.0})
+    assert findings.alike(near, "a", "b") == (
+        "no run of a is more than 0.02 from b: what is left out there hardly acts",
+    )
     assert findings.above(result, "d", ("mAP",)) == ()

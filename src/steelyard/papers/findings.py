@@ -54,3 +54,16 @@ def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple
     if mine is None or its is None:
         return ()
     return (f"{claim}; here {name} less {over} is {mine - its:+.2f}",)
+
+
+def alike(result: Result, name: str, other: str, within: float = 0.05) -> tuple[str, ...]:
+    """Return a sentence where the numbers of two rows, run by run, are `within` so little of each other."""
+    rows = {row.name: row for row in result.rows}
+    if name not in rows or other not in rows:
+        return ()
+    both = [(mine.values, its.values) for mine, its in zip(rows[name].runs, rows[other].runs, strict=False)]
+    pairs = [(a, its.get(key)) for mine, its in both for key, a in mine.items()]
+    apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+    if not apart or max(apart) > within:
+        return ()
+    return (f"no run of {name} is more than {max(apart):.2g} from {other}: what is left out there hardly acts",)

@@ -13,7 +13,7 @@ from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.papers.beside import beside
 from steelyard.papers.data_table import data_table
-from steelyard.papers.findings import firsts
+from steelyard.papers.findings import alike, firsts
 from steelyard.papers.job import Job
 from steelyard.papers.published import PUBLISHED
 from steelyard.papers.reproduction import Reproduction
@@ -156,7 +156,7 @@ def _table(chosen: Sequence[str], make: Callable[[float, str], Sequence[Row]], j
             job.progress(f"{source.name}, {setting}:")
             found[f"{source.name}, {setting}"] = studied(job, source, setting, make)
     result = beside(found)
-    said = firsts(result, "proposed", result.columns)
+    said = (*firsts(result, "proposed", result.columns), *alike(result, "without p", "proposed"))
     return replace(result, notes=(*result.notes, *said, *left_out(job.data_root, _SOURCES)))
 
 
