@@ -346,6 +346,30 @@ def test_an_answer_that_comes_late_leaves_one_on_the_same_card(page: Any) -> Non
     assert page.evaluate("document.activeElement.dataset.id") == second
 
 
+def test_an_answer_broken_off_as_it_comes_in_leaves_the_newer_offer(page: Any) -> None:
+    page.add_init_script(
+        """const read = Response.prototype.json;
+        let first = true;
+        Response.prototype.json = async function () {
+          if (first && this.url.includes("/api/labels?text=d&")) {
+            first = false;
+            await new Promise((done) => { window.letIn = done; }); // its head has come, the rest has not
+          }
+          return read.call(this);
+        };"""
+    )
+    page.goto("/")
+    box = page.get_by_role("combobox")
+    box.fill("d")
+    page.wait_for_function("() => window.letIn")
+    box.fill("do")  # breaks the first off
+    dog = page.get_by_role("option", selected=True)
+    expect(dog).to_contain_text("dog")
+    page.evaluate("() => window.letIn()")
+    page.wait_for_timeout(200)
+    expect(dog).to_contain_text("dog", timeout=100)
+
+
 def test_names_with_markup_are_text(page: Any) -> None:
     page.goto("/data")
     expect(page.get_by_role("link", name=NASTY).first).to_be_visible()
