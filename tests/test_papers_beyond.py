@@ -244,6 +244,12 @@ def test_claims_are_told_as_the_numbers_are() -> None:
     assert findings.above(result, "b", ("mAP",)) == ("by mAP, b 40.00, better are: a 50.00, c 45.00",)
     assert findings.above(result, "c", ("ACE",)) == (), "it has no number"
     assert findings.alike(result, "a", "b") == findings.alike(result, "a", "d") == ()
+    thrice = tuple(RunResult(seed, {"mAP": 50.0 + seed}) for seed in range(3))
+    once = (RunResult(0, {"mAP": 50.5}),)
+    uneven = Result(("mAP",), (RowResult("a", thrice), RowResult("b", once)))
+    assert findings.above(uneven, "a", ("mAP",)) == (
+        "by mAP, a 51.00, better are: b 50.50 (of its seeds a has 50.00)",
+    ), "a mean over more seeds is no match for one of them"
     near = told(a={"mAP": 50.0, "ACE": None}, b={"mAP": 50.02, "ACE": 1.0})
     assert findings.alike(near, "a", "b") == (
         "no run of a is more than 0.02 from b: what is left out there hardly acts",

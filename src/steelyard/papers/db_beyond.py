@@ -109,10 +109,11 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         (one_of((VOC_MLT,), VOC_MLT),),
         5,
         partial(_beyond, rows),
-        note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; DB-Focal, the paper's best, and RW, the best here, "
-        "are rows of db-table1, their rate chosen on a fifth of the training items: the same backbone, but with the "
-        "paper's bottleneck and schedule, a weight decay of .01, and no crops, dropout or averaged weights; auto's "
-        "epochs and rate are the best of four tried there",
+        note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; DB-Focal, the paper's best, and RW, the best "
+        "here, are rows of db-table1, their rate chosen on a fifth of the training items: the same backbone, but "
+        "with the paper's bottleneck, dropout and schedule, a weight decay of .01, and no crops or averaged weights; "
+        "auto's epochs and rate are the best of four tried there; db-beyond-frozen is the same over a frozen "
+        "backbone, which suits so few images better",
     ),
     Reproduction(
         "db-beyond-frozen",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from steelyard.papers.markdown import LOWER_IS_BETTER, best_row
-from steelyard.papers.result import Result
+from steelyard.papers.result import Result, RowResult
 
 
 def first(result: Result, name: str, column: str) -> tuple[str, ...]:
@@ -33,18 +34,30 @@ def firsts(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]
 
 
 def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence a column on the rows that are better than a row, with their numbers."""
+    """Return a sentence a column on the rows that are better than a row, over the seeds that both have."""
     said = []
     for column in columns:
-        means = {row.name: mean for row in result.rows if (mean := row.mean(column)) is not None}
-        if name not in means or len(means) < 2:
+        found = {row.name: by_seed for row in result.rows if (by_seed := _by_seed(row, column))}
+        mine = found.pop(name, {})
+        if not mine or not found:
             continue
         sign = -1 if column.startswith(LOWER_IS_BETTER) else 1
-        better = sorted((row for row, mean in means.items() if sign * mean > sign * means[name]), key=means.__getitem__)
-        listed = ", ".join(f"{row} {means[row]:.2f}" for row in better[::-sign])
-        found = f"better are: {listed}" if better else "none is better"
-        said.append(f"by {column}, {name} {means[name]:.2f}, {found}")
+        better = []
+        for other, its in found.items():
+            seeds = mine.keys() & its.keys()
+            a, b = (fmean(of_row[seed] for seed in seeds) if seeds else 0.0 for of_row in (mine, its))
+            if sign * b > sign * a:
+                against = "" if len(seeds) == len(mine) else f" (of its seeds {name} has {a:.2f})"
+                better.append((sign * b, f"{other} {b:.2f}{against}"))
+        listed = ", ".join(words for _, words in sorted(better, reverse=True))
+        said.append(
+            f"by {column}, {name} {fmean(mine.values()):.2f}, {f'better are: {listed}' if listed else 'none is better'}"
+        )
     return tuple(said)
+
+
+def _by_seed(row: RowResult, column: str) -> dict[int, float]:
+    return {run.seed: value for run in row.runs if (value := run.values.get(column)) is not None}
 
 
 def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple[str, ...]:

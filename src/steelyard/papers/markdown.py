@@ -162,5 +162,8 @@ def _origin(result: Result) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a note as a sentence."""
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
+    """Return a note as a sentence; a letter of the papers' notation, such as ρ, stays as it is."""
+    if not text:
+        return ""
+    start = text[0].upper() if text[0].isascii() else text[0]
+    return f"{start}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -123,7 +123,7 @@ RULES = (
 """The first rule whose conditions all hold is the advice; the last one always holds."""
 
 OTHERWISE = (
-    ("spa-lpr", "if you will search by probabilities, or set thresholds or costs by them"),
+    ("spa-lpr", "to compare with it if you will search by several labels at once"),
     ("bce", "as the baseline that every other recipe has to beat"),
 )
 
