@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -581,6 +582,21 @@ def test_an_unfinished_run_goes_on_only_as_the_same(tmp_path: Path, monkeypatch:
     assert np.array_equal(run.probability(x), sy.Run.load(tmp_path / "straight").probability(x))
     with pytest.raises(ValueError, match="holds a finished run"):
         fit((x, y), validation=held, out=folder)
+
+
+def test_inputs_may_be_files_in_one_sitting_and_lie_in_memory_in_the_next(tmp_path: Path) -> None:
+    """As images are decoded at once where there is a GPU."""
+
+    def begin(inputs: Any) -> None:
+        labels = Labels(items()[1])
+        part: Any = SimpleNamespace(labels=labels) if inputs is None else ArrayDataset(inputs, labels)
+        whole.begin_run(RunFolder(tmp_path / "run"), Config(), whole.Datasets(part, None, None), overwrite=False)
+
+    begin(None)
+    (tmp_path / "run" / "checkpoint").mkdir()
+    (tmp_path / "run" / "checkpoint" / "x.safetensors").touch()
+    begin(items()[0])
+    begin(None)
 
 
 def test_a_run_that_never_reached_a_checkpoint_makes_room(tmp_path: Path) -> None:

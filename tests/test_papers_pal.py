@@ -15,6 +15,7 @@ from steelyard.papers.job import Job
 from steelyard.papers.pal import SETTINGS, ablation, rows, thinned
 from steelyard.papers.reproduce import prepared, reproduce_one
 from steelyard.papers.sources import TABLES
+from steelyard.papers.study import measured_on
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 
@@ -63,6 +64,20 @@ def test_settings_hide_what_they_say_and_only_in_training() -> None:
             else:
                 np.testing.assert_array_equal(kept, (y == 1).any(1))
     np.testing.assert_array_equal(full.train.labels.values, y, err_msg="the data itself is left alone")
+
+
+def test_items_held_out_are_measured_by_all_of_their_labels(tmp_path: Path) -> None:
+    full = whole()
+    job = Job(tmp_path, tmp_path, validation=0.25)
+    for name in ("FAL", "PPL 0.3", "SPL"):
+        thin = thinned(full, name, 5)
+        found = measured_on(job, thin, full.train)
+        assert (found.test.labels.values != -1).all()
+        assert len(found.train) + len(found.test) == len(full.train)
+        np.testing.assert_array_equal(found.train.labels.values, thin.train.labels.values[found.train.index])
+        assert "held out" in found.notes[-1]
+    with prepared(BY_NAME["pal-table6"], Job(tmp_path, tmp_path, validation=0.3, smoke=True, rows=("BCE",))) as asked:
+        assert (BY_NAME["pal-table6"].run(asked).rows[0].mean("mAP on delicious, SPL") or 0) < 100
 
 
 def test_every_seed_hides_other_labels() -> None:

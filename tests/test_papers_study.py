@@ -409,3 +409,103 @@ def test_a_trial_on_generated_data_is_not_noted(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     run(job(tmp_path / "a", ledger=ledger, seeds=(0,), smoke=True), ROWS[:1])
     assert not ledger.exists()
+
+
+def test_processes_share_runs_whose_data_differ(tmp_path: Path, trained: list[int]) -> None:
+    asked = job(tmp_path, seeds=(0, 1))
+    config = settings_of(asked, BASE, ROWS[0], 0, datasets())
+    with claimed(tmp_path / "locks" / key_of(config, datasets()), waits=False):
+        helper = threading.Thread(target=run, args=(asked, ROWS[:1]), kwargs={"seeded_data": True})
+        helper.start()
+        deadline = time.monotonic() + 60
+        while trained != [1] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert trained == [1], "the next data, while another process is at the first"
+    helper.join(60)
+    assert trained == [1, 0]
+
+
+def test_other_test_items_are_not_taken_for_those_of_a_run(tmp_path: Path, trained: list[int]) -> None:
+    def others(data: str, seed: int) -> Datasets:
+        return datasets(data, seed)._replace(test=items(30, 3))
+
+    ledger = tmp_path / "ledger.jsonl"
+    first = run(job(tmp_path / "a", seeds=(0,), ledger=ledger), ROWS[:1])
+    with pytest.raises(ValueError, match="was tested on other items: delete it to train it again, or give another"):
+        run(job(tmp_path / "a", seeds=(0,)), ROWS[:1], others)
+    second = run(job(tmp_path / "b", seeds=(0,), ledger=ledger), ROWS[:1], others)
+    assert trained == [0, 0]
+    assert second.rows[0].values("loss") != first.rows[0].values("loss")
+    before = {"note", "test"}  # lines that were noted before they said so are taken
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    for line in lines:
+        line["facts"] = {key: value for key, value in line["facts"].items() if key not in before}
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines[:1]))
+    third = run(job(tmp_path / "c", seeds=(0,), ledger=ledger, note="a copy"), ROWS[:1])
+    assert third.rows[0].values("loss") == first.rows[0].values("loss")
+    assert third.data == "made up; a copy"
+    assert trained == [0, 0]
+
+
+def test_a_run_keeps_what_was_said_of_its_data(tmp_path: Path) -> None:
+    run(job(tmp_path, seeds=(0,), note="copy A"), ROWS[:1])
+    again = run(job(tmp_path, note="copy B"), ROWS[:1])
+    assert again.data == "made up; copy A; copy B"
+    assert run(job(tmp_path, seeds=(0,), note="copy B"), ROWS[:1]).data == "made up; copy A"
+
+
+def test_a_mended_measure_is_taken_where_the_run_is_there(tmp_path: Path, trained: list[int]) -> None:
+    ledger, factor = tmp_path / "ledger.jsonl", [1.0]
+
+    def measure(trial: Trial) -> Measured:
+        return Measured({"loss": factor[0] * len(trial.logits)})
+
+    def found(out: str) -> list[float]:
+        asked = job(tmp_path / out, seeds=(0,), ledger=ledger)
+        return list(study(asked, BASE, ROWS[:1], datasets, measure, ("loss",)).rows[0].values("loss"))
+
+    assert found("a") == [30.0]
+    factor[0] = 2.0
+    for file in (tmp_path / "a" / "runs").glob("*/measured-*.json"):
+        file.unlink()  # as is one whose source has changed
+    assert found("b") == [30.0]
+    assert found("a") == [60.0]
+    assert found("b") == [60.0]
+    assert trained == [0]
+    assert len(ledger.read_text().splitlines()) == 2
+
+
+def test_a_ledger_is_found_again_whatever_its_note_holds(tmp_path: Path, trained: list[int]) -> None:
+    for k, sign in enumerate("\u2028\x85\x0b\n\r"):
+        ledger = tmp_path / f"{k}.jsonl"
+        for out in ("a", "b"):
+            run(job(tmp_path / f"{k}{out}", ledger=ledger, seeds=(k,), note=f"one{sign}two"), ROWS[:1])
+    assert trained == [0, 1, 2, 3, 4]
+
+
+def test_what_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="bytes that are not UTF-8"):
+        job(tmp_path, note="caf\udce9")
+    with pytest.raises(ValueError, match=r"train\.seed is not to be set here: --seeds says"):
+        job(tmp_path, sets=("train.seed=7",))
+    with pytest.raises(ValueError, match=r"data\.cache is not to be set here"):
+        job(tmp_path, sets=("data.cache=x",))
+
+
+def test_what_is_not_a_number_is_left_out_of_means(tmp_path: Path) -> None:
+    def undefined(trial: Trial) -> Measured:
+        return Measured({"mAP": float("nan") if trial.config.train.seed else 50.0})
+
+    (row,) = study(job(tmp_path), BASE, ROWS[:1], datasets, undefined, ("mAP",)).rows
+    assert (row.mean("mAP"), row.std("mAP")) == (50.0, None)
+
+
+def test_an_unfinished_run_that_cannot_go_on_says_what_to_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learn(*_: Any) -> Any:
+        raise ValueError("x holds an unfinished run on other labels: give the same to go on, --overwrite to start anew")
+
+    monkeypatch.setattr(trials, "learn", learn)
+    with pytest.raises(ValueError, match=r"x holds an unfinished run on other labels: delete .* to train it again"):
+        run(job(tmp_path, seeds=(0,)), ROWS[:1])

@@ -17,6 +17,20 @@ def _silent(sentence: str) -> None:
     """Say nothing."""
 
 
+_SET_HERE = (
+    ("train", "seed", "--seeds says how many runs there are, with the seeds 0, 1, …"),
+    ("data", "cache", "it lies in --out"),
+)
+
+
+def _is_damaged(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _can_be_written(path: Path) -> bool:
     """Whether a file is there, or can be made there with its folders: found out before hours of training."""
     if path.exists():
@@ -65,7 +79,12 @@ class Job:
             raise ValueError(f"validation is {self.validation}: give a share of at least 0 and below 1")
         if self.ledger is not None and not _can_be_written(self.ledger):
             raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
-        planted(self.sets)
+        for said in (self.note, *self.sets, *self.rows):
+            if _is_damaged(said):
+                raise ValueError(f"{said!r} holds bytes that are not UTF-8: type it again")
+        for section, key, instead in _SET_HERE:
+            if key in self.overrides.get(section, {}):
+                raise ValueError(f"{section}.{key} is not to be set here: {instead}")
 
     @property
     def overrides(self) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
     """
     if not path.is_file():
         return None
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")  # not at what else ends lines
     found = [said for line in lines if key in line and (said := _read(line)) is not None]
     return next((said for said in reversed(found) if (said["key"], said["measure"]) == (key, measure)), None)
 

@@ -30,7 +30,7 @@ from steelyard.papers.sources import (
     one_of,
     present,
 )
-from steelyard.papers.study import Measured, Row, study
+from steelyard.papers.study import Measured, Row, measured_on, study
 from steelyard.papers.trial import Trial
 from steelyard.report.canvas import MARKERS, SERIES, drawing, key
 from steelyard.run.datasets import Datasets
@@ -137,10 +137,10 @@ def studied(job: Job, source: Source, setting: str, make: Callable[[float, str],
     labels = whole.train.labels
     positives = round(float(labels.prior[labels.n_known > 0].sum()), 3)
     return study(
-        job,
+        replace(job, validation=0.0),
         source.over(_BASE),
         make(positives, setting),
-        lambda data, seed: thinned(whole, data, seed),
+        lambda data, seed: measured_on(job, thinned(whole, data, seed), whole.train),
         pal_scores,
         ("mAP",),
         seeded_data=setting != "FAL",

@@ -42,7 +42,7 @@ class RowResult:
     def values(self, column: str) -> list[float]:
         """Return the numbers of a column that are defined, by seed."""
         found = (run.values.get(column) for run in self.runs)
-        return [value for value in found if value is not None]
+        return [value for value in found if value is not None and math.isfinite(value)]
 
     def mean(self, column: str) -> float | None:
         """Return the mean over the seeds, None where there is no number."""

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from steelyard._files import write_atomic
 from steelyard.data.split import stratified_split
-from steelyard.data.subset import Subset
+from steelyard.data.subset import Labelled, Subset
 from steelyard.models import input_of
 from steelyard.papers.claim import claimed
 from steelyard.papers.job import Job
 from steelyard.papers.ledger import note, noted
 from steelyard.papers.result import Result, RowResult, RunResult, all_versions
-from steelyard.papers.trial import FINISHED, Trial, key_of, read_facts, trial
+from steelyard.papers.trial import FINISHED, Trial, key_of, read_facts, tested_on, trial
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 
@@ -93,11 +93,14 @@ def study(
     for row in chosen:
         for seed in row.seeds(job):
             on_data.setdefault((row.data, seed if seeded_data else 0), []).append((row, seed))
-    for (data, of_seed), tasks in on_data.items():
-        datasets = _measured_on(job, open_data(data, of_seed))
-        notes += [note for note in datasets.notes if note not in notes]
-        for waits in (False, True):  # what another process is at comes last
-            for row, seed in [task for task in tasks if (task[0].name, task[1]) not in found]:
+    for waits in (False, True):  # what another process is at comes last
+        for (data, of_seed), tasks in on_data.items():
+            left = [(row, seed) for row, seed in tasks if (row.name, seed) not in found]
+            if not left:
+                continue
+            datasets = measured_on(job, open_data(data, of_seed))
+            notes += [note for note in datasets.notes if note not in notes]
+            for row, seed in left:
                 config = settings_of(job, base, row, seed, datasets)
                 with claimed(job.out / "locks" / key_of(config, datasets), waits) as is_ours:
                     if is_ours:
@@ -116,9 +119,9 @@ def result_of(
 ) -> Result:
     """Return rows with where they come from: `notes` are about the data, `facts` those of every run.
 
-    What a ledger's runs say of their copy of the data is said too.
+    What runs say of their copy of the data is said; of those that say nothing, what the job says.
     """
-    copies = [*(said.get("note", "") for said in facts), job.note]
+    copies = [said.get("note", job.note) for said in facts]
     return Result(
         tuple(columns),
         rows,
@@ -167,13 +170,17 @@ def _smoke(datasets: Datasets) -> dict[str, Any]:
     return small
 
 
-def _measured_on(job: Job, datasets: Datasets) -> Datasets:
-    """The data, with a part of the training items in the place of the test items where the job wants that."""
+def measured_on(job: Job, datasets: Datasets, known: Labelled | None = None) -> Datasets:
+    """Return the data, with a part of the training items in the place of the test items where the job wants that.
+
+    known: the training items with all of their labels, where `datasets` lacks some: they are measured by these.
+    """
     if not job.validation:
         return datasets
-    rest, held = stratified_split(datasets.train.labels, job.validation, 0)
+    known = datasets.train if known is None else known
+    rest, held = stratified_split(known.labels, job.validation, 0)
     note = f"measured on {len(held):,} of the training items, held out, and not on the test items"
-    train, test = Subset(datasets.train, rest), Subset(datasets.train, held)
+    train, test = Subset(datasets.train, rest), Subset(known, held)
     return datasets._replace(train=train, test=test, notes=(*datasets.notes, note))
 
 
@@ -182,25 +189,28 @@ def _run(
 ) -> tuple[RunResult, dict[str, Any]]:
     """One run, measured, and the facts about it."""
     key, name = key_of(config, datasets), measure.__name__.strip("_")
+    folder, seen = job.out / "runs" / key, tested_on(datasets)
+    was_there = (folder / FINISHED).is_file()
+    if was_there and read_facts(folder)["facts"].get("test", seen) != seen:
+        raise ValueError(f"{folder} was tested on other items: delete it to train it again, or give another --out")
     ledger = None if job.smoke else job.ledger
     known = noted(ledger, key, name) if ledger is not None else None
-    if known is not None:
+    if known is not None and known["facts"].get("test", seen) != seen:
+        known = None
+    if known is not None and not was_there:
         return RunResult(seed, known["values"], known["facts"]["seconds"], known["details"]), known["facts"]
-    folder = job.out / "runs" / key
     file = folder / f"measured-{_name_of(measure)}.json"
-    was_there = (folder / FINISHED).is_file()
     said = _kept(file) if was_there else None
     if said is None:
-        done = trial(config, datasets, folder, job.console)
+        done = trial(config, datasets, folder, job.console, job.note)
         measured = measure(done)
         said = json.loads(json.dumps({"values": measured.values, "details": dict(measured.details)}))
         write_atomic(file, json.dumps({**said, "crc32": _sum(said)}) + "\n")
         how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
         job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
-    facts = read_facts(folder)["facts"]
-    if ledger is not None:
-        told = {**facts, "note": job.note} if job.note else facts
-        note(ledger, key, name, {"values": said["values"], "details": said["details"], "facts": told})
+    facts = {"note": job.note, **read_facts(folder)["facts"]}
+    if ledger is not None and (known is None or known["values"] != said["values"]):
+        note(ledger, key, name, {"values": said["values"], "details": said["details"], "facts": facts})
     return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
 
 

@@ -85,10 +85,18 @@ def key_of(config: Config, datasets: Datasets) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def trial(config: Config, datasets: Datasets, folder: Path, console: Console | None = None) -> Trial:
-    """Return the run in `folder`: read where it is finished, else trained, going on from its checkpoint."""
+def tested_on(datasets: Datasets) -> list[int | None]:
+    """Return what test items are known again by; a run's key has their number alone."""
+    return list(facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
+
+
+def trial(config: Config, datasets: Datasets, folder: Path, console: Console | None = None, note: str = "") -> Trial:
+    """Return the run in `folder`: read where it is finished, else trained, going on from its checkpoint.
+
+    note: what to know about this copy of the data, kept with the run.
+    """
     if not (folder / FINISHED).is_file():
-        _train(config, datasets, folder, console or Console(quiet=True))
+        _train(config, datasets, folder, console or Console(quiet=True), note)
     return read(folder)
 
 
@@ -125,13 +133,18 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}): delete {folder} to train it again") from None
 
 
-def _train(config: Config, datasets: Datasets, folder: Path, console: Console) -> None:
+def _train(config: Config, datasets: Datasets, folder: Path, console: Console, note: str) -> None:
     ready = given_datasets(datasets, config.data, config.model, config.train.seed)
     if pick_device(config.train.device).type == "cuda" and not config.model.frozen:
         ready = in_memory(ready, config.train.workers)
     run = RunFolder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    learned = learn(Asked(config, None, "", ready), run, False, console)
+    try:
+        learned = learn(Asked(config, None, "", ready), run, False, console)
+    except ValueError as error:
+        if "--overwrite" not in str(error):  # of which there is none here
+            raise
+        raise ValueError(f"{str(error).rpartition(':')[0]}: delete {folder} to train it again") from None
     outputs = {
         part: outputs_of(learned.learner, getattr(learned.datasets, part), config, learned.device) for part in PARTS
     }
@@ -151,6 +164,8 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console) -
             "device": hardware(learned.device),
             "versions": versions(learned.device),
             "commit": commit(),
+            "note": note,
+            "test": tested_on(datasets),
         },
     }
     write_atomic(folder / FINISHED, json.dumps({**said, "sha256": checksum(said)}) + "\n")

@@ -35,7 +35,8 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     if changed := _changed(load_config(folder / "config.toml").as_dict(), config):
         raise ValueError(f"{folder.path} holds an unfinished run with another {changed}: {remedy}")
     for what, value in started.items():
-        if before.started.get(what) != value:
+        was = before.started.get(what)
+        if was != value and (what != "inputs" or None not in (was, value)):  # files may lie in memory the next time
             raise ValueError(f"{folder.path} holds an unfinished run on other {what}: {remedy}")
 
 
