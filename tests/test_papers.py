@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from steelyard.papers import dashboard
+from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import compare, fewer_seeds, page, table
 from steelyard.papers.published import Published
@@ -212,6 +213,31 @@ def test_the_dashboard_takes_no_trial_run_and_no_misnamed_file(tmp_path: Path, w
     one.save(tmp_path / "other.json")
     with pytest.raises(ValueError, match=r"name it x-table1\.json"):
         dashboard.write(tmp_path, {})
+
+
+def test_a_file_of_another_make_is_one_line(tmp_path: Path) -> None:
+    whole = json.loads(result(row("BCE", (80.0, 53.0))).to_json())
+    for key, value in (("commits", None), ("commits", [3]), ("columns", [1]), ("seeds", ["0"]), ("rows", [{}])):
+        (tmp_path / "x-table1.json").write_text(json.dumps({**whole, key: value}))
+        with pytest.raises(ValueError, match=r"x-table1\.json is no result of steelyard reproduce"):
+            dashboard.write(tmp_path, {})
+    for runs in ([{"seed": 0, "values": None, "seconds": 1}], [{"seed": 0, "values": {"F1": "80"}, "seconds": 1}]):
+        (tmp_path / "x-table1.json").write_text(json.dumps({**whole, "rows": [{"name": "BCE", "runs": runs}]}))
+        with pytest.raises(ValueError, match=r"x-table1\.json is no result of steelyard reproduce"):
+            dashboard.write(tmp_path, {})
+
+
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.draw is not None])
+def test_a_figure_without_its_numbers_is_one_line(tmp_path: Path, name: str) -> None:
+    replace(result(row("BCE", (80.0, 53.0))), name=name, rows=(), columns=()).save(tmp_path / f"{name}.json")
+    said = ""
+    try:
+        dashboard.write(tmp_path, CATALOGUE)
+    except ValueError as error:
+        said = str(error)
+    first, _, last = said.partition(f"{tmp_path / name}.json cannot be drawn (")
+    assert first == "", "some figures are of formulas alone"
+    assert not last or last.endswith("): run it again, or remove it")
 
 
 def test_joined_results_keep_all_rows_and_columns() -> None:

@@ -154,3 +154,20 @@ def test_the_row_called_the_best_here_is_the_best_of_the_table() -> None:
         best = best_row(results[name], "mAP on VOC-MLT")
         assert best is not None
         assert best.name == beside[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plm-table7", "--rows", "BCE"], "plm-table7 needs all of its rows: leave --rows out"),
+        (["db-fig6", "--rows", "ERM"], "db-fig6 needs all of its rows: leave --rows out"),
+        (["spa-table1", "--rows", "nothing"], "spa-table1 trains nothing: leave --rows, --set and --validation out"),
+        (["db-fig3", "--set", "train.epochs=3"], "db-fig3 trains nothing"),
+        (["pal-table2", "--validation", ".2"], "pal-table2 trains nothing"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(typed: Any, words: list[str], said: str, tmp_path: Path) -> None:
+    code, _, error = typed(*words, "--smoke", "--out", tmp_path / "out")
+    assert code == 2
+    assert said in error
+    assert not list(tmp_path.glob("out/*.json"))

@@ -28,7 +28,12 @@ def write(folder: Path, catalogue: Mapping[str, Reproduction]) -> None:
         reproduction = catalogue[name]
         write_atomic(folder / f"{name}.md", page(result, reproduction))
         if reproduction.draw is not None and has_matplotlib():
-            write_atomic(folder / f"{name}.png", to_png(reproduction.draw(result)))
+            try:
+                picture = to_png(reproduction.draw(result))
+            except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+                said = f"{type(error).__name__}: {error}"
+                raise ValueError(f"{folder / name}.json cannot be drawn ({said}): run it again, or remove it") from None
+            write_atomic(folder / f"{name}.png", picture)
     write_atomic(folder / "README.md", dashboard(results, catalogue))
 
 

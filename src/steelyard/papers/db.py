@@ -202,6 +202,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         _steps,
         note="from the runs of Table 1",
         draw=lambda result: figures.gain_figure(result.figure or {}),
+        whole=True,
     ),
     Reproduction(
         "db-fig7",

@@ -251,6 +251,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         _shares,
         note=_NOTE,
         draw=lambda result: shares_figure(result.figure or {}),
+        whole=True,
     ),
 )
 """In the order of the paper."""

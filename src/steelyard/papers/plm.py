@@ -137,7 +137,8 @@ def _entry(
     note: str = "",
     draw: Any = None,
 ) -> Reproduction:
-    return Reproduction(name, PAPER, title, needs, minutes, run, PUBLISHED.get(name), note, draw)
+    whole = draw is not None or run is _table7
+    return Reproduction(name, PAPER, title, needs, minutes, run, PUBLISHED.get(name), note, draw, whole)
 
 
 _SILENT = "weight decay and the layers of ResNet-12 are silent in the paper and chosen here"

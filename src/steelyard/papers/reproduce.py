@@ -41,6 +41,10 @@ def prepared(reproduction: Reproduction, job: Job) -> Iterator[Job]:
 
     Rows that were chosen may be of the data that is there: where some is, those who open the rest say what is missing.
     """
+    if not reproduction.minutes and (job.rows or job.sets or job.validation):
+        raise ValueError(f"{reproduction.name} trains nothing: leave --rows, --set and --validation out")
+    if job.rows and reproduction.whole:
+        raise ValueError(f"{reproduction.name} needs all of its rows: leave --rows out")
     if not job.smoke:
         missing = reproduction.missing(job.data_root)
         if len(missing) == len(reproduction.needs) > 0 or (missing and not job.rows):
@@ -69,11 +73,11 @@ def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
         commits=came.commits or (commit(),),
         versions=came.versions or versions(torch.device("cpu")),
     )
+    picture = to_png(reproduction.draw(result)) if reproduction.draw is not None and has_matplotlib() else None
     result.save(job.out / f"{result.name}.json")
     write_atomic(job.out / f"{result.name}.md", page(result, reproduction))
-    if reproduction.draw is not None:
-        if has_matplotlib():
-            write_atomic(job.out / f"{result.name}.png", to_png(reproduction.draw(result)))
-        else:
-            job.progress(f"No {result.name}.png: it needs matplotlib, pip install 'steelyard[report]'.")
+    if picture is not None:
+        write_atomic(job.out / f"{result.name}.png", picture)
+    elif reproduction.draw is not None:
+        job.progress(f"No {result.name}.png: it needs matplotlib, pip install 'steelyard[report]'.")
     return result

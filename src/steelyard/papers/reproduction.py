@@ -45,11 +45,12 @@ class Reproduction:
         paper: in a few words, or `BEYOND`.
         title: what it shows.
         needs: the data, none for what is a matter of formulas.
-        minutes: for one seed of all rows on one GPU, roughly.
+        minutes: for one seed of all rows on one GPU, roughly; 0 where nothing is trained.
         run: does it.
         published: what the paper prints.
         note: what is chosen here, or differs from the paper.
         draw: makes the figure of a result, from `Result.figure` and its rows.
+        whole: whether it needs all of its rows, so that none can be chosen.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Reproduction:
     published: Published | None = None
     note: str = ""
     draw: Callable[[Result], Figure] | None = None
+    whole: bool = False
 
     def missing(self, root: Path) -> tuple[Need, ...]:
         """Return the data that is not there."""

@@ -160,9 +160,24 @@ class Result:
             kept: dict[str, Any] = {
                 key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
             }
-            return cls(rows=rows, **kept)
+            result = cls(rows=rows, **kept)
+            result._check()
+            return result
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{source} is no result of steelyard reproduce: {error}") from None
+
+    def _check(self) -> None:
+        """Tell a file of another make by the first of its parts that is not of its kind."""
+        for name in ("columns", "notes", "commits", "hardware", "changed", "seeds"):
+            kind = int if name == "seeds" else str
+            if not all(isinstance(one, kind) for one in getattr(self, name)):
+                raise ValueError(f"{name} is not a list of {'whole numbers' if kind is int else 'texts'}")
+        for row in self.rows:
+            if not isinstance(row.name, str):
+                raise ValueError(f"the row {row.name!r} is named by no text")
+            for value in (value for run in row.runs for value in run.values.values()):
+                if not (value is None or isinstance(value, (int, float))):
+                    raise ValueError(f"{value!r} in the row {row.name!r} is no number")
 
     def save(self, path: Path) -> None:
         """Write the result as JSON."""
