@@ -55,7 +55,8 @@ class CosineHead(nn.Module):
 class BottleneckHead(nn.Module):
     """z = W·dropout(ReLU(BN(V f + a))) + b with V from F to `width`, 256 in the distribution-balanced loss's recipe.
 
-    V starts as He et al. (2015) draw it.
+    V starts as He et al. (2015) draw it. A batch of one item, such as an epoch's last may be, has no deviation: it is
+    normalised by the running statistics.
     """
 
     def __init__(self, n_features: int, n_labels: int, width: int, dropout: float) -> None:
@@ -69,7 +70,12 @@ class BottleneckHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
-        logits: Tensor = self.last(self.dropout(self.norm(self.first(features)).relu()))
+        v, norm = self.first(features), self.norm
+        if len(v) > 1:
+            v = norm(v)
+        else:
+            v = F.batch_norm(v, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+        logits: Tensor = self.last(self.dropout(v.relu()))
         return logits
 
 

@@ -11,6 +11,9 @@ from torch.nn import functional as F
 
 from steelyard.models.backbone import ImageBackbone, init_convolutions
 
+_FARTHEST = 2**31
+"""Places in a map are found by 32 bits in the kernels."""
+
 
 class _Stage(nn.Module):
     """One residual block of three 3×3 convolutions with a 1×1 convolution as its shortcut, then 2×2 max-pooling."""
@@ -59,10 +62,14 @@ class ResNet12(ImageBackbone):
 
             self._plan = fused_resnet.Plan(list(self.stages), device)
 
+    def takes(self, n: int, height: int, width: int) -> bool:
+        """Return whether the kernels are for a batch of `n` such images: sides are halved four times."""
+        return height % 16 == 0 and width % 16 == 0 and n * height * width * 64 < _FARTHEST
+
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 512, H/16, W/16)."""
         self.check_side(x.shape[-2], x.shape[-1])
-        if self._plan is not None and self.training and x.shape[-1] % 16 == 0 and x.shape[-2] % 16 == 0:
+        if self._plan is not None and self.training and self.takes(x.shape[0], x.shape[2], x.shape[3]):
             from steelyard.models import fused_resnet
 
             return fused_resnet.fused_maps(self._plan, x)
@@ -132,13 +139,16 @@ class ResNet32(ImageBackbone):
         if device is not None:
             from steelyard.models import fused_resnet32
 
-            if self.channels <= fused_resnet32.LEAST:
-                self._plan = fused_resnet32.Plan(self.stem, list(self.blocks), device)
+            self._plan = fused_resnet32.Plan(self.stem, list(self.blocks), device)
+
+    def takes(self, n: int, height: int, width: int) -> bool:
+        """Return whether the kernels are for a batch of `n` such images: they have at most 16 channels."""
+        return self.channels <= 16 and n * (height + 1) * (width + 1) * 16 < _FARTHEST
 
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 64, H/4, W/4)."""
         self.check_side(x.shape[-2], x.shape[-1])
-        if self._plan is not None and self.training:
+        if self._plan is not None and self.training and self.takes(x.shape[0], x.shape[2], x.shape[3]):
             from steelyard.models import fused_resnet32
 
             return fused_resnet32.fused_maps(self._plan, x)

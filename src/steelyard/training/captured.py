@@ -175,8 +175,13 @@ class Captured:
         """Let the network use kernels of its own, and return whether it has any."""
         nets = (part for part in self.job.model.modules() if isinstance(part, ResNet12 | ResNet32))
         precision = getattr(self.update.forward, "precision", torch.float32)
+        sides = self.batches.inputs.shape[-2:]
         self._own = [
-            net for net in nets if precision in net.kernels_for and all(p.requires_grad for p in net.parameters())
+            net
+            for net in nets
+            if precision in net.kernels_for
+            and all(p.requires_grad for p in net.parameters())
+            and net.takes(self.share, *sides)
         ]
         try:
             for part in self._own:
