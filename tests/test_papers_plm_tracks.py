@@ -159,3 +159,10 @@ def test_a_table_is_made_once_and_read_again(small: Job, monkeypatch: pytest.Mon
     assert [row.name for row in only.rows] == ["BCE"]
     with pytest.raises(ValueError, match="there is no row"):
         plm_tracks.REPRODUCTIONS[0].run(replace(job, rows=("nothing",)))
+    (file,) = (small.out / "tracks").iterdir()
+    for damaged in (file.read_text()[:100], '{"BCE": {}, "warped": 3}', "[]"):
+        file.write_text(damaged)
+        assert plm_tracks.REPRODUCTIONS[0].run(job).rows == found.rows, "measured again, of runs that are there"
+    data = tracks(small)
+    other = data._replace(test=ArrayDataset(255 - data.test.inputs, data.test.labels))
+    assert plm_tracks._mark(job, other) != plm_tracks._mark(job, data)

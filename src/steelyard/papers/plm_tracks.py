@@ -30,6 +30,7 @@ from steelyard.papers.result import Result, RowResult, RunResult
 from steelyard.papers.study import Row, chosen_rows, result_of, settings_of
 from steelyard.papers.trial import Trial, key_of, trial
 from steelyard.run import recipes
+from steelyard.run.beginning import facts as known_by
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE, deployment
 
@@ -88,8 +89,10 @@ class School:
         """Train a network, or read what was trained before, and measure it."""
         data = lesson.data._replace(test=viewed(lesson.data.test, self.views))
         config = settings_of(self.job, FAST, Row("", lesson.settings), self.seed, data)
-        folder = self.job.out / "runs" / key_of(config, data)
-        return measured(trial(config, data, folder, self.job.console), lesson, self.rare, len(self.views))
+        key = key_of(config, data)
+        with claimed(self.job.out / "locks" / key, waits=True):  # another table may have it too
+            taken = trial(config, data, self.job.out / "runs" / key, self.job.console, self.job.note)
+        return measured(taken, lesson, self.rare, len(self.views))
 
     def together(self, lesson: Lesson, *taken: Taken) -> Taken:
         """Measure networks of the same lesson by the mean of their logits."""
@@ -216,7 +219,7 @@ def _beyond(job: Job) -> Result:
             file = job.out / "tracks" / f"{_mark(job, data)}-{name}-{seed}.json"
             with claimed(job.out / "locks" / file.stem, waits) as is_ours:
                 if is_ours:
-                    said = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+                    said = _kept(file)
                     if last[name] not in said:
                         file.parent.mkdir(parents=True, exist_ok=True)
                         said = _track(job, name, seed, data, last[name])
@@ -233,9 +236,19 @@ def _beyond(job: Job) -> Result:
     return result_of(job, columns, done, [data.note], facts)
 
 
+def _kept(file: Path) -> dict[str, Any]:
+    """What was measured on a track before; nothing where the file is damaged: then it is measured again."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+        return {row: one for row, one in said.items() if {"values", "facts"} <= one.keys()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
 def _mark(job: Job, data: Tracks) -> str:
     """What a track's numbers are known by: a checksum of what they come from."""
-    said = [job.sets, job.smoke, job.validation, [recipes.settings(name) for name in RECIPES], len(data.pictures)]
+    seen = [known_by(Datasets(part, None, None)) for part in (data.pictures, data.test)]
+    said = [job.sets, job.smoke, job.validation, [recipes.settings(name) for name in RECIPES], seen]
     return f"{zlib.crc32(Path(__file__).read_bytes() + repr(said).encode()):08x}"
 
 
