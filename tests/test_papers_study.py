@@ -334,7 +334,7 @@ def test_a_ledger_stands_in_for_runs_that_are_gone(tmp_path: Path, trained: list
         was = before.runs[0].details["ratios"]
         assert (was[0] is None) == (row.name == "BCE")
         for one, other in zip(row.runs[0].details["ratios"], was, strict=True):
-            assert one == (other if other is None else pytest.approx(other, rel=1e-5))
+            assert one == (other if other is None else pytest.approx(other, rel=1e-3))
     assert more.commits == first.commits
     assert more.seconds > first.seconds
     again = run(job(tmp_path / "c", ledger=ledger))

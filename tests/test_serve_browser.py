@@ -367,7 +367,7 @@ def test_an_answer_broken_off_as_it_comes_in_leaves_the_newer_offer(page: Any) -
     expect(dog).to_contain_text("dog")
     page.evaluate("() => window.letIn()")
     page.wait_for_timeout(200)
-    expect(dog).to_contain_text("dog", timeout=100)
+    expect(dog).to_contain_text("dog")
 
 
 def test_names_with_markup_are_text(page: Any) -> None:

@@ -50,7 +50,7 @@ CALIBRATE = Command(
     ("run/calibration.json", "run/metrics.json"),
 )
 REPRODUCE = Command(
-    "reproduce", ("reproduce", "plm-table7", "--smoke", "--rows", "BCE*", "--out", "papers"), ("papers",)
+    "reproduce", ("reproduce", "plm-table1", "--smoke", "--rows", "BCE*", "--out", "papers"), ("papers",)
 )
 ALL = (TRAIN, PREDICT, PARQUET, APPEND, CALIBRATE, REPRODUCE)
 

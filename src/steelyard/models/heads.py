@@ -71,10 +71,10 @@ class BottleneckHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
         v, norm = self.first(features), self.norm
-        if len(v) > 1:
-            v = norm(v)
-        else:
+        if self.training and len(v) == 1:
             v = F.batch_norm(v, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+        else:
+            v = norm(v)
         logits: Tensor = self.last(self.dropout(v.relu()))
         return logits
 

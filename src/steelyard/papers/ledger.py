@@ -30,11 +30,11 @@ def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
 
 
 def note(path: Path, key: str, measure: str, said: dict[str, Any]) -> None:
-    """Add a line: `said` has the values, details and facts of the run, whose details are rounded to six digits.
+    """Add a line: `said` has the values, details and facts of the run, whose details are rounded to four digits.
 
     Several processes may add to one file.
     """
-    said = {"key": key, "measure": measure, **said, "details": rounded(said["details"])}
+    said = {"key": key, "measure": measure, **said, "details": rounded(said["details"], 4)}
     line = (json.dumps(said, ensure_ascii=False) + "\n").encode()
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -196,14 +196,14 @@ def _plain(value: Any) -> str:
     return json.dumps(rounded(value), ensure_ascii=False, allow_nan=False)
 
 
-def rounded(value: Any) -> Any:
-    """Return plain values with six significant digits, which is more than a figure shows."""
+def rounded(value: Any, digits: int = 6) -> Any:
+    """Return plain values with so many significant digits; six are more than a figure shows."""
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): rounded(entry) for key, entry in value.items()}
+        return {str(key): rounded(entry, digits) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(entry) for entry in value]
+        return [rounded(entry, digits) for entry in value]
     return value
 
 
