@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from statistics import fmean
 
 from steelyard.papers.markdown import LOWER_IS_BETTER, best_row
@@ -45,7 +46,9 @@ def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
         better = []
         for other, its in found.items():
             seeds = mine.keys() & its.keys()
-            a, b = (fmean(of_row[seed] for seed in seeds) if seeds else 0.0 for of_row in (mine, its))
+            if not seeds:
+                continue
+            a, b = (fmean(of_row[seed] for seed in seeds) for of_row in (mine, its))
             if sign * b > sign * a:
                 against = "" if len(seeds) == len(mine) else f" (of its seeds {name} has {a:.2f})"
                 better.append((sign * b, f"{other} {b:.2f}{against}"))
@@ -57,7 +60,8 @@ def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _by_seed(row: RowResult, column: str) -> dict[int, float]:
-    return {run.seed: value for run in row.runs if (value := run.values.get(column)) is not None}
+    found = ((run.seed, run.values.get(column)) for run in row.runs)
+    return {seed: value for seed, value in found if value is not None and isfinite(value)}
 
 
 def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple[str, ...]:
