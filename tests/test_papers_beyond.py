@@ -223,6 +223,24 @@ def told(**rows: dict[str, float | None]) -> Result:
     return Result(columns, tuple(RowResult(name, (RunResult(0, values),)) for name, values in rows.items()))
 
 
+def test_means_are_held_against_those_of_before() -> None:
+    def of(**rows: tuple[float, ...]) -> Result:
+        made = [RowResult(name, tuple(RunResult(i, {"x": v}) for i, v in enumerate(rows[name]))) for name in rows]
+        return Result(columns=("x", "absent"), rows=tuple(made))
+
+    before = of(a=(10.0, 12.0), b=(5.0, 5.0), c=(1.0,), d=(1.0, 2.0))  # standard deviations √2, 0, none
+    assert findings.again(of(a=(12.4,), b=(5.0,)), before) == (
+        "2 of 2 means are within a standard deviation of those of before"
+    )
+    assert findings.again(of(a=(12.5, 12.5, 12.5), b=(5.1,), c=(1.0,), e=(1.0,)), before) == (
+        "0 of 2 means are within a standard deviation of those of before; "
+        "outside: b, x 5.10 against 5.00 ± 0.00; a, x 12.50 against 11.00 ± 1.41; "
+        "of one seed before, and not compared: 1"
+    )
+    assert findings.again(of(c=(3.0,)), before) == "of one seed before, and not compared: 1"
+    assert findings.again(of(e=(3.0,)), before) == "no row and column is in both results: nothing is compared"
+
+
 def test_claims_are_told_as_the_numbers_are() -> None:
     result = told(a={"mAP": 50.0, "ACE": 3.0}, b={"mAP": 40.0, "ACE": 2.0}, c={"mAP": 45.0, "ACE": None})
     assert findings.first(result, "a", "mAP") == ("the paper has a first by mAP, and so it is here",)

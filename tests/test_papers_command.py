@@ -62,6 +62,8 @@ def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
         (("plm-table1", "--smoke", "--set", "train.epoch=3"), "did you mean train.epochs?"),
         (("plm-table1", "--seeds", "0"), "--seeds is 0"),
         (("--dashboard", "not-there"), "not-there is not a folder"),
+        (("plm-table1", "--smoke", "--against", "not-there.json"), "not-there.json: No such file"),
+        (("all", "--smoke", "--against", "x.json"), "is the result of one table: name that table in place of all"),
     ],
 )
 def test_a_mistake_is_one_line(typed: Any, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -70,6 +72,17 @@ def test_a_mistake_is_one_line(typed: Any, tmp_path: Path, words: tuple[str, ...
     assert err.count("\n") == 1
     assert err.startswith("steelyard: ")
     assert said in err
+
+
+def test_a_result_is_held_against_an_earlier_one(typed: Any, tmp_path: Path) -> None:
+    words = ("plm-table1", "--smoke", "--rows", "BCE", "--set", "train.epochs=1")
+    assert typed(*words, "--out", tmp_path)[0] == 0
+    before = tmp_path / "plm-table1.json"
+    assert "of one seed before, and not compared: 7." in typed(*words, "--against", before)[1]
+    code, said, err = typed(*words, "--json", "--against", before)
+    assert code == 0
+    assert Result.from_json(said).rows[0].name == "BCE"
+    assert f"\nAgainst {before}: " in err
 
 
 def test_a_smoke_run_writes_json_a_page_and_a_picture(typed: Any, tmp_path: Path) -> None:

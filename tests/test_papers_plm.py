@@ -86,7 +86,7 @@ def test_errors_are_of_the_largest_logit_and_of_items_of_the_rarer_half() -> Non
 def test_distributions_of_outputs_are_histograms_of_ten_bins() -> None:
     one = said_by(np.random.default_rng(2), 500, 4)
     one.targets[:, 3] = 0
-    found = decisions_of_3(one).details
+    found = decisions_of_3(one).drawn
     p = 1 / (1 + np.exp(-one.logits.numpy().astype(np.float64)))
     for c in range(4):
         for name, value in (("positives", 1), ("negatives", 0)):
@@ -271,6 +271,12 @@ def test_bars_are_plms_and_points_are_bces_most_frequent_first() -> None:
     assert [bar.get_height() for bar in axes.patches] == [85.0, 55.0, 30.0]
     assert axes.lines[0].get_ydata().tolist() == [90.0, 50.0, 10.0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["b", "c", "a"]
+
+
+def test_what_a_ledger_does_not_keep_cannot_be_drawn() -> None:
+    rows = (RowResult("BCE", (RunResult(3, {"F1": 1.0}),)),)
+    with pytest.raises(ValueError, match=r"the ledger keeps nothing to draw of BCE, seed 3: draw the seed 0"):
+        plm._drawn(Result(rows=rows), ("ratios",))
 
 
 def test_ratios_are_drawn_over_those_of_the_data() -> None:

@@ -322,6 +322,20 @@ def test_a_run_that_another_process_is_at_comes_last(tmp_path: Path, trained: li
     assert trained == [1, 0]
 
 
+def test_a_ledger_keeps_what_is_drawn_of_the_first_seed_alone(tmp_path: Path) -> None:
+    def measure(trial: Trial) -> Measured:
+        return Measured({"x": 1.0}, {"by class": [1, 2]}, {"curve": [trial.config.train.seed]})
+
+    ledger = tmp_path / "ledger.jsonl"
+    for seeds, kept in (((0, 1), [[0], None]), ((4, 2), [[4], None])):
+        asked = job(tmp_path / "out", seeds=seeds, ledger=ledger)
+        found = study(asked, BASE, ROWS[:1], datasets, measure, ("x",))
+        assert [one.details["curve"] for one in found.rows[0].runs] == [[seed] for seed in seeds]
+        lines = [json.loads(line)["details"] for line in ledger.read_text().splitlines()[-2:]]
+        assert [line.get("curve") for line in lines] == kept
+        assert [line["by class"] for line in lines] == [[1, 2]] * 2
+
+
 def test_a_ledger_stands_in_for_runs_that_are_gone(tmp_path: Path, trained: list[int]) -> None:
     ledger = tmp_path / "notes" / "ledger.jsonl"
     first = run(job(tmp_path / "a", ledger=ledger, seeds=(0,)))

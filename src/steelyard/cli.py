@@ -412,6 +412,9 @@ def reproduce(
         None, metavar="FILE", help="Note what is measured here; runs that it notes are not trained again."
     ),
     note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
+    against: str | None = typer.Option(
+        None, metavar="FILE", help="Say which means are a standard deviation or more from those of an earlier result."
+    ),
     smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
     dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
     json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),
@@ -424,7 +427,8 @@ def reproduce(
     """
     from steelyard.papers import command
 
-    asked = command.Typed(data, out, seeds, tuple(rows or ()), tuple(set or ()), validation, ledger, note, smoke)
+    chosen, sets = tuple(rows or ()), tuple(set or ())
+    asked = command.Typed(data, out, seeds, chosen, sets, validation, ledger, note, smoke, against)
     command.reproduce(name, asked, list_, dashboard, as_json=json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
@@ -13,10 +14,12 @@ from rich.console import Console
 from steelyard.papers import dashboard as pages
 from steelyard.papers import listing
 from steelyard.papers.catalogue import CATALOGUE
+from steelyard.papers.findings import again
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import table
 from steelyard.papers.reproduce import ALL, named, prepared, reproduce_one
 from steelyard.papers.reproduction import Reproduction
+from steelyard.papers.result import Result
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Typed:
     ledger: str | None
     note: str
     smoke: bool
+    against: str | None = None
 
 
 def reproduce(name: str | None, asked: Typed, lists: bool, dashboard: str | None, as_json: bool) -> None:
@@ -57,6 +61,9 @@ def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
     """Run one after the other; of several, those whose data is not there are passed over."""
     if asked.seeds < 1:
         raise ValueError(f"--seeds is {asked.seeds}: give how many runs of every row, at least 1")
+    if asked.against is not None and len(chosen) > 1:
+        raise ValueError(f"--against {asked.against} is the result of one table: name that table in place of {ALL}")
+    before = None if asked.against is None else Result.load(Path(asked.against))
     console = Console(stderr=as_json)
 
     def say(sentence: str) -> None:
@@ -86,13 +93,20 @@ def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
                 result = reproduce_one(reproduction, ready)
             if as_json:
                 print(result.to_json(), end="")
-                continue
-            say(f"{result.name}: {result.title}" + (", on generated data" if asked.smoke else ""))
-            if result.columns and not asked.smoke:
-                say(table(result, reproduction.published))
-            if not (asked.smoke and asked.out is None):
-                drawn = ", .png" if (out / f"{result.name}.png").is_file() else ""
-                say(f"Written: {out / result.name}.json, .md{drawn}")
+            else:
+                _show(result, reproduction, out, asked, say)
+            if before is not None:
+                say(f"Against {asked.against}: {again(result, before)}.")
+
+
+def _show(result: Result, reproduction: Reproduction, out: Path, asked: Typed, say: Callable[[str], None]) -> None:
+    """Print a result, and where it is written."""
+    say(f"{result.name}: {result.title}" + (", on generated data" if asked.smoke else ""))
+    if result.columns and not asked.smoke:
+        say(table(result, reproduction.published))
+    if not (asked.smoke and asked.out is None):
+        drawn = ", .png" if (out / f"{result.name}.png").is_file() else ""
+        say(f"Written: {out / result.name}.json, .md{drawn}")
 
 
 def _command(reproduction: Reproduction, asked: Typed) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from statistics import fmean
 
 from steelyard.papers.markdown import LOWER_IS_BETTER, best_row
@@ -71,6 +71,31 @@ def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple
     if mine is None or its is None:
         return ()
     return (f"{claim}; here {name} less {over} is {mine - its:+.2f}",)
+
+
+def again(result: Result, before: Result) -> str:
+    """Return how many means are within a standard deviation of those of a result of before, and which are not."""
+    rows = {row.name: row for row in before.rows}
+    outside, n, alone = [], 0, 0
+    for row in result.rows:
+        for column in result.columns:
+            was = rows.get(row.name, RowResult(row.name, ()))
+            mean, centre, spread = row.mean(column), was.mean(column), was.std(column)
+            if mean is None or centre is None:
+                continue
+            if spread is None:
+                alone += 1
+                continue
+            n += 1
+            if abs(mean - centre) > spread:
+                far = abs(mean - centre) / spread if spread else inf
+                outside.append((far, f"{row.name}, {column} {mean:.2f} against {centre:.2f} ± {spread:.2f}"))
+    if not n and not alone:
+        return "no row and column is in both results: nothing is compared"
+    listed = "; ".join(words for _, words in sorted(outside, key=lambda one: -one[0]))
+    said = f"{n - len(outside)} of {n} means are within a standard deviation of those of before" if n else ""
+    more = f"of one seed before, and not compared: {alone}" if alone else ""
+    return "; ".join(part for part in (said, f"outside: {listed}" if listed else "", more) if part)
 
 
 def alike(result: Result, name: str, other: str, within: float = 0.05) -> tuple[str, ...]:

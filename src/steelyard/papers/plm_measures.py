@@ -39,7 +39,7 @@ def errors(trial: Trial) -> Measured:
     rare = torch.isin(truth, half)
     accuracy = [_share(1 - wrong[truth == c]) for c in range(len(trial.names))]
     values = {"error": _share(wrong), "error of the K rarest": _share(wrong[rare])}
-    return Measured(values, {"accuracy": accuracy, **_details(trial)})
+    return Measured(values, {"accuracy": accuracy}, _drawn(trial))
 
 
 def _decisions(trial: Trial, k: int) -> Measured:
@@ -50,10 +50,10 @@ def _decisions(trial: Trial, k: int) -> Measured:
     values: dict[str, float | None] = {name: float(np.mean(by_class[name])) for name in RATIOS}
     values |= {f"{name} of the {k} rarest": float(np.mean(np.array(by_class[name])[rare])) for name in RATIOS}
     values["0-1"] = 100 * float(exact_match(decided, trial.targets))
-    return Measured(values, {**by_class, **_details(trial)})
+    return Measured(values, by_class, _drawn(trial))
 
 
-def _details(trial: Trial) -> dict[str, Any]:
+def _drawn(trial: Trial) -> dict[str, Any]:
     """Names and counts, the distributions of outputs of each class, and PLM's ratios by epoch."""
     p = torch.sigmoid(trial.logits)
     return {

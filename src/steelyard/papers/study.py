@@ -53,6 +53,8 @@ class Measured(NamedTuple):
     """By column, in the units of the table."""
     details: Mapping[str, Any] = MappingProxyType({})
     """Plain lists and numbers that figures are drawn from."""
+    drawn: Mapping[str, Any] = MappingProxyType({})
+    """More of them, of which a figure shows one run of a row: a ledger keeps those of the first seed alone."""
 
 
 Measure = Callable[[Trial], Measured]
@@ -204,13 +206,16 @@ def _run(
     if said is None:
         done = trial(config, datasets, folder, job.console, job.note)
         measured = measure(done)
-        said = json.loads(json.dumps({"values": measured.values, "details": dict(measured.details)}))
+        details = {**measured.details, **measured.drawn}
+        said = json.loads(json.dumps({"values": measured.values, "details": details, "drawn": [*measured.drawn]}))
         write_atomic(file, json.dumps({**said, "crc32": _sum(said)}) + "\n")
         how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
         job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
     facts = {"note": job.note, **read_facts(folder)["facts"]}
     if ledger is not None and (known is None or known["values"] != said["values"]):
-        note(ledger, key, name, {"values": said["values"], "details": said["details"], "facts": facts})
+        left = () if seed == job.seeds[0] else said.get("drawn", ())
+        details = {what: value for what, value in said["details"].items() if what not in left}
+        note(ledger, key, name, {"values": said["values"], "details": details, "facts": facts})
     return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
 
 
