@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,3 +167,30 @@ def test_a_table_is_made_once_and_read_again(small: Job, monkeypatch: pytest.Mon
     data = tracks(small)
     other = data._replace(test=ArrayDataset(255 - data.test.inputs, data.test.labels))
     assert plm_tracks._mark(job, other) != plm_tracks._mark(job, data)
+
+
+def test_a_ledger_stands_in_for_tracks_that_are_gone(
+    small: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[str, int]] = []
+
+    def track(job: Job, name: str, seed: int, data: Tracks, last: str) -> dict[str, Any]:
+        taken.append((name, seed))
+        facts = {"seconds": 2.0, "device": "CPU", "versions": {"steelyard": "1"}, "commit": "c0ffee"}
+        rows = [row for row, its in ROWS.items() if its == name]
+        return {row: {"values": {"F1, σ": 80.0 + seed}, "facts": facts} for row in rows[: rows.index(last) + 1]}
+
+    monkeypatch.setattr(plm_tracks, "_track", track)
+    monkeypatch.setattr(plm_tracks, "tracks", lambda job: tracks(small))
+    ledger = tmp_path / "ledger.jsonl"
+    asked = Job(small.data_root, tmp_path / "a", (0, 1), rows=("open",), ledger=ledger, note="a copy")
+    first = plm_tracks.REPRODUCTIONS[0].run(asked)
+    assert taken == [("open", 0), ("open", 1)]
+    assert len(ledger.read_text().splitlines()) == 2
+    again = plm_tracks.REPRODUCTIONS[0].run(replace(asked, out=tmp_path / "b", seeds=(0, 1, 2), note=""))
+    assert taken == [("open", 0), ("open", 1), ("open", 2)]
+    assert again.rows[0].runs[:2] == first.rows[0].runs
+    assert "a copy" in again.data
+    more = plm_tracks.REPRODUCTIONS[0].run(replace(asked, out=tmp_path / "c", rows=("open, warped",)))
+    assert taken[3:] == [("open", 0), ("open", 1)], "the ledger knew the row before it alone"
+    assert [row.name for row in more.rows] == ["open, warped"]

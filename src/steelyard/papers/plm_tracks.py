@@ -22,6 +22,7 @@ from steelyard.labels import Labels
 from steelyard.metrics import calibration_error, exact_match, precision_recall_f1, rarest_labels
 from steelyard.papers.claim import claimed
 from steelyard.papers.job import Job
+from steelyard.papers.ledger import note, noted
 from steelyard.papers.plm_data import MNIST
 from steelyard.papers.plm_rehearsal import Tracks, tracks
 from steelyard.papers.plm_rows import Settings, base_of, merged
@@ -219,11 +220,12 @@ def _beyond(job: Job) -> Result:
             file = job.out / "tracks" / f"{_mark(job, data)}-{name}-{seed}.json"
             with claimed(job.out / "locks" / file.stem, waits) as is_ours:
                 if is_ours:
-                    said = _kept(file)
+                    said = _kept(file) or _noted(job, file.stem)
                     if last[name] not in said:
                         file.parent.mkdir(parents=True, exist_ok=True)
                         said = _track(job, name, seed, data, last[name])
                         write_atomic(file, json.dumps(said) + "\n")
+                    _note(job, file.stem, said)
                     found[name, seed] = said
         left = [one for one in left if one not in found]
     rows = [(row, [(seed, found[ROWS[row], seed][row]) for seed in job.seeds]) for row in wanted]
@@ -243,6 +245,23 @@ def _kept(file: Path) -> dict[str, Any]:
         return {row: one for row, one in said.items() if {"values", "facts"} <= one.keys()}
     except (OSError, ValueError, AttributeError):
         return {}
+
+
+def _noted(job: Job, mark: str) -> dict[str, Any]:
+    """What the ledger notes of a track."""
+    if job.ledger is None or job.smoke:
+        return {}
+    return {row: said for row in ROWS if (said := noted(job.ledger, mark, row)) is not None}
+
+
+def _note(job: Job, mark: str, said: dict[str, Any]) -> None:
+    """Note what the ledger does not know of a track yet."""
+    if job.ledger is None or job.smoke:
+        return
+    for row, one in said.items():
+        if noted(job.ledger, mark, row) is None:
+            facts = {"note": job.note, **one["facts"]}
+            note(job.ledger, mark, row, {"values": one["values"], "details": {}, "facts": facts})
 
 
 def _mark(job: Job, data: Tracks) -> str:
