@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 
@@ -141,9 +143,10 @@ def headline(result: Result, reproduction: Reproduction) -> str:
         return "; ".join(
             f"{pair.row} {pair.column} {number(pair.paper)} → {number(pair.ours, pair.std or None)}" for pair in shown
         )
-    main = next((name for name in result.columns if any(word in name for word in _MAIN)), None)
-    error = next((name for name in result.columns if name.startswith("ACE")), None)
-    return "; ".join(filter(None, [_best(result, column) for column in (main, error) if column is not None]))
+    result = replace(result, rows=tuple(row for row in result.rows if fnmatchcase(row.name, reproduction.shown)))
+    main = [next((name for name in result.columns if word in name and "ACE" not in name), None) for word in _MAIN]
+    ace = next((name for name in result.columns if name.startswith("ACE")), None)
+    return "; ".join(filter(None, [_best(result, column) for column in (*main, ace) if column is not None]))
 
 
 def _best(result: Result, column: str) -> str:

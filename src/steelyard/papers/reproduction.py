@@ -51,6 +51,7 @@ class Reproduction:
         note: what is chosen here, or differs from the paper.
         draw: makes the figure of a result, from `Result.figure` and its rows.
         whole: whether it needs all of its rows, so that none can be chosen.
+        shown: a pattern of the rows among which the dashboard names the best, where rows are on different data.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Reproduction:
     note: str = ""
     draw: Callable[[Result], Figure] | None = None
     whole: bool = False
+    shown: str = "*"
 
     def missing(self, root: Path) -> tuple[Need, ...]:
         """Return the data that is not there."""
