@@ -200,6 +200,15 @@ def test_residual_nets_start_as_he_draws_them() -> None:
                 assert module.weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.06), name
 
 
+def test_one_small_image_cannot_be_trained_on() -> None:
+    net = Lite("lite0", False)
+    with pytest.raises(ValueError, match=r"one image, of 32 × 20 pixels, .* or change train\.batch_size"):
+        net(torch.zeros(1, 3, 32, 20))
+    assert net(torch.zeros(2, 3, 32, 20)).shape == (2, 1280)
+    assert net(torch.zeros(1, 3, 33, 20)).shape == (1, 1280)
+    assert net.eval()(torch.zeros(1, 3, 32, 20)).shape == (1, 1280)
+
+
 # ---- inputs
 
 
