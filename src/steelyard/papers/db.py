@@ -146,8 +146,8 @@ _NETWORK = (
 )
 
 _VALUES = (
-    "the values are chosen here; the row of the paper's own is DB-Focal of db-table1, and where that was trained at another "
-    "time the two numbers are not the same: compare the rows of this figure with each other"
+    "the values are chosen here; the row of the paper's own is DB-Focal of db-table1, and where that was trained at "
+    "another time the two numbers are not the same: compare the rows of this figure with each other"
 )
 
 REPRODUCTIONS: tuple[Reproduction, ...] = (
