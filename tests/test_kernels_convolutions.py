@@ -120,8 +120,8 @@ def test_half_precision_is_as_near_as_plain_modules_are(g: torch.Generator) -> N
 @inside
 def test_the_same_bits_every_time(g: torch.Generator) -> None:
     own, _ = networks(g)
-    x, state = torch.randn(2, 3, 8, 4, generator=g), {k: v.clone() for k, v in own.state_dict().items()}
-    upstream, found = torch.randn(2, 64, 2, 1, generator=g), []
+    x, state = torch.randn(2, 3, 8, 5, generator=g), {k: v.clone() for k, v in own.state_dict().items()}
+    upstream, found = torch.randn(2, 64, 2, 2, generator=g), []
     for _ in range(2):
         own.load_state_dict(state)
         own.zero_grad()
@@ -134,9 +134,9 @@ def test_the_same_bits_every_time(g: torch.Generator) -> None:
 @inside
 def test_what_is_not_a_number_stays_so(g: torch.Generator) -> None:
     own, _ = networks(g)
-    x = torch.randn(2, 3, 4, 4, generator=g)
+    x = torch.randn(2, 3, 5, 5, generator=g)
     x[1, 0, 3, 3] = torch.nan
-    maps, _ = of_kernels(own, x, torch.ones(2, 64, 1, 1))
+    maps, _ = of_kernels(own, x, torch.ones(2, 64, 2, 2))
     assert maps.isnan().any()
 
 

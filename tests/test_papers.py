@@ -144,6 +144,7 @@ def test_rows_that_share_the_best_place_are_all_named_and_what_is_no_score_is_no
     assert dashboard.headline(sure, entry()) == "best mAP: a 80.00; best ACE: b 3.00"
     easier = result(row("a, ρ 10", (90.0, 50.0)), row("b, ρ 100", (80.0, 51.0)), row("c, ρ 100", (70.0, 52.0)))
     assert dashboard.headline(easier, replace(entry(), shown="*ρ 100")) == "best F1: b, ρ 100 80.00"
+    assert dashboard.headline(easier, replace(entry(), shown="*ρ 50")) == "best F1: a, ρ 10 90.00"
     two = {"a": {"error": 30.0}, "b": {"F1": 80.0}}
     of_two = Result(("error", "F1"), tuple(RowResult(name, (RunResult(0, two[name]),)) for name in two))
     assert dashboard.headline(of_two, entry()) == "best F1: b 80.00; best error: a 30.00"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -229,11 +230,13 @@ def test_means_are_held_against_those_of_before() -> None:
         return Result(columns=("x", "absent"), rows=tuple(made))
 
     before = of(a=(10.0, 12.0), b=(5.0, 5.0), c=(1.0,), d=(1.0, 2.0))  # standard deviations √2, 0, none
-    assert findings.again(of(a=(12.4,), b=(5.0,)), before) == (
-        "2 of 2 means are within a standard deviation of those of before"
-    )
-    assert findings.again(of(a=(12.5, 12.5, 12.5), b=(5.1,), c=(1.0,), e=(1.0,)), before) == (
-        "0 of 2 means are within a standard deviation of those of before; "
+    within = "means are within a standard deviation of those of before"
+    chance = 100 * math.erfc(1 / math.sqrt(2 * (1 / 1 + 1 / 2)))  # of means of one and of two seeds
+    for same in (5.0, 5.00001):  # more digits than a file has
+        said = findings.again(of(a=(12.4,), b=(same,)), before)
+        assert said == f"2 of 2 {within}; by chance {chance:.0f} % would not be"
+    assert findings.again(of(a=(12.5, 12.5), b=(5.1, 5.1), c=(1.0,), e=(1.0,)), before) == (
+        f"0 of 2 {within}; by chance 32 % would not be; "  # of means of two: one standard deviation of their difference
         "outside: b, x 5.10 against 5.00 ± 0.00; a, x 12.50 against 11.00 ± 1.41; "
         "of one seed before, and not compared: 1"
     )

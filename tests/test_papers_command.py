@@ -82,7 +82,10 @@ def test_a_result_is_held_against_an_earlier_one(typed: Any, tmp_path: Path) -> 
     code, said, err = typed(*words, "--json", "--against", before)
     assert code == 0
     assert Result.from_json(said).rows[0].name == "BCE"
-    assert f"\nAgainst {before}: " in err
+    assert f"\nAgainst {before}, made by steelyard reproduce plm-table1 --smoke --rows BCE " in err
+    code, _, err = typed("plm-table5", "--smoke", "--against", before)
+    assert code == 2
+    assert err == f"steelyard: --against {before} is a result of plm-table1, not of plm-table5: name that\n"
 
 
 def test_a_smoke_run_writes_json_a_page_and_a_picture(typed: Any, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_bars_are_plms_and_points_are_bces_most_frequent_first() -> None:
 
 def test_what_a_ledger_does_not_keep_cannot_be_drawn() -> None:
     rows = (RowResult("BCE", (RunResult(3, {"F1": 1.0}),)),)
-    with pytest.raises(ValueError, match=r"the ledger keeps nothing to draw of BCE, seed 3: draw the seed 0"):
+    with pytest.raises(ValueError, match=r"the ledger keeps nothing to draw of BCE, seed 3: leave the ledger out"):
         plm._drawn(Result(rows=rows), ("ratios",))
 
 
@@ -379,3 +379,15 @@ def test_every_seed_draws_its_own_digits(tmp_path: Path) -> None:
     once = CATALOGUE["plm-gain"].run(job)
     assert "the draw of seed 0" in once.data
     assert "the draw of seed 1" not in once.data
+
+
+def test_why_the_mean_is_a_good_start_is_said_where_it_is_tried_on_test_items(tmp_path: Path) -> None:
+    fixtures.mnist(tmp_path)
+    job = Job(tmp_path, tmp_path / "out", (0,), smoke=True, rows=(plm_beyond._MEAN,))
+    said = CATALOGUE["plm-gain"].run(job).notes
+    data = open_multi_mnist(job)
+    n, there = data.train.labels.counts, data.test.labels.counts
+    r, at_test = np.mean(n / (len(data.train) - n)), np.mean(there / (len(data.test) - there))
+    assert f"is {r:.2f} in the training items and {at_test:.2f} in the test items" in said[-1]
+    for other in (replace(job, rows=("BCE",)), replace(job, validation=0.3)):
+        assert not any("test items" in note for note in CATALOGUE["plm-gain"].run(other).notes)

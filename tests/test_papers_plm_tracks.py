@@ -194,3 +194,8 @@ def test_a_ledger_stands_in_for_tracks_that_are_gone(
     more = plm_tracks.REPRODUCTIONS[0].run(replace(asked, out=tmp_path / "c", rows=("open, warped",)))
     assert taken[3:] == [("open", 0), ("open", 1)], "the ledger knew the row before it alone"
     assert [row.name for row in more.rows] == ["open, warped"]
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(line for line in lines if '"open, warped"' not in line) + lines[-1][:40])
+    both = plm_tracks.REPRODUCTIONS[0].run(replace(asked, out=tmp_path / "d", rows=("open", "open, warped")))
+    assert taken[5:] == [("open", 0), ("open", 1)], "a damaged line is trained again"
+    assert [row.runs for row in both.rows] == [first.rows[0].runs] * 2

@@ -413,7 +413,7 @@ def reproduce(
     ),
     note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
     against: str | None = typer.Option(
-        None, metavar="FILE", help="Say which means are a standard deviation or more from those of an earlier result."
+        None, metavar="FILE", help="Say which means are not within a standard deviation of those of an earlier result."
     ),
     smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
     dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),

@@ -64,6 +64,8 @@ def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
     if asked.against is not None and len(chosen) > 1:
         raise ValueError(f"--against {asked.against} is the result of one table: name that table in place of {ALL}")
     before = None if asked.against is None else Result.load(Path(asked.against))
+    if before is not None and before.name != chosen[0].name:
+        raise ValueError(f"--against {asked.against} is a result of {before.name}, not of {chosen[0].name}: name that")
     console = Console(stderr=as_json)
 
     def say(sentence: str) -> None:
@@ -96,7 +98,7 @@ def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
             else:
                 _show(result, reproduction, out, asked, say)
             if before is not None:
-                say(f"Against {asked.against}: {again(result, before)}.")
+                say(f"Against {asked.against}, made by {before.command}: {again(result, before)}.")
 
 
 def _show(result: Result, reproduction: Reproduction, out: Path, asked: Typed, say: Callable[[str], None]) -> None:

@@ -143,7 +143,8 @@ def headline(result: Result, reproduction: Reproduction) -> str:
         return "; ".join(
             f"{pair.row} {pair.column} {number(pair.paper)} → {number(pair.ours, pair.std or None)}" for pair in shown
         )
-    result = replace(result, rows=tuple(row for row in result.rows if fnmatchcase(row.name, reproduction.shown)))
+    among = tuple(row for row in result.rows if fnmatchcase(row.name, reproduction.shown))
+    result = replace(result, rows=among or result.rows)
     main = [next((name for name in result.columns if word in name and "ACE" not in name), None) for word in _MAIN]
     ace = next((name for name in result.columns if name.startswith("ACE")), None)
     return "; ".join(filter(None, [_best(result, column) for column in (*main, ace) if column is not None]))

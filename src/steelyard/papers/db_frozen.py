@@ -31,9 +31,9 @@ def made(of: Reproduction) -> Reproduction:
         minutes=of.minutes / 10,
         run=partial(_frozen, of),
         published=None,
-        note=f"{about}; {of.note}".replace("network, schedule", "head, schedule").replace(
-            _MIRRORED, "nothing is mirrored"
-        ),
+        note=f"{about}; {of.note}".replace("network, schedule", "head, schedule")
+        .replace(_MIRRORED, "nothing is mirrored")
+        .replace("db-table1", "db-table1-frozen"),
     )
 
 

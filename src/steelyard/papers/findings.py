@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isfinite
+from math import erfc, inf, isfinite, sqrt
 from statistics import fmean
 
 from steelyard.papers.markdown import LOWER_IS_BETTER, best_row
@@ -74,9 +74,12 @@ def gain(result: Result, name: str, over: str, column: str, claim: str) -> tuple
 
 
 def again(result: Result, before: Result) -> str:
-    """Return how many means are within a standard deviation of those of a result of before, and which are not."""
+    """Return how many means are within a standard deviation of those of a result of before, and which are not.
+
+    Of means of n and m seeds that differ by chance alone, erfc(1/√(2/n + 2/m)) are not.
+    """
     rows = {row.name: row for row in before.rows}
-    outside, n, alone = [], 0, 0
+    outside, chances, alone = [], [], 0
     for row in result.rows:
         for column in result.columns:
             was = rows.get(row.name, RowResult(row.name, ()))
@@ -86,16 +89,19 @@ def again(result: Result, before: Result) -> str:
             if spread is None:
                 alone += 1
                 continue
-            n += 1
-            if abs(mean - centre) > spread:
+            chances.append(erfc(1 / sqrt(2 / len(row.values(column)) + 2 / len(was.values(column)))))
+            if abs(mean - centre) > spread + 1e-5 * abs(centre):  # a file has six digits
                 far = abs(mean - centre) / spread if spread else inf
                 outside.append((far, f"{row.name}, {column} {mean:.2f} against {centre:.2f} ± {spread:.2f}"))
-    if not n and not alone:
-        return "no row and column is in both results: nothing is compared"
-    listed = "; ".join(words for _, words in sorted(outside, key=lambda one: -one[0]))
-    said = f"{n - len(outside)} of {n} means are within a standard deviation of those of before" if n else ""
-    more = f"of one seed before, and not compared: {alone}" if alone else ""
-    return "; ".join(part for part in (said, f"outside: {listed}" if listed else "", more) if part)
+    n, said = len(chances), []
+    if n:
+        said = [f"{n - len(outside)} of {n} means are within a standard deviation of those of before"]
+        said.append(f"by chance {100 * fmean(chances):.0f} % would not be")
+    if outside:
+        said.append("outside: " + "; ".join(words for _, words in sorted(outside, key=lambda one: -one[0])))
+    if alone:
+        said.append(f"of one seed before, and not compared: {alone}")
+    return "; ".join(said) or "no row and column is in both results: nothing is compared"
 
 
 def alike(result: Result, name: str, other: str, within: float = 0.05) -> tuple[str, ...]:

@@ -73,11 +73,13 @@ def _gain(job: Job) -> Result:
         Row("BCE + PLM, limit form, dropout and shifts", merged(shifts, limit)),
     )
     result = _with_gains(multi_mnist(job, rows))
+    if job.validation or _MEAN not in [row.name for row in result.rows]:
+        return result
     train, _, test, *_ = open_multi_mnist(job)
     r, there = (float((n / (len(part) - n)).mean()) for part in (train, test) for n in (part.labels.counts,))
     why = (
         f"the mean over the classes of positives over negatives is {r:.2f} in the training items and {there:.2f} in "
-        "the test items, where all classes are about equally frequent: one first ratio for all is near theirs"
+        "the test items: one first ratio for all classes is near what they ask for"
     )
     return replace(result, notes=(*result.notes, why))
 
@@ -147,7 +149,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         note="the link reads for the label frequencies of training, from which those of the test items are far, so "
         "PLM's rows decide worse by the link alone than by σ, and are worse calibrated; the prior is estimated from "
         "the test images, no label of theirs is used, label by label, which leaves probabilities far off: see "
-        "plm-beyond's label sets; nothing is trained anew",
+        "plm-beyond's label sets; plm-table1's runs are read where they are there still, else trained anew",
     ),
 )
 """On the runs of Table 1, and a few more."""

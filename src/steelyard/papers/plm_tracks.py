@@ -220,8 +220,8 @@ def _beyond(job: Job) -> Result:
             file = job.out / "tracks" / f"{_mark(job, data)}-{name}-{seed}.json"
             with claimed(job.out / "locks" / file.stem, waits) as is_ours:
                 if is_ours:
-                    said = _kept(file) or _noted(job, file.stem)
-                    if last[name] not in said:
+                    said = {**_noted(job, file.stem), **_kept(file)}
+                    if not {row for row in wanted if ROWS[row] == name} <= said.keys():
                         file.parent.mkdir(parents=True, exist_ok=True)
                         said = _track(job, name, seed, data, last[name])
                         write_atomic(file, json.dumps(said) + "\n")
