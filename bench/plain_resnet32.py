@@ -30,6 +30,9 @@ CLASSES, MOST, BATCH = 10, 5000, 128
 
 def read(*files: Path) -> tuple[Tensor, Tensor]:
     """Return the images, uint8 (N, 3, 32, 32), and their classes."""
+    for file in files:
+        if not file.is_file() or not file.stat().st_size or file.stat().st_size % 3073:
+            raise SystemExit(f"{file} is no file of CIFAR-10's binary version: fetch it again")
     records = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
     return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(records[:, 0].astype("i8"))
 
@@ -114,7 +117,7 @@ def main() -> None:
     began = time.monotonic()
     torch.manual_seed(said.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    x, y = read(*files)
+    (x, y), (test, truth) = read(*files), read(folder / "test_batch.bin")
     chosen = long_tail(y, said.ratio, torch.Generator().manual_seed(said.seed))
     x, y = x[chosen].to(device).float() / 255, y[chosen].to(device)
     mean, std = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
@@ -133,7 +136,6 @@ def main() -> None:
             sgd.zero_grad()
             loss.backward()
             sgd.step()
-    test, truth = read(folder / "test_batch.bin")
     overall, rarest = error(net, (test.to(device).float() / 255 - mean) / std, truth.to(device))
     facts = {"ratio": said.ratio, "loss": said.loss, "seed": said.seed, "epochs": said.epochs, "images": len(y)}
     scores = {"error": round(overall, 2), "error of the 5 rarest": round(rarest, 2)}

@@ -63,6 +63,10 @@ def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
         (("plm-table1", "--seeds", "0"), "--seeds is 0"),
         (("--dashboard", "not-there"), "not-there is not a folder"),
         (("plm-table1", "--smoke", "--against", "not-there.json"), "not-there.json: No such file"),
+        (
+            ("plm-table1", "--smoke", "--against", "pyproject.toml"),
+            "pyproject.toml is no result of steelyard reproduce",
+        ),
         (("all", "--smoke", "--against", "x.json"), "is the result of one table: name that table in place of all"),
     ],
 )

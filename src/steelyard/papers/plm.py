@@ -153,7 +153,7 @@ def _entry(
 
 _SILENT = (
     "weight decay and the layers of ResNet-12 are silent in the paper and chosen here; PLM begins with the ratios of "
-    "the data, and on these test items gains more where it begins with their mean: see plm-table6 and plm-gain"
+    "the data, as its text has it; for other beginnings see plm-table6 and plm-gain"
 )
 _K5 = (
     "K is 5; long tails are read by the most probable class; CB weighs items by their class, LDAM-DRW has cosines for "
@@ -178,7 +178,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         (CIFAR10, MNIST),
         3,
         _table6,
-        "of CIFAR-10 each row is one seed, and seeds of plm-table3 differ by more than these rows do",
+        "of CIFAR-10 each row is one seed; how far apart seeds are, plm-table3 shows",
     ),
     _entry("plm-table7", "MultiMNIST by class", (MNIST,), 0.6, _table7),
     _entry(

@@ -151,6 +151,8 @@ class Result:
         """Return what `to_json` gave."""
         try:
             said = json.loads(text)
+            if not isinstance(said, dict):
+                raise ValueError("it holds no object")
             if said.pop("format") != _FORMAT:
                 raise ValueError("it has another format")
             rows = tuple(
