@@ -63,10 +63,6 @@ def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
         (("plm-table1", "--seeds", "0"), "--seeds is 0"),
         (("--dashboard", "not-there"), "not-there is not a folder"),
         (("plm-table1", "--smoke", "--against", "not-there.json"), "not-there.json: No such file"),
-        (
-            ("plm-table1", "--smoke", "--against", "pyproject.toml"),
-            "pyproject.toml is no result of steelyard reproduce",
-        ),
         (("all", "--smoke", "--against", "x.json"), "is the result of one table: name that table in place of all"),
     ],
 )
@@ -90,6 +86,9 @@ def test_a_result_is_held_against_an_earlier_one(typed: Any, tmp_path: Path) -> 
     code, _, err = typed("plm-table5", "--smoke", "--against", before)
     assert code == 2
     assert err == f"steelyard: --against {before} is a result of plm-table1, not of plm-table5: name that\n"
+    (tmp_path / "list.json").write_text("[]")
+    _, _, err = typed(*words, "--against", tmp_path / "list.json")
+    assert err == f"steelyard: {tmp_path / 'list.json'} is no result of steelyard reproduce: it holds no object\n"
 
 
 def test_a_smoke_run_writes_json_a_page_and_a_picture(typed: Any, tmp_path: Path) -> None:
