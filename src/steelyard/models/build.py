@@ -47,11 +47,13 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
         backbone.check_side(input.shape[1], input.shape[2])
     if settings.weights:
         _start_from(settings.weights, backbone, settings.backbone)
-    elif settings.frozen and not backbone.trained:
-        raise ValueError(
-            f"model.frozen is true, but {settings.backbone} would start from random weights: give model.weights, "
-            "a pretrained backbone, or frozen = false"
-        )
+    elif not backbone.trained:
+        for name in ("frozen", "keep_statistics"):
+            if getattr(settings, name):
+                raise ValueError(
+                    f"model.{name} is true, but {settings.backbone} would start from random weights: give "
+                    f"model.weights, a pretrained backbone, or {name} = false"
+                )
     embeddings = graph = torch.empty(0)
     if settings.head == "ml_gcn":
         embeddings = torch.eye(labels.n_labels)

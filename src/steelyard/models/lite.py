@@ -124,7 +124,7 @@ class Lite(ImageBackbone):
 
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 1280, ⌈H/32⌉, ⌈W/32⌉)."""
-        if self.training and len(x) == 1 and max(x.shape[-2:]) <= 32:
+        if self.last.norm.training and len(x) == 1 and max(x.shape[-2:]) <= 32:
             raise ValueError(
                 f"a batch in training has one image, of {x.shape[-2]} × {x.shape[-1]} pixels, and its last maps one "
                 "place, whose normalisation is not defined: give larger images by data.size, or change train.batch_size"

@@ -24,8 +24,9 @@ class Model(nn.Module):
 
     `backbone.parameters()` and `head.parameters()` may be given learning rates of their own; with the OLTR head on a
     backbone that is not frozen there is `attention` too, new like the head. A frozen backbone has no gradients and
-    stays in evaluation mode, so that its normalisations keep their statistics. With `settings.mirror`, in evaluation
-    mode, logits and features are means of those of an image and of its mirror image.
+    stays in evaluation mode, so that its normalisations keep their statistics; with `settings.keep_statistics` its
+    batch normalisations alone do. With `settings.mirror`, in evaluation mode, logits and features are means of those
+    of an image and of its mirror image.
 
     Made by `build_model` and `load_model`.
     """
@@ -79,10 +80,14 @@ class Model(nn.Module):
         return logits, features
 
     def train(self, mode: bool = True) -> Model:
-        """Set training mode, or evaluation mode; a frozen backbone stays in the latter."""
+        """Set training mode, or evaluation mode; what keeps its statistics stays in the latter."""
         super().train(mode)
         if self.settings.frozen:
             self.backbone.eval()
+        elif self.settings.keep_statistics:
+            for part in self.backbone.modules():
+                if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                    part.eval()
         return self
 
     def fit_normalisation(self, data: Labelled) -> None:

@@ -167,7 +167,7 @@ def _smoke(datasets: Datasets) -> dict[str, Any]:
     """One epoch on the CPU, of a tiny network where the inputs are images."""
     small: dict[str, Any] = {"train": {"epochs": 1, "device": "cpu", "workers": 0}}
     if input_of(datasets.train).kind == "image":
-        small["model"] = {"backbone": "small", "pretrained": False, "frozen": False}
+        small["model"] = {"backbone": "small", "pretrained": False, "frozen": False, "keep_statistics": False}
         small["data"] = {"size": 32}
     return small
 

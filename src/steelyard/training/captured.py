@@ -14,6 +14,7 @@ from steelyard.balance.processes import n_processes
 from steelyard.balance.weighting import Deferred, Weighting
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
+from steelyard.models.model import Model
 from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.objective import Objective
 from steelyard.training.augment import OVERLAY, check_images, n_draws, uniforms, varied
@@ -172,7 +173,9 @@ class Captured:
         self.at += 1
 
     def _use_kernels(self) -> bool:
-        """Let the network use kernels of its own, and return whether it has any."""
+        """Let the network use kernels of its own, and return whether it has any; they renew statistics always."""
+        if isinstance(self.job.model, Model) and self.job.model.settings.keep_statistics:
+            return False
         nets = (part for part in self.job.model.modules() if isinstance(part, ResNet12 | ResNet32))
         precision = getattr(self.update.forward, "precision", torch.float32)
         sides = self.batches.inputs.shape[-2:]
