@@ -435,6 +435,37 @@ def test_a_backbone_of_random_weights_cannot_be_frozen() -> None:
         made("resnet32", IMAGE, frozen=True)
     with pytest.raises(ValueError, match="random weights"):
         made("lite0", IMAGE, frozen=True)
+    with pytest.raises(ValueError, match=r"keep_statistics is true, but small would .* or keep_statistics = false$"):
+        made("small", IMAGE, keep_statistics=True)
+
+
+def statistics(net: nn.Module) -> dict[str, Tensor]:
+    return {name: t.clone() for name, t in net.named_buffers() if "running" in name}
+
+
+@pytest.mark.parametrize("backbone", ["resnet32", "lite0", "timm:test_resnet"])
+def test_a_backbone_that_keeps_its_statistics_learns_all_else(backbone: str, tmp_path: Path) -> None:
+    source = made(backbone, IMAGE)
+    source.train()(inputs(IMAGE, seed=5))
+    save_file({k: v.contiguous() for k, v in source.state_dict().items()}, tmp_path / "w.safetensors")
+    model = made(backbone, IMAGE, "bottleneck", weights=str(tmp_path / "w.safetensors"), keep_statistics=True)
+    before, of_head = statistics(model.backbone), statistics(model.head)
+    assert before
+    x = inputs(IMAGE)
+    torch.testing.assert_close(model.train().features(x), model.eval().features(x))  # of one item whatever its batch
+    weights = {name: p.clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):  # the scale of a last normalisation may start at 0
+        model.train()(x).square().sum().backward()
+        optimizer.step()
+    assert all(torch.equal(t, before[name]) for name, t in statistics(model.backbone).items())
+    assert not any(torch.equal(t, of_head[name]) for name, t in statistics(model.head).items())
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, weights[name])}
+    assert {name for name in weights if "norm" in name or "bn" in name} <= moved
+    assert len(moved) > 0.9 * len(weights)
+    again = load_model(model.describe(), model.state_dict())
+    assert again.settings.keep_statistics
+    assert torch.equal(again(x), model.eval()(x))
 
 
 # ---- weights from a file

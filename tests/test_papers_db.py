@@ -41,7 +41,7 @@ def test_table_1_is_set_up_as_in_the_paper() -> None:
     ]
     resampled = {"RS", "RS-Focal", "R-BCE", "R-BCE-Focal", "DB", "DB-Focal"}
     for name, config in found.items():
-        assert config.optimizer.lr == (0.1 if name == "CB-Focal" else 0.02), name
+        assert config.optimizer.lr == (0.1 if name in ("CB-Focal", "OLTR") else 0.02), name
         assert config.optimizer.momentum == 0.9
         assert config.optimizer.weight_decay == 1e-4
         assert config.train.batch_size == 32
@@ -62,7 +62,8 @@ def test_table_1_is_set_up_as_in_the_paper() -> None:
     assert found["CB-Focal"].objective.weighting.arguments["beta"] == 0.99
     assert found["Focal"].objective.loss.arguments == {"gamma": 2.0, "scale": 2.0}
     assert found["ML-GCN"].model.head == "ml_gcn"
-    assert found["OLTR"].model.head == "oltr"
+    oltr = found["OLTR"]
+    assert (oltr.model.head, oltr.model.dropout, oltr.optimizer.lr, oltr.optimizer.backbone_lr) == ("oltr", 0, 0.1, 0.1)
     coco = configured(COCO_MLT)
     assert coco["DB-Focal"].objective.loss.arguments["mu"] == 0.2
     assert coco["DB-Focal"].objective.loss.arguments["lam"] == 2.0

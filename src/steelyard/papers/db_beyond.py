@@ -74,7 +74,7 @@ def frozen_rows(objective: Settings) -> tuple[Row, ...]:
         objective: the settings of the recipe that `auto` chooses, its sampler included.
     """
     auto = merged(FROZEN, objective)
-    table = {"data": {"size": 160}, "model": {"backbone": "lite0", "frozen": True}}
+    table = {"model": {"backbone": "lite0", "frozen": True}}
     unvaried = {"train": {"augment": {"flip": 0.0}}}
     return (
         *(Row(name, merged(table, _ROWS[name], unvaried)) for name in BESIDE_FROZEN),

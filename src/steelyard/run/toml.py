@@ -38,7 +38,9 @@ class Typed(str):
     __slots__ = ()
 
     def parsed(self) -> Any:
-        """Return the value that the text is in TOML, or the text itself: bare words are strings."""
+        """Return the value that the text is in TOML, or the text itself: bare words are strings; .1 and 1. will do."""
+        if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", self):
+            return float(self)
         try:
             alone = tomllib.loads(f"value = {self}")["value"]
             listed = tomllib.loads(f"value = [{self}]")["value"]  # fails if a comment or another key follows
