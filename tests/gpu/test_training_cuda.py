@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -17,6 +18,7 @@ import training_runs as runs
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.losses import BCE
+from steelyard.models import ModelSettings, build_model, input_of
 from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.objective import Objective
 from steelyard.training import captured
@@ -204,6 +206,29 @@ def test_images_are_captured_in_bfloat16(kind: type[ResNet12] | type[ResNet32], 
         assert network._plan is None
     assert losses[1][-1] < 0.5 * losses[1][0]
     np.testing.assert_allclose(losses[1][0], losses[0][0], rtol=0.1)
+
+
+def test_statistics_that_are_to_be_kept_are(tmp_path: Path) -> None:
+    """Our kernels would renew them, so plain modules are captured."""
+    rng = np.random.default_rng(0)
+    data = ArrayDataset(rng.integers(0, 256, (96, 3, 32, 32), np.uint8), Labels(rng.integers(0, 2, (96, 4))))
+    settings = ModelSettings("resnet32", keep_statistics=True, weights=str(tmp_path / "w.safetensors"))
+    torch.manual_seed(0)
+    network, x = ResNet32(3), torch.from_numpy(data.inputs) / 255
+    for _ in range(50):
+        network.train()(x)
+    save_file(network.state_dict(), tmp_path / "w.safetensors")
+    kept = {f"backbone.{name}": t for name, t in network.state_dict().items() if "running" in name}
+    found = []
+    for way in ("off", "auto"):
+        torch.manual_seed(0)
+        model = build_model(settings, input_of(data), data.labels)
+        outcome, _ = runs.run(
+            "bce", tmp_path / way, model, data, device="cuda", compile=way, precision="bfloat16", epochs=3
+        )
+        assert all(torch.equal(outcome.weights[name].cpu(), t) for name, t in kept.items())
+        found.append([record["loss"] for record in outcome.history])
+    np.testing.assert_allclose(found[1], found[0], rtol=0.1)
 
 
 class _Scaled(nn.Module):
