@@ -123,8 +123,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         5,
         partial(_beyond, frozen_rows),
         note="EfficientNet-Lite0, frozen, at the 224 pixels it was trained with, under the paper's head; DB-Focal, the "
-        "paper's best, and CB-Focal, the best here, are rows of db-table1-frozen, at 160; size, head, dropout and "
-        "rate are chosen on a fifth of the training items",
+        "paper's best, and CB-Focal, the best of db-table1-frozen here, are rows of that, by the paper's SGD and "
+        "schedule; auto's size, head, dropout and rate are chosen on a fifth of the training items",
     ),
 )
 """For the other rows they are compared with see db-table1 and db-table1-frozen."""
