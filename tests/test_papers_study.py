@@ -394,7 +394,13 @@ def test_a_ledger_that_cannot_be_is_refused_before_anything_is_trained(tmp_path:
     for bad in (tmp_path, tmp_path / "file" / "ledger.jsonl", tmp_path / "file" / "x" / "ledger.jsonl"):
         with pytest.raises(ValueError, match="which no file can be written to: name another"):
             job(tmp_path / "a", ledger=bad)
-    for good in (tmp_path / "file", tmp_path / "x" / "y" / "ledger.jsonl", Path("ledger.jsonl")):
+    for content in (b"\x89PNG\r\n", b"label\n", b'{"format": 1}', b"[]"):
+        (tmp_path / "other").write_bytes(content)
+        with pytest.raises(ValueError, match="other, a file that is none: name a ledger, or a new file"):
+            job(tmp_path / "a", ledger=tmp_path / "other")
+        assert (tmp_path / "other").read_bytes() == content
+    (tmp_path / "cut off").write_bytes(b'{"ke')
+    for good in (tmp_path / "file", tmp_path / "cut off", tmp_path / "x" / "y" / "ledger.jsonl", Path("ledger.jsonl")):
         assert job(tmp_path / "a", ledger=good).ledger == good
 
 

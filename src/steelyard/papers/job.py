@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from steelyard.papers.ledger import is_something_else
 from steelyard.run.layers import planted
 
 
@@ -79,6 +80,10 @@ class Job:
             raise ValueError(f"validation is {self.validation}: give a share of at least 0 and below 1")
         if self.ledger is not None and not _can_be_written(self.ledger):
             raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
+        if self.ledger is not None and is_something_else(self.ledger):
+            raise ValueError(
+                f"ledger is {self.ledger}, a file that is none: name a ledger, or a file that is not there"
+            )
         for said in (self.note, *self.sets, *self.rows):
             if _is_damaged(said):
                 raise ValueError(f"{said!r} holds bytes that are not UTF-8: type it again")

@@ -11,6 +11,17 @@ from typing import Any
 from steelyard._files import naming
 from steelyard.papers.result import rounded
 
+_BEGINS = b'{"key": '
+
+
+def is_something_else(path: Path) -> bool:
+    """Return whether a file is there that is no ledger, to which nothing must be added: it does not begin as one."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        begins = file.read(len(_BEGINS))
+    return not _BEGINS.startswith(begins)
+
 
 def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
     """Return the values, details and facts of a run by one measure, the latest that were noted; None where none were.
