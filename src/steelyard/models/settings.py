@@ -27,7 +27,7 @@ class ModelSettings:
     """Whether the backbone keeps its weights, and the statistics of its normalisations, as they are."""
     keep_statistics: bool = False
     """Whether a backbone that is trained keeps the mean and deviation of its batch normalisations as they came, and
-    learns all else: better where there are few images, or batches whose labels are not as frequent as later ones'."""
+    learns all else: to be tried where there are few images, or batches whose labels are not as frequent as later."""
     head: Head = "linear"
     """What makes logits of features; cosine: between −1 and 1, for LDAM's softmax; places: of a convolutional
     backbone's maps, before their mean is taken."""

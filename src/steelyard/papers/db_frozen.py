@@ -32,7 +32,6 @@ def made(of: Reproduction) -> Reproduction:
         run=partial(_frozen, of),
         published=None,
         note=f"{about}; {of.note}".replace("network, schedule", "head, schedule")
-        .replace("of .1, the others", "of .1, OLTR its authors' .1 and no dropout, the others")
         .replace(_MIRRORED, "nothing is mirrored")
         .replace("db-table1", "db-table1-frozen"),
     )
