@@ -81,9 +81,7 @@ class Job:
         if self.ledger is not None and not _can_be_written(self.ledger):
             raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
         if self.ledger is not None and is_something_else(self.ledger):
-            raise ValueError(
-                f"ledger is {self.ledger}, a file that is none: name a ledger, or a file that is not there"
-            )
+            raise ValueError(f"ledger is {self.ledger}, a file that is none: name a ledger, or a new file")
         for said in (self.note, *self.sets, *self.rows):
             if _is_damaged(said):
                 raise ValueError(f"{said!r} holds bytes that are not UTF-8: type it again")
