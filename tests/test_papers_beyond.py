@@ -77,7 +77,7 @@ def changed(one: Config, other: Config) -> set[str]:
     return {f"{s}.{k}" for s in mine for k in mine[s] if mine[s][k] != its[s][k]}
 
 
-BESIDE = ("auto", "DB-Focal", "R-BCE", "CB-Focal")
+BESIDE = ("auto", "DB-Focal", "DB", "CB-Focal")
 
 
 def test_a_part_is_left_out_at_a_time() -> None:

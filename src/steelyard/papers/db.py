@@ -151,7 +151,7 @@ _NETWORK = (
 
 _VALUES = (
     "the values are chosen here; with the paper's own, on VOC-MLT β 10, λ 5, μ .3 and κ .05, it is DB-Focal of "
-    "db-table1; their numbers differ where one of the two was run with other sources or another copy of the data"
+    "db-table1"
 )
 
 REPRODUCTIONS: tuple[Reproduction, ...] = (
