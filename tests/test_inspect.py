@@ -240,14 +240,14 @@ SURE = Evidence(positives=1000, unknown=0.0, positive_among_known=0.1, imbalance
         ({"unknown": 0.9, "positive_among_known": 1.0}, "wan"),
         ({"unknown": 0.01, "positive_among_known": 0.5}, "wan"),
         ({"positive_among_known": 0.6}, "bce"),
-        ({"unknown": 0.7}, "pal"),
+        ({"unknown": 0.9}, "bce"),
         ({"unknown": 0.69}, "bce"),
         ({"imbalance": 20.0}, "plm"),
         ({"imbalance": 19.9}, "bce"),
         ({"imbalance": 20.0, "tail": 0.2}, "db"),
         ({"imbalance": 20.0, "tail": 0.19}, "plm"),
         ({"imbalance": 500.0, "tail": 0.9, "unknown": 0.4}, "db"),
-        ({"imbalance": 500.0, "tail": 0.9, "unknown": 0.8}, "pal"),
+        ({"imbalance": 500.0, "tail": 0.9, "unknown": 0.8}, "db"),
         ({"unknown": 0.05, "positive_among_known": 0.039}, "wan"),
         ({"unknown": 0.8, "positive_among_known": 0.039, "imbalance": 500.0, "tail": 0.9}, "wan"),
         ({"unknown": 0.049, "positive_among_known": 0.039}, "asl"),
@@ -268,7 +268,7 @@ def test_rules_are_a_table_of_known_recipes_and_numbers():
     assert RULES[-1].conditions == ()
     assert {rule.recipe for rule in RULES} <= {None, *RECIPES}
     assert {c.field for rule in RULES for c in rule.conditions} <= set(Evidence._fields)
-    assert set(RECIPES) == {"bce", "plm", "db", "spa-lpr", "pal", "wan", "asl"}
+    assert set(RECIPES) == {"bce", "plm", "db", "spa-lpr", "wan", "asl"}
 
 
 def test_evidence_counts_known_labels_only():

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +46,21 @@ def test_every_loss_shows_all_methods_that_can_be_over_frozen_features() -> None
 def test_every_example_of_a_tool_is_run_here() -> None:
     tools = {path.stem.removeprefix("with_") for path in EXAMPLES.glob("with_*.py")}
     assert tools == {"lightning", "sklearn", "tensorboard", "timm", "torchmetrics"}
+
+
+def test_what_is_advised_of_partial_labels_is_judged_on_held_out_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    np.savez(tmp_path / "made.npz", X_train=x, Y_train=np.where(x[:, :4] > 0.5, 1, -1))
+    module = loaded("choose_partial_recipe")
+    monkeypatch.setattr(module, "SHARES", (0.5,))
+    monkeypatch.setattr(module, "SEEDS", 1)
+    monkeypatch.setattr("sys.argv", ["", str(tmp_path / "made.npz")])
+    module.main()
+    name, share, bce, *_ = capsys.readouterr().out.splitlines()[1].split()
+    assert (name, share) == ("made", "50%")
+    assert float(bce) > 70  # chance is 31
 
 
 def test_lightning() -> None:

@@ -136,13 +136,12 @@ def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
         "by the focal loss": {"objective.loss"},
         "by cross-entropy": {"objective.loss"},
     }
-    linear = {"model.head", "model.width", "model.dropout", "train.epochs", "train.ema", "train.keep"}
+    linear = {"model.head", "model.width", "model.dropout", "train.epochs", "train.keep"}
     assert found(pal_beyond.frozen_rows(settings("wan"), "SPL"), dict(pal.OURS[0].settings)) == {
         "at 160 pixels": {"data.size"},
         "under a linear layer": linear,
         "under a linear layer, at 160 pixels": linear | {"data.size"},
         "without dropout": {"model.dropout"},
-        "without averaged weights": {"train.ema"},
     }
 
 

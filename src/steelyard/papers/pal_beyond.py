@@ -28,7 +28,7 @@ HIDDEN: Settings = {
 """How one hidden layer is, on tables; chosen in the same way."""
 BOTTLENECK: Settings = {
     "model": {"head": "bottleneck", "width": 1024, "dropout": 0.7},
-    "train": {"epochs": 12, "ema": 0.99, "keep": "last"},
+    "train": {"epochs": 12, "keep": "last"},
 }
 """How a hidden layer is over the features of photographs; chosen in the same way."""
 PHOTOGRAPHS, MULAN = OURS[:1], OURS[1:]
@@ -60,7 +60,6 @@ def frozen_rows(objective: Settings, data: str) -> tuple[Row, ...]:
         Row("under a linear layer", merged(LINEAR, objective, larger), data),
         Row("under a linear layer, at 160 pixels", merged(LINEAR, objective), data),
         Row("without dropout", merged(auto, {"model": {"dropout": 0.0}}), data),
-        Row("without averaged weights", merged(auto, {"train": {"ema": 0.0}}), data),
     )
 
 

@@ -96,11 +96,6 @@ RULES = (
         "so nearly all unknown ones are negatives, and take part as weak ones",
     ),
     Rule(
-        "pal",
-        (Condition("unknown", "≥", 0.7),),
-        "{unknown:.0%} of the labels are unknown: pseudo-labels let the unknown ones take part, never as negatives",
-    ),
-    Rule(
         "db",
         (Condition("imbalance", "≥", 20), Condition("tail", "≥", 0.2)),
         "ρ is {imbalance:,.4g} and {tail:.0%} of the labels have fewer than 20 positives: re-balanced weights and "
