@@ -41,7 +41,7 @@ def main() -> None:
     print(f"{'':>16s}{'known':>8s}" + "".join(f"{recipe:>16s}" for recipe in RECIPES))
     for path in map(Path, sys.argv[1:]):
         x, y = read(path)
-        x = (x - x.mean(0)) / (x.std(0) + 1e-6)
+        x = (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1)  # a column that is constant stays so
         for share in SHARES:
             said = ""
             for recipe in RECIPES:

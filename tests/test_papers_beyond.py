@@ -145,6 +145,13 @@ def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
     }
 
 
+def test_a_page_over_a_frozen_backbone_says_nothing_of_training_it() -> None:
+    for entry in db_frozen.REPRODUCTIONS:
+        for said in ("network, schedule", "below it", "mirrored", "statistics", "db-table1 ", "db-table1;"):
+            assert said not in f"{entry.note};"
+    assert "photographs are not varied" in db_frozen.REPRODUCTIONS[0].note
+
+
 def test_the_paper_s_row_over_a_frozen_backbone_is_that_of_its_table() -> None:
     base = settings("voc-mlt-db")
     beside = configured(db_beyond.frozen_rows(settings("db")), base)["DB-Focal"]
