@@ -87,6 +87,7 @@ def test_a_part_is_left_out_at_a_time() -> None:
         "over Lite0, at 224 pixels": {"model.backbone", "data.size"},
         "without mirror images": {"model.mirror"},
         "without dropout": {"model.dropout"},
+        "with one rate of 5e-4 for all layers": {"optimizer.lr", "optimizer.backbone_lr"},
         "without crops": {"train.augment"},
         "without averaged weights": {"train.ema"},
         "without held-out items": {"data.validation"},
