@@ -497,6 +497,7 @@ def test_the_table_says_what_the_numbers_are() -> None:
         "2 rarest",
         f"{100 * found['mAP']['label']:.1f}",
         "by plain σ",
+        f"by chance alone {100 * found['calibration']['pooled']['width']['by_chance']['ace']:.1f}",
         "accuracy",
         "best F1",
     ):

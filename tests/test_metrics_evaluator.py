@@ -63,6 +63,7 @@ def test_everything_equals_the_functions(soft: bool) -> None:
     for binning in ("width", "mass"):
         pooled, want = report["calibration"]["pooled"][binning], m.calibration_error(p, t, binning=binning)
         assert (pooled["ace"], pooled["mce"], pooled["ece"]) == pytest.approx((want.ace, want.mce, want.ece), abs=1e-12)
+        assert pooled["by_chance"] == pytest.approx(m.error_by_chance(want.bins)._asdict(), abs=1e-12)
         assert pooled["bins"]["counts"] == want.bins.counts.tolist()
         assert pooled["bins"]["edges"] == want.bins.edges.tolist()
         np.testing.assert_allclose(np.array(pooled["bins"]["frequency"], float), want.bins.frequency, atol=1e-12)

@@ -15,6 +15,7 @@ from PIL import Image
 from steelyard.data import ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
+from steelyard.metrics import calibration_error
 from steelyard.papers import auto, db_beyond, db_frozen, findings, in_memory, pal, pal_beyond, spa_beyond
 from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
@@ -200,6 +201,9 @@ def test_calibration_is_that_of_the_run_s_own_probabilities(smoke: Callable[...,
     values = auto.auto_scores(trial).values
     assert values["ACE"] == pytest.approx(100 * np.mean(gaps), abs=1e-3)
     assert values["MCE"] == pytest.approx(100 * max(gaps), abs=1e-3)
+    draw = np.random.default_rng(0)
+    by_chance = [calibration_error(eta[:, None], (draw.random(len(eta)) < eta)[:, None]).ace for _ in range(200)]
+    assert values["ACE by chance"] == pytest.approx(100 * np.mean(by_chance), rel=0.1)
     assert values["ACE by the link"] != pytest.approx(values["ACE"], abs=1e-6), "held-out items have moved it"
 
 

@@ -373,6 +373,8 @@ def test_numbers_say_what_they_are():
     assert f"95 % interval {low:.3f} to {high:.3f}" in shown["mAP"].meaning
     assert shown["Calibration error (ACE)"].value == percent(metrics["calibration"]["pooled"]["width"]["ace"])
     assert "σ(z) it would be 12.3 %" in shown["Calibration error (ACE)"].meaning
+    chance = percent(metrics["calibration"]["pooled"]["width"]["by_chance"]["ace"])
+    assert f"would show {chance} on these items, by chance" in shown["Calibration error (ACE)"].meaning
     assert [percent(x) for x in (0, 0.0035, 0.083, 0.26, 1)] == ["0.0 %", "0.35 %", "8.3 %", "26.0 %", "100.0 %"]
     assert list(headline({})) == []
 

@@ -1,6 +1,7 @@
 """How good is it? Ranking, decisions, calibration and search, exactly, with unknown labels left out."""
 
 from steelyard.metrics.calibration import Bins, CalibrationError, brier, calibration_error, log_loss
+from steelyard.metrics.chance import ByChance, error_by_chance
 from steelyard.metrics.decisions import Averages, PrecisionRecallF1, exact_match, precision_recall_f1
 from steelyard.metrics.evaluator import Evaluator
 from steelyard.metrics.groups import Mean, label_groups, mean_by_group, mean_defined, mean_of_rarest, rarest_labels
@@ -10,6 +11,7 @@ from steelyard.metrics.retrieval import RetrievalMap, retrieval_map
 __all__ = [
     "Averages",
     "Bins",
+    "ByChance",
     "CalibrationError",
     "Evaluator",
     "Mean",
@@ -18,6 +20,7 @@ __all__ = [
     "average_precision",
     "brier",
     "calibration_error",
+    "error_by_chance",
     "exact_match",
     "label_groups",
     "log_loss",

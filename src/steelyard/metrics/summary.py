@@ -22,6 +22,7 @@ from steelyard.metrics.calibration import (
     squared_error,
     width_edges,
 )
+from steelyard.metrics.chance import error_by_chance
 from steelyard.metrics.decisions import exact_matches, ratios
 from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
 from steelyard.metrics.inputs import Pair, positive, probable
@@ -271,7 +272,8 @@ def _named_mean(name: str, left_out: str, values: Array) -> dict[str, Any]:
 
 def _error(e: CalibrationError) -> dict[str, Any]:
     bins = {name: getattr(e.bins, name).tolist() for name in ("edges", "counts", "confidence", "frequency")}
-    return {"ace": float(e.ace), "mce": float(e.mce), "ece": float(e.ece), "bins": bins}
+    by_chance = error_by_chance(e.bins)._asdict()
+    return {"ace": float(e.ace), "mce": float(e.mce), "ece": float(e.ece), "by_chance": by_chance, "bins": bins}
 
 
 def _mean_error(e: CalibrationError) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from steelyard.labels import Labels
-from steelyard.metrics import average_precision, calibration_error, mean_average_precision
+from steelyard.metrics import average_precision, calibration_error, error_by_chance, mean_average_precision
 from steelyard.papers.study import Measured
 from steelyard.papers.trial import Trial
 from steelyard.run.advice import resolve_auto
@@ -19,7 +19,7 @@ def chosen(labels: Labels) -> tuple[str, dict[str, Any]]:
 
 
 def auto_scores(trial: Trial) -> Measured:
-    """Return mAP by label (@y) and by item (@x), ACE and MCE of the run's own probabilities, in per cent.
+    """Return mAP by label (@y) and by item (@x), ACE (as found, by chance) and MCE of the run's probabilities, in %.
 
     The probabilities are those of the section [evaluate]: the link, then what was fitted to the validation items;
     "ACE by the link" leaves the latter out.
@@ -36,4 +36,6 @@ def auto_scores(trial: Trial) -> Measured:
         if reading.has_probability:
             error = calibration_error(reading.probability(z), t)
             values |= {f"ACE{how}": 100 * float(error.ace), f"MCE{how}": 100 * float(error.mce)}
+            if not how:
+                values["ACE by chance"] = 100 * error_by_chance(error.bins).ace
     return Measured(values)

@@ -71,7 +71,9 @@ def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]
         yield Number(f"F1 of the {few.name}", f"{value:.3f}", "The same where training had the fewest examples.")
     if (value := get(metrics, "calibration", "pooled", "width", "ace")) is not None:
         raw = "" if raw_ace is None else f" Read as σ(z) it would be {percent(raw_ace)}."
-        text = f"How far a probability is from the share that is present, on average over bins.{raw}"
+        chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
+        least = "" if chance is None else f" Right ones would show {percent(chance)} on these items, by chance."
+        text = f"How far a probability is from the share that is present, on average over bins.{least}{raw}"
         yield Number("Calibration error (ACE)", percent(value), text)
     if (value := get(metrics, "single_label", "accuracy")) is not None:
         yield Number("Accuracy", percent(value), "Items whose most probable label is theirs.")

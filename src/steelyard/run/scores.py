@@ -62,9 +62,10 @@ def summary_lines(metrics: Metrics) -> list[str]:
     if get(metrics, "calibration") is not None:
         ace, plain_ace = (get(part, "calibration", "pooled", *at) for part, at in _aces(metrics))
         loss, plain_loss = metrics["log_loss"], get(metrics, "plain_sigmoid", "log_loss")
+        chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
         lines.append(
-            f"calibration error (ACE) {percent(ace)}, by plain σ {percent(plain_ace)}; log-loss {_number(loss)}, by "
-            f"plain σ {_number(plain_loss)}; Brier {_number(metrics['brier'])}"
+            f"calibration error (ACE) {percent(ace)}, by chance alone {percent(chance)}, by plain σ "
+            f"{percent(plain_ace)}; log-loss {_number(loss)}, by plain σ {_number(plain_loss)}; Brier {_number(metrics['brier'])}"
         )
         lines.append(
             f"micro F1 {percent(get(metrics, 'micro', 'f1'))}, items all right {percent(metrics['exact_match'])}; at ½ "
