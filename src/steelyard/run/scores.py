@@ -65,7 +65,8 @@ def summary_lines(metrics: Metrics) -> list[str]:
         chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
         lines.append(
             f"calibration error (ACE) {percent(ace)}, by chance alone {percent(chance)}, by plain σ "
-            f"{percent(plain_ace)}; log-loss {_number(loss)}, by plain σ {_number(plain_loss)}; Brier {_number(metrics['brier'])}"
+            f"{percent(plain_ace)}; log-loss {_number(loss)}, by plain σ {_number(plain_loss)}; "
+            f"Brier {_number(metrics['brier'])}"
         )
         lines.append(
             f"micro F1 {percent(get(metrics, 'micro', 'f1'))}, items all right {percent(metrics['exact_match'])}; at ½ "
