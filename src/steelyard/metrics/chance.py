@@ -29,9 +29,9 @@ def error_by_chance(bins: Bins) -> ByChance:
 
     Labels count as independent, and as hard: soft ones vary less. So do those of a wide bin whose probabilities differ.
     """
-    n, p = (torch.as_tensor(x).detach().double().cpu() for x in (bins.counts, bins.confidence))
+    n, p = (torch.as_tensor(x).double().cpu() for x in (bins.counts, bins.confidence))
     filled = n > 0
-    gap = torch.where(filled, _mean_deviation(n.clamp_min(1), p.nan_to_num(0.0).clamp(0, 1)), 0.0)
+    gap = torch.where(filled, _mean_deviation(n, p), 0.0)
     ace, ece = gap.sum(-1) / filled.sum(-1), (n * gap).sum(-1) / n.sum(-1)
     return ByChance(float(ace), float(ece)) if n.ndim == 1 else ByChance(ace.numpy(), ece.numpy())
 
