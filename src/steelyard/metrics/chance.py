@@ -22,10 +22,11 @@ def error_by_chance(bins: Bins) -> ByChance:
 
     Of n_b labels that are each present with probability p_b the share that is present differs from p_b, on average by
     E|K/n − p| = 2 (1 − p) m C(n, m) pᵐ (1 − p)ⁿ⁻ᵐ / n with K ~ Binomial(n, p) and m = ⌊np⌋ + 1. ACE by chance is its
-    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model with these errors cannot be told from one
-    that is right, and one below them is fitted to these very items.
+    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be told
+    from one that is right.
 
-    - `bins`: of `calibration_error`, pooled, which gives floats, or by label, (L,); NaN without a known label.
+    - `bins`: of `calibration_error`, pooled, which gives floats, or by label, which gives (L,), a tensor or an array as
+      they are; NaN without a known label.
 
     Labels count as independent, and as hard: soft ones vary less. So do those of a wide bin whose probabilities differ.
     """
@@ -33,7 +34,9 @@ def error_by_chance(bins: Bins) -> ByChance:
     filled = n > 0
     gap = torch.where(filled, _mean_deviation(n, p), 0.0)
     ace, ece = gap.sum(-1) / filled.sum(-1), (n * gap).sum(-1) / n.sum(-1)
-    return ByChance(float(ace), float(ece)) if n.ndim == 1 else ByChance(ace.numpy(), ece.numpy())
+    if n.ndim == 1:
+        return ByChance(float(ace), float(ece))
+    return ByChance(ace, ece) if isinstance(bins.counts, Tensor) else ByChance(ace.numpy(), ece.numpy())
 
 
 def _mean_deviation(n: Tensor, p: Tensor) -> Tensor:
