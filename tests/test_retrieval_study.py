@@ -129,6 +129,7 @@ def test_the_page(found: Study, tmp_path: Path) -> None:
     write_page(replace(found, runs=(strange, *found.runs[1:])), tmp_path / "study.html", "Search & find")
     text = (tmp_path / "study.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;&amp;" in text
+    assert "what each is above &lt;b&gt;&amp;." in text
     assert "<b>&" not in text
     assert f"{100 * found.runs[1].found.by_terms[3]:.2f}" in text
     assert text.count("<img") == 1

@@ -147,6 +147,7 @@ def write_page(found: Study, path: str | Path, title: str = "Searching by severa
     solid = {run.name: _curve(run.found) for run in found.runs}
     dashed = {run.name: _curve(run.by_sigmoid) for run in found.runs if run.by_sigmoid is not None}
     caption = "mAP over queries by their number of terms" + (", dashed by σ(z) instead of η." if dashed else ".")
+    caption += f" Below: what each is above {found.runs[0].name}." if len(found.runs) > 1 else ""
     in_percent = [(row[0], *(None if v is None else 100 * v for v in row[1:])) for row in rows]
     best = {
         (max((i for i, row in enumerate(in_percent) if row[j] is not None), key=lambda i: in_percent[i][j]), j)
