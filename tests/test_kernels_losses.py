@@ -568,7 +568,7 @@ def test_compiles_for_hopper(name: str) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from steelyard.kernels import pairs
+    from steelyard.kernels import pairs, targets
 
     pointers = dict.fromkeys(
         ("b_given", "weight", "shifts", "inverse", "drawn", "keep", "upstream", "divisor", "out"), "*fp32"
@@ -577,10 +577,10 @@ def test_compiles_for_hopper(name: str) -> None:
     pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32", grad="*fp32")
     floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu")
     others = {
-        "count": (pairs.count, dict(WORDS=True, C=4096)),
-        "count_cells": (pairs.count, dict(WORDS=False, C=4096)),
-        "rows": (pairs.rows, dict(HOLES=True, GRAIN=16, C=2048, t_col=1)),
-        "rows_cells": (pairs.rows, dict(HOLES=True, GRAIN=1, C=2048, t_col=1)),
+        "count": (targets.count, dict(WORDS=True, C=4096)),
+        "count_cells": (targets.count, dict(WORDS=False, C=4096)),
+        "rows": (targets.rows, dict(HOLES=True, GRAIN=16, C=2048, t_col=1)),
+        "rows_cells": (targets.rows, dict(HOLES=True, GRAIN=1, C=2048, t_col=1)),
         "scaled": (pairs.scaled, dict(C=2048)),
         "label_pairs": (label_pairs._pairs, dict(WIDTH=1024, SOME=4)),
     }

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from steelyard.kernels.norms import _line
-from steelyard.kernels.pairs import _is_last
+from steelyard.kernels.programs import is_last
 
 ROWS = tl.constexpr(128)  # parts that are added at a time
 
@@ -90,7 +90,7 @@ def convolved(
     spots = part + tl.program_id(0) * 2 * O + o
     tl.store(spots, one)
     tl.store(spots + O, two)
-    if _is_last(counter):
+    if is_last(counter):
         off, square = _sums(part, o, O)
         off, square = off / n_real, square / n_real
         var = square - off * off
@@ -137,7 +137,7 @@ def _write_sums(one, two, part, counter, sums, c, C: tl.constexpr):
     spots = part + tl.program_id(0) * 2 * C + c
     tl.store(spots, one)
     tl.store(spots + C, two)
-    if _is_last(counter):
+    if is_last(counter):
         one, two = _sums(part, c, C)
         tl.store(sums + c, one)
         tl.store(sums + C + c, two)

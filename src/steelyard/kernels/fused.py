@@ -16,7 +16,7 @@ from torch import Tensor
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """The dtypes of logits that the kernels take."""
 
-# as in `pairs`, which says what they mean, and which cannot be imported without Triton
+# as in `terms` and `pairs`, which say what they mean, and which cannot be imported without Triton
 SOFTPLUS, SHIFTED = 0, 1
 _HOST, _GIVEN, _COUNTED, _LATE = 0, 1, 2, 3
 _DRAWN, _STORED = 1, 2
@@ -414,9 +414,10 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
     if aligned and plan.compiled is not None and device.index == torch._C._cuda_getDevice():
         plan.compiled(torch._C._cuda_getCurrentRawStream(device.index), (*pointers, *rest))
         return
-    from steelyard.kernels import pairs
+    from steelyard.kernels import pairs, targets
 
-    kernel, grid = getattr(pairs, plan.kernel), (plan.programs, 1, 1)
+    kernel = getattr(targets if plan.kernel in ("count", "rows") else pairs, plan.kernel)
+    grid = (plan.programs, 1, 1)
     given = [tensors[0] if x is None else x for x in tensors]  # what a kernel is not asked to read has to be something
     if device.type == "cpu":
         kernel[grid](*given, *rest)

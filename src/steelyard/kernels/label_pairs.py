@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from steelyard.kernels.pairs import _log1p
+from steelyard.kernels.arithmetic import log1p
 
 _WIDEST, _AT_ONCE = 2048, 4  # labels and positives that meet
 
@@ -60,7 +60,7 @@ def _pairs(
             pull = tl.where(label[:, None] == columns[None, :], 0.0, degree * negative[None, :])  # no pair with itself
             gap = s[None, :] - top
             small = tl.exp(-tl.abs(gap))
-            value += tl.sum(tl.where(pull != 0, pull * (tl.maximum(gap, 0.0) + _log1p(small)), 0.0), 0)
+            value += tl.sum(tl.where(pull != 0, pull * (tl.maximum(gap, 0.0) + log1p(small)), 0.0), 0)
             pull = tl.where(pull != 0, pull * tl.where(gap >= 0, 1.0, small) / (1 + small), 0.0)
             pulled += tl.sum(pull, 1)
             before = tl.load(slopes + columns, mask=inside & (start > 0), other=0.0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from steelyard.kernels.pairs import _is_last
+from steelyard.kernels.programs import is_last
 
 PARTS = tl.constexpr(128)  # programs that may share a sum
 
@@ -46,7 +46,7 @@ def statistics(
     spots = part + tl.program_id(0) * 2 * C + columns
     tl.store(spots, tl.sum(one, 0))
     tl.store(spots + C, tl.sum(two, 0))
-    if _is_last(counters + tl.program_id(1)):
+    if is_last(counters + tl.program_id(1)):
         off, square = _total(part, columns, 2, 0, C) / n, _total(part, columns, 2, 1, C) / n
         var = square - off * off
         var = tl.where(var < 0, 0.0, var)
@@ -100,7 +100,7 @@ def rectified_sums(
     spots = part + tl.program_id(0) * 2 * C + columns
     tl.store(spots, tl.sum(one, 0))
     tl.store(spots + C, tl.sum(two, 0) * s)
-    if _is_last(counters + tl.program_id(1)):
+    if is_last(counters + tl.program_id(1)):
         for k in tl.static_range(2):
             tl.store(sums + k * C + columns, _total(part, columns, 2, k, C))
 
@@ -195,7 +195,7 @@ def pooled_sums(
     tl.store(spots, tl.sum(one, 0))
     tl.store(spots + C, tl.sum(two, 0) * xs)
     tl.store(spots + 2 * C, tl.sum(three, 0) * zs)
-    if _is_last(counters + tl.program_id(1)):
+    if is_last(counters + tl.program_id(1)):
         for k in tl.static_range(3):
             tl.store(sums + k * C + columns, _total(part, columns, 3, k, C))
 

@@ -12,13 +12,14 @@ total float64.
 
 from __future__ import annotations
 
-import os
-
 import triton
 import triton.language as tl
 
-SOFTPLUS = tl.constexpr(0)  # c f(k(z − b)), f(x) = σ(x)^γ softplus(x) − h x: BCE, focal, NTR, SPA, LDAM, ASL without m
-SHIFTED = tl.constexpr(1)  # ASL with a margin
+from steelyard.kernels.arithmetic import exp, reciprocal
+from steelyard.kernels.draws import draws
+from steelyard.kernels.programs import is_last, total
+from steelyard.kernels.targets import cells_before, known_cells
+from steelyard.kernels.terms import SOFTPLUS, terms
 
 BLOCK, FLAT, ROW = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # what a tile is
 
@@ -33,196 +34,7 @@ STORED = tl.constexpr(2)  # or looked up in a table of one row an item
 INSIDE = tl.constexpr(1)  # Σ present · inverse of a row, for its re-balanced weights, is taken from its one tile,
 SUMMED = tl.constexpr(2)  # or is in `drawn`
 
-FAST = tl.constexpr(os.environ.get("TRITON_INTERPRET", "0") != "1")  # machine instructions, not for the interpreter
-
-PARTS = tl.constexpr(1024)  # sums of programs that are added at a time
 ROOM = tl.constexpr(16384)  # that there is for the sums of programs, before their counts
-
-
-@triton.jit
-def _exp(x):
-    """e^x in two instructions; what is below 1e-38 is 0."""
-    if FAST:
-        return tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 1.4426950408889634], tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return tl.exp(x)
-
-
-@triton.jit
-def _inverse(x):
-    """1/x in one instruction."""
-    if FAST:
-        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
-    else:
-        return 1 / x
-
-
-@triton.jit
-def _log(x):
-    """log x in two instructions, to 2e-7 of itself away from 1."""
-    if FAST:
-        y = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
-        return y * 0.6931471805599453
-    else:
-        return tl.log(x)
-
-
-@triton.jit
-def _log1p(e):
-    """log(1 + e) for e in [0, 1], to 3e-7 of itself."""
-    y = -0.00837115255 * e + 0.04349389982
-    y = y * e - 0.1068500286
-    y = y * e + 0.176874767
-    y = y * e - 0.2447477418
-    y = y * e + 0.3327192838
-    y = y * e - 0.4999717452
-    return (y * e + 0.9999997808) * e
-
-
-@triton.jit
-def _fraction(d):
-    """1 − e^(−d) for d ≥ 0, with all its digits where d is small."""
-    y = -0.001123404219 * d + 0.008189613631
-    y = y * d - 0.04163007283
-    y = y * d + 0.1666624187
-    y = y * d - 0.4999998188
-    y = (y * d + 0.9999999987) * d
-    return tl.where(d < 0.5, y, 1 - _exp(-d))
-
-
-@triton.jit
-def _power(x, log_x, GAMMA: tl.constexpr):
-    """x^GAMMA by products where GAMMA is a small whole number, else from log x; GAMMA is not 0."""
-    if GAMMA == 1:
-        return x
-    elif GAMMA == 2:
-        return x * x
-    elif GAMMA == 3:
-        return x * x * x
-    elif GAMMA == 4:
-        return (x * x) * (x * x)
-    else:
-        return _exp(GAMMA * log_x)
-
-
-@triton.jit
-def _focused(x, H: tl.constexpr, GAMMA: tl.constexpr, DETACH: tl.constexpr):
-    """f(x) = σ(x)^γ softplus(x) − h x and its slope; with DETACH the focus is a constant to training."""
-    e = _exp(-tl.abs(x))
-    near = _inverse(1 + e)
-    p = tl.where(x >= 0, near, e * near)
-    rest = _log1p(e)
-    cost = tl.maximum(x, 0.0) + rest
-    slope = p
-    if GAMMA != 0:
-        focus = _power(p, tl.minimum(x, 0.0) - rest, GAMMA)
-        if DETACH:
-            slope = focus * p
-        else:
-            q = tl.where(x >= 0, e * near, near)
-            slope = focus * (p + GAMMA * q * cost)
-        cost = focus * cost
-    if H != 0:
-        cost -= H * x
-        slope -= H
-    return cost, slope
-
-
-@triton.jit
-def _absent_shifted(s, ds, inverse, cost, GAMMA: tl.constexpr, DETACH: tl.constexpr):
-    """ℓ₋ and ℓ₋' of ASL with a margin, given s, ds/dz, 1/(1 − s) and −log(1 − s)."""
-    if GAMMA == 0:
-        slope = tl.where(s > 0, ds * inverse, 0.0)
-    elif GAMMA == 2 or GAMMA == 3 or GAMMA == 4:
-        near = _power(s, s, GAMMA - 1)
-        slope = ds * near * (s * inverse) if DETACH else ds * near * (s * inverse + GAMMA * cost)
-        cost = near * s * cost
-    else:
-        some = tl.where(s > 0, s, 1.0)
-        focus = tl.where(s > 0, _power(some, tl.log(some), GAMMA), 0.0)
-        slope = ds * focus * (inverse if DETACH else inverse + GAMMA * (cost / some))
-        cost = focus * cost
-    return cost, slope
-
-
-@triton.jit
-def _present_shifted(z, p, q, rest, GAMMA: tl.constexpr, DETACH: tl.constexpr):
-    """ℓ₊ and ℓ₊' of ASL, given log(1 + e^(−|z|))."""
-    cost = tl.maximum(-z, 0.0) + rest
-    slope = -q
-    if GAMMA != 0:
-        focus = _power(q, tl.minimum(-z, 0.0) - rest, GAMMA)
-        slope = -focus * q if DETACH else -focus * (q + GAMMA * p * cost)
-        cost = focus * cost
-    return cost, slope
-
-
-@triton.jit
-def _terms(
-    z, present, counts, shift_pos, shift_neg, KIND: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr,
-    K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr, H: tl.constexpr,
-    M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, DETACH: tl.constexpr, SIDED: tl.constexpr,
-    SUNK: tl.constexpr,
-):  # fmt: skip
-    """ℓ₊(z), ℓ₊'(z), ℓ₋(z) and ℓ₋'(z); with SIDED only the two that `present` asks for are right.
-
-    With SUNK f is taken so far below 0, where a cell does not count, that it and its slope are 0.
-    """
-    if KIND == SHIFTED:
-        e = _exp(-tl.abs(z))
-        near = _inverse(1 + e)
-        p = tl.where(z >= 0, near, e * near)
-        q = tl.where(z >= 0, e * near, near)
-        s = (1 - M) * p * _fraction(tl.maximum((z - EDGE) - EDGE_REST, 0.0))  # p − m, without cancelling
-        inverse = _inverse(q + M)  # 1/(1 − s) wherever s > 0
-        ratio = s * inverse
-        rest = _log1p(tl.where(present, e, tl.minimum(ratio, 1.0)) if SIDED else e)
-        cost = tl.where(ratio <= 1, rest if SIDED else _log1p(tl.minimum(ratio, 1.0)), _log(inverse))
-        up, rise = _present_shifted(z, p, q, rest, G_POS, DETACH)
-        down, fall = _absent_shifted(s, p * q, inverse, cost, G_NEG, DETACH)
-    elif SIDED and G_POS == G_NEG:
-        x = tl.where(present, -K_POS * (z - shift_pos), K_NEG * (z - shift_neg))
-        if SUNK:
-            x = tl.where(counts, x, -1e30)
-        cost, slope = _focused(x, H, G_POS, DETACH)
-        up, rise = C_POS * cost, (-C_POS * K_POS) * slope
-        down, fall = C_NEG * cost, (C_NEG * K_NEG) * slope
-    else:
-        up, rise = _focused(-K_POS * (z - shift_pos), H, G_POS, DETACH)
-        down, fall = _focused(K_NEG * (z - shift_neg), H, G_NEG, DETACH)
-        up, rise = C_POS * up, (-C_POS * K_POS) * rise
-        down, fall = C_NEG * down, (C_NEG * K_NEG) * fall
-    return up, rise, down, fall
-
-
-@triton.jit
-def _is_last(counter):
-    """Whether this is the last program to come; the counter is then 0 again."""
-    tl.debug_barrier()
-    last = tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
-    if last:
-        tl.store(counter, 0)
-    tl.debug_barrier()
-    return last
-
-
-@triton.jit
-def _total(parts):
-    """The sum of all programs' parts, in their order."""
-    lane = tl.arange(0, PARTS)
-    acc = tl.zeros([PARTS], tl.float64)
-    for first in range(0, tl.num_programs(0), PARTS):
-        there = first + lane < tl.num_programs(0)
-        acc += tl.load(parts + first + lane, mask=there, other=0.0, cache_modifier=".cg")
-    return tl.sum(acc, 0)
-
-
-@triton.jit
-def _head(base, GRAIN: tl.constexpr):
-    """How many cells lie between `base` and the next multiple of GRAIN."""
-    return ((GRAIN - base % GRAIN) % GRAIN).to(tl.int32)
 
 
 @triton.jit
@@ -244,136 +56,11 @@ def _put(at, x, inside, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _known(targets, first, n, C: tl.constexpr):
-    """How many of the cells first … first + C − 1 of n are known, a lane each."""
-    lane = tl.arange(0, C)
-    inside = lane < tl.minimum(n - first, C).to(tl.int32)
-    return (tl.load(targets + first + lane, mask=inside, other=-1).to(tl.float32) != -1).to(tl.int32)
-
-
-@triton.jit
-def _words(targets, left, C: tl.constexpr):
-    """C targets of a byte as words of four; beyond `left`, a multiple of 16, all are unknown."""
-    quad = tl.arange(0, C // 4)
-    return tl.load(targets.to(tl.pointer_type(tl.int32)) + quad, mask=quad // 4 < left // 16, other=-1)
-
-
-@triton.jit
-def _known_of(word):
-    """How many of the four targets in a word are not −1."""
-    signs = ~word & -2139062144  # 0x80808080
-    if FAST:
-        return tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [signs], tl.int32, is_pure=True, pack=1)
-    else:
-        return ((signs >> 7) & 1) + ((signs >> 15) & 1) + ((signs >> 23) & 1) + ((signs >> 31) & 1)
-
-
-@triton.jit
-def count(targets, out, parts, counter, n, WORDS: tl.constexpr, C: tl.constexpr):
-    """The number of known labels of a contiguous matrix of n, at least 1, as float32 in `out`.
-
-    WORDS: targets are of a byte, from an address on that is a multiple of 16, and are read as words of four.
-    """
-    whole = n // 16 * 16 if WORDS else n
-    acc, last = tl.zeros([C // 4 if WORDS else C], tl.int32), tl.zeros([16], tl.int32)
-    for tile in range(tl.program_id(0), tl.cdiv(whole, C), tl.num_programs(0)):
-        first = tl.cast(tile, tl.int64) * C
-        if WORDS:
-            acc += _known_of(_words(targets + first, whole - first, C))
-        else:
-            acc += _known(targets, first, n, C)
-    if WORDS and tl.program_id(0) == 0:
-        last += _known(targets, whole, n, 16)
-    tl.store(parts + tl.program_id(0), (tl.sum(acc, 0) + tl.sum(last, 0)).to(tl.float64))
-    if _is_last(counter):
-        tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
-
-
-@triton.jit
-def rows(
-    targets, inverse, drawn, out, parts, counter, n, L, t_row, t_col, HOLES: tl.constexpr, GRAIN: tl.constexpr,
-    C: tl.constexpr,
-):  # fmt: skip
-    """Σ_j present_j inverse_j of each of n rows in `drawn`, and, with HOLES, what `count` gives in `out`.
-
-    A row goes round from its first address that is a multiple of GRAIN. Targets of a byte, GRAIN 16, are read as words
-    of four, in which a present one has a lowest bit and no highest, an unknown one both.
-    """
-    SOFT: tl.constexpr = targets.dtype.element_ty.is_floating()
-    WORDS: tl.constexpr = GRAIN == 16
-    WIDTH: tl.constexpr = C // 4 if WORDS else C
-    REST: tl.constexpr = 32 if WORDS else C // 2
-    lane, few = tl.arange(0, WIDTH), tl.arange(0, REST)
-    seen, seen_last = tl.zeros([WIDTH], tl.int32), tl.zeros([REST], tl.int32)
-    for row in range(tl.program_id(0), n, tl.num_programs(0)):
-        base = tl.cast(row, tl.int64) * t_row
-        head = _head(base, GRAIN)
-        origin = tl.multiple_of(base + head, GRAIN)
-        acc, last = tl.zeros([WIDTH], tl.float32), tl.zeros([REST], tl.float32)
-        if WORDS:
-            rest = tl.maximum((L - head) // GRAIN, 0) * GRAIN
-        else:
-            rest = tl.maximum((L - head) // C, 0) * C
-        for first in range(0, rest, C):
-            if WORDS:
-                word = _words(targets + origin + first, rest - first, C)
-                present = word & ~(word >> 7)
-                at = inverse + head + first + 4 * lane
-                for i in tl.static_range(4):  # few are present: hardly anything is read
-                    acc += tl.load(at + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
-                if HOLES:
-                    seen += _known_of(word)
-            else:
-                t = tl.load(targets + origin + (first + lane).to(tl.int64) * t_col)
-                share = tl.load(inverse + head + first + lane, mask=t > 0, other=0.0)
-                acc += t.to(tl.float32) * share if SOFT else share
-                if HOLES:
-                    seen += (t != -1).to(tl.int32)
-        for first in range(rest, L, REST):
-            columns = first + head + few
-            columns = tl.where(columns < L, columns, columns - L)
-            inside = first + few < L
-            t = tl.load(targets + base + columns.to(tl.int64) * t_col, mask=inside, other=-1 if HOLES else 0)
-            share = tl.load(inverse + columns, mask=inside & (t > 0), other=0.0)
-            last += t.to(tl.float32) * share if SOFT else share
-            if HOLES:
-                seen_last += (t != -1).to(tl.int32)
-        tl.store(drawn + row, tl.sum(acc, 0) + tl.sum(last, 0))
-    if HOLES:
-        tl.store(parts + tl.program_id(0), (tl.sum(seen, 0) + tl.sum(seen_last, 0)).to(tl.float64))
-        if _is_last(counter):
-            tl.store(out, tl.maximum(_total(parts), 1.0).to(tl.float32))
-
-
-@triton.jit
 def scaled(grad, out, upstream, inverse, n, C: tl.constexpr):
     """A gradient of n cells without its divisor, times the upstream one over the divisor."""
     factor = tl.load(upstream).to(tl.float32) * tl.load(inverse)
     at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
     tl.store(out + at, tl.load(grad + at, mask=at < n, other=0.0) * factor, mask=at < n)
-
-
-@triton.jit
-def _draws(rows, first, items, item_low, item_high, k0, k1, epoch, n, INDEXED: tl.constexpr, C: tl.constexpr):
-    """2²⁴ u(seed, epoch, item, label) of a tile (R, C) whose first label is a multiple of 4; one draw serves four."""
-    if INDEXED:
-        item = tl.load(items + rows, mask=rows < n, other=0).to(tl.int64)
-    else:
-        base = (item_high.to(tl.int64) << 32) | (item_low.to(tl.int64) & 0xFFFFFFFF)
-        item = base + rows
-    zero = tl.zeros([1, C // 4], tl.uint32)
-    group = (first // 4 + tl.arange(0, C // 4)).to(tl.uint32)[None, :]
-    low = (item & 0xFFFFFFFF).to(tl.uint32)[:, None] + zero
-    high = ((item >> 32) & 0xFFFFFFFF).to(tl.uint32)[:, None] + zero
-    c0, c1, c2, c3 = low * 0 + group, low, high, low * 0 + epoch.to(tl.uint32, bitcast=True)
-    key0, key1 = k0.to(tl.uint32, bitcast=True), k1.to(tl.uint32, bitcast=True)
-    for _ in tl.static_range(10):
-        left, right = c0, c2
-        c0, c2 = tl.umulhi(right, 0xCD9E8D57 + zero) ^ c1 ^ key0, tl.umulhi(left, 0xD2511F53 + zero) ^ c3 ^ key1
-        c1, c3 = right * (0xCD9E8D57 + zero), left * (0xD2511F53 + zero)
-        key0, key1 = key0 + (0x9E3779B9 + tl.zeros_like(key0)), key1 + (0xBB67AE85 + tl.zeros_like(key1))
-    words = tl.join(tl.join(c0, c2), tl.join(c1, c3)).reshape(rows.shape[0], C)  # c0 c1 c2 c3 c0 …
-    return (words >> 8).to(tl.int32)
 
 
 @triton.jit
@@ -453,7 +140,7 @@ def _tile(
     if MASK == STORED:
         counts = counts & (_get(keep + item + wide, inside, 0, MASKED) != 0)
     elif MASK == DRAWN:
-        u = _draws(rows, first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C)
+        u = draws(rows, first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C)
         keep_pos = _get(keep + columns, within, 0, MASKED)
         keep_neg = _get(keep + L + columns, within, 0, MASKED)
         counts = counts & (u < tl.where(t.to(tl.float32) >= 0.5, keep_pos, keep_neg))
@@ -467,7 +154,7 @@ def _tile(
             shift_neg = _get(shifts + L + columns, within, 0.0, MASKED)
     else:
         shift_pos, shift_neg = B_POS, B_NEG
-    up, rise, down, fall = _terms(
+    up, rise, down, fall = terms(
         z, present, counts, shift_pos, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE,
         EDGE_REST, DETACH, SIDED, SUNK,
     )  # fmt: skip
@@ -484,7 +171,7 @@ def _tile(
         if WEIGHT:
             gain = _get(weight + w_at, inside, 0.0, MASKED).to(tl.float32)
         if REBALANCED != 0:
-            gain *= alpha + _inverse(1 + _exp(beta * mu - steep * share))
+            gain *= alpha + reciprocal(1 + exp(beta * mu - steep * share))
         if SOME:
             gain = tl.where(counts, gain, 0.0)
         cost, slope = gain * cost, gain * slope
@@ -542,7 +229,7 @@ def loss(
     elif DIVISOR == COUNTED:
         seen = tl.zeros([1024], tl.int32)
         for first in range(0, n * L, 1024):
-            seen += _known(targets, first, n * L, 1024)
+            seen += known_cells(targets, first, n * L, 1024)
         scale = 1 / tl.maximum(tl.sum(seen, 0), 1).to(tl.float32)
     elif DIVISOR == LATE:
         scale = 1.0
@@ -573,7 +260,7 @@ def loss(
                 steep = _steep(tl.load(drawn + rows, mask=rows < n, other=0.0), beta)[:, None]
         if SHAPE == ROW:
             begin = tl.cast(task // n_chunks, tl.int64) * L
-            head = _head(begin, GRAIN)
+            head = cells_before(begin, GRAIN)
             origin = tl.multiple_of(begin + head, GRAIN)
             rest = start + tl.maximum((tl.minimum(stop, L - head) - start) // C, 0) * C
             for first in range(start, rest, C):
@@ -617,10 +304,10 @@ def loss(
         if DIVISOR == LATE:
             n_known = tl.sum(tl.sum(known, 1), 0) + tl.sum(tl.sum(known_rim, 1), 0)
             tl.store(parts + ROOM + tl.program_id(0), n_known.to(tl.float64))
-        if _is_last(counter):
+        if is_last(counter):
             if DIVISOR == LATE:
-                share = 1 / tl.maximum(_total(parts + ROOM), 1.0)
+                share = 1 / tl.maximum(total(parts + ROOM), 1.0)
                 tl.store(divisor, share.to(tl.float32))
             else:
                 share = scale.to(tl.float64)
-            tl.store(out, (_total(parts) * share).to(tl.float32))
+            tl.store(out, (total(parts) * share).to(tl.float32))
