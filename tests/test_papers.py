@@ -15,6 +15,7 @@ from steelyard.papers.catalogue import CATALOGUE
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import compare, fewer_seeds, page, table
 from steelyard.papers.published import Published
+from steelyard.papers.reproduce import reproduce_one
 from steelyard.papers.reproduction import BEYOND, Need, Reproduction
 from steelyard.papers.result import Result, RowResult, RunResult, all_versions
 from steelyard.papers.study import Row, chosen_rows, joined
@@ -114,6 +115,16 @@ def test_the_page_says_where_the_numbers_come_from() -> None:
     text = page(said, entry(of=published(BCE=(80.35, 53.42))))
     for word in ("steelyard reproduce x-table1", "abc123", "H200", "`train.epochs=3`", "made up", "a page", "seeds: 0"):
         assert word in text
+
+
+def test_a_page_is_the_same_from_the_run_and_from_its_json(tmp_path: Path) -> None:
+    """11.815000001 is 11.82 to two digits, and 11.81 of the six digits that the JSON keeps."""
+    made = replace(entry(), run=lambda job: result(row("BCE", (11.815000001, 1.0))))
+    shown = reproduce_one(made, Job(tmp_path, tmp_path))
+    kept = Result.load(tmp_path / "x-table1.json")
+    assert table(shown, None) == table(kept, None)
+    assert (tmp_path / "x-table1.md").read_text(encoding="utf-8") == page(kept, made)
+    assert "11.81 |" in table(shown, None)
 
 
 def test_the_best_of_its_own_method_is_that_of_its_rows() -> None:

@@ -75,6 +75,7 @@ def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
     )
     picture = to_png(reproduction.draw(result)) if reproduction.draw is not None and has_matplotlib() else None
     result.save(job.out / f"{result.name}.json")
+    result = Result.load(job.out / f"{result.name}.json")  # a page says what its JSON holds, whoever makes it
     write_atomic(job.out / f"{result.name}.md", page(result, reproduction))
     if picture is not None:
         write_atomic(job.out / f"{result.name}.png", picture)
