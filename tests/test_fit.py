@@ -220,7 +220,38 @@ def test_auto_looks_at_where_labels_are_read(prior: str, recipe: str) -> None:
     assert asked.config.objective.masking.kind == ("plm" if "plm" in recipe else "none")
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "scratch"])  # which is for images
+@pytest.mark.parametrize(
+    ("side", "model", "finetune"),
+    [
+        (96, {}, True),  # lite0, which is pretrained
+        (96, {"pretrained": False}, False),
+        (96, {"frozen": True}, False),
+        (32, {}, False),  # resnet12, which starts from nothing,
+        (32, {"weights": "backbone.safetensors"}, True),  # unless it is given weights
+        (96, {"backbone": "timm:resnet50"}, True),
+        (0, {}, False),  # features
+    ],
+)
+def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[str, Any], finetune: bool) -> None:
+    x = np.zeros((8, 3, side, side), np.uint8) if side else np.zeros((8, 5), np.float32)
+    data = ArrayDataset(x, Labels(np.eye(8, 2, dtype=np.int8)))
+
+    def configure(name: str | None, **more: Any) -> Config:
+        return load_config(None, name, (), {"model": model, **more})
+
+    asked = whole.ask(configure, "auto", Datasets(data, None, None))
+    assert asked.recipe == ("bce+finetune" if finetune else "bce")
+    assert ("a tenth of the head's rate" in asked.why) == finetune
+    found = asked.config
+    settings = found.optimizer.backbone_lr, found.train.augment.resized_crop
+    assert settings == ((0.1, 0.64) if finetune else (1.0, 0.0))
+    mine = whole.ask(lambda name: configure(name, optimizer={"backbone_lr": 0.5}), "auto", Datasets(data, None, None))
+    assert mine.config.optimizer.backbone_lr == 0.5  # what is typed goes before
+    named = whole.ask(configure, "bce", Datasets(data, None, None))
+    assert named.config.optimizer.backbone_lr == 1.0
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("finetune", "scratch")])
 def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> None:
     x, y = items(unknown=0.3)
     run = fit((x, y), name, out=tmp_path / "run", test=items(60, 1))

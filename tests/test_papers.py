@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 
 from steelyard.papers import dashboard
 from steelyard.papers.catalogue import CATALOGUE
+from steelyard.papers.findings import over
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import compare, fewer_seeds, page, table
 from steelyard.papers.published import Published
 from steelyard.papers.reproduce import reproduce_one
-from steelyard.papers.reproduction import BEYOND, Need, Reproduction
+from steelyard.papers.reproduction import BEYOND, Need, Reproduction, Tuned
 from steelyard.papers.result import Result, RowResult, RunResult, all_versions
 from steelyard.papers.study import Row, chosen_rows, joined
 
@@ -125,6 +127,71 @@ def test_a_page_is_the_same_from_the_run_and_from_its_json(tmp_path: Path) -> No
     assert table(shown, None) == table(kept, None)
     assert (tmp_path / "x-table1.md").read_text(encoding="utf-8") == page(kept, made)
     assert "11.81 |" in table(shown, None)
+
+
+def scored(name: str, columns: tuple[str, ...], **rows: tuple[float, ...]) -> Result:
+    made = (RowResult(row, (RunResult(0, dict(zip(columns, v, strict=True))),)) for row, v in rows.items())
+    return Result(columns, tuple(made), name=name, seeds=(0,))
+
+
+def test_a_row_is_set_beside_the_best_of_other_tables() -> None:
+    mine = scored("mine", ("mAP", "ACE", "seconds"), auto=(80.0, 2.0, 1.0), other=(99.0, 0.1, 1.0))
+    one = scored("one", ("mAP on X", "ACE on X"), a=(79.0, 5.0), b=(70.0, 4.0))
+    two = scored("two", ("mAP on X",), c=(81.5,))
+    assert over("auto", mine, {"one": one}) == (
+        "by mAP the best row of one is a, 79.00; auto has 80.00, +1.00",
+        "by ACE the best row of one is b, 4.00; auto has 2.00, 0.50 times as much",
+    )
+    assert over("auto", mine, {"one": one, "two": two})[0] == (
+        "by mAP the best row of two is c, 81.50; auto has 80.00, -1.50"
+    )
+    names = tuple("vwxyz")
+    many = scored("many", names, auto=(1.0, 2.0, 3.0, 4.0, 5.0))
+    best = scored("best", names, a=(0.0, 2.5, 2.0, 0.0, 0.0), b=(0.5, 0.0, 2.5, 4.0, 0.0))
+    said = over("auto", many, {"best": best})  # v, x and z: y is a tie
+    assert said == ("auto is better than every row of best by 3 of 5 columns",)
+
+
+def test_pages_compare_with_what_lies_beside_them(tmp_path: Path) -> None:
+    one, other = scored("x-table1", ("mAP",), auto=(80.0,)), scored("x-table2", ("mAP on X",), a=(79.0,))
+    made = replace(entry(), against=("x-table2", "absent"), says=partial(over, "auto"))
+    said = "By mAP the best row of x-table2 is a, 79.00; auto has 80.00, +1.00."
+    assert said in page(one, made, {"x-table1": one, "x-table2": other})
+    assert "best row" not in page(one, made)
+    for result in (one, other):
+        result.save(tmp_path / f"{result.name}.json")
+    dashboard.write(tmp_path, {"x-table1": made, "x-table2": entry("x-table2")})
+    assert said in (tmp_path / "x-table1.md").read_text(encoding="utf-8")
+    reproduce_one(replace(made, run=lambda job: one), Job(tmp_path, tmp_path))
+    assert said in (tmp_path / "x-table1.md").read_text(encoding="utf-8")
+
+
+def test_how_settings_were_chosen_is_said_of_these_settings_alone() -> None:
+    made = replace(entry(), tuned=Tuned(("a.b=1", "a.c=2"), "Chosen well."))
+    for changed, said in ((("a.c=2", "a.b=1", "a.d=3"), True), (("a.b=1",), False), ((), False)):
+        assert ("Chosen well." in page(result(row("BCE", (1.0, 2.0)), changed=changed), made)) == said
+
+
+def test_the_dashboard_says_what_came_of_running_again_and_which_data_was_not_there(tmp_path: Path) -> None:
+    first = result(row("BCE", (80.0, 50.0), (82.0, 52.0)), notes=("COCO is not there and left out",))
+    first.save(tmp_path / "x-table1.json")
+    (tmp_path / "again").mkdir()
+    result(row("BCE", (81.5, 55.0), (81.5, 56.0))).save(tmp_path / "again" / "x-table1.json")
+    dashboard.write(tmp_path, {"x-table1": entry()})
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "; without COCO |" in text
+    assert "1 of 2 means are within a standard deviation" in text.split("## Run again")[1]
+
+
+def test_fewer_labels_against_all() -> None:
+    """The claim is about PAL 0.6 and about BCE with all labels, and is judged on each data set by both feedbacks."""
+    columns = ("mAP on X, PAL 0.3", "mAP on X, PAL 0.6", "mAP on Y, PAL 0.6")
+    rows = {"BCE": (1.0, 2.0, 3.0), "proposed": (9.0, 8.0, 7.0), "proposed, link": (6.0, 5.0, 4.5)}
+    few = scored("pal-table4", columns, **rows)
+    full = scored("pal-table3", ("mAP on X, FAL", "mAP on Y, FAL"), BCE=(7.0, 7.5), proposed=(1.0, 1.0))
+    (said,) = CATALOGUE["pal-table4"].compared(few, {"pal-table3": full})
+    assert "the row proposed with PAL 0.6 less BCE with all labels is +1.00 on X, -0.50 on Y" in said
+    assert "the row proposed, link with PAL 0.6 less BCE with all labels is -2.00 on X, -3.00 on Y" in said
 
 
 def test_the_best_of_its_own_method_is_that_of_its_rows() -> None:

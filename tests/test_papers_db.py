@@ -199,8 +199,13 @@ def test_gains_are_differences_of_the_steps_in_order() -> None:
 
 def test_a_sweep_is_drawn_over_its_values() -> None:
     pytest.importorskip("matplotlib")
-    points = {1.0: {"mAP": 60.0, "mAP tail": 40.0}, 5.0: {"mAP": 65.0, "mAP tail": 50.0}}
+    points = {1.0: {"mAP": (60.0, 1.0), "mAP tail": (40.0, 2.0)}, 5.0: {"mAP": (65.0, 0.5), "mAP tail": (50.0, 0.0)}}
     figure = db_figures.sweep_figure({"λ": points})
-    lines = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
-    assert lines == {"mAP": [60.0, 65.0], "mAP tail": [40.0, 50.0]}
+    drawn = {bars.get_label(): bars for bars in figure.axes[0].containers}
+    assert {name: list(bars.lines[0].get_ydata()) for name, bars in drawn.items()} == {
+        "mAP": [60.0, 65.0],
+        "mAP tail": [40.0, 50.0],
+    }
+    (bars,) = drawn["mAP tail"].lines[2]
+    assert [[y for _, y in ends] for ends in bars.get_segments()] == [[38.0, 42.0], [50.0, 50.0]]  # ± a deviation
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["1", "5"]

@@ -91,13 +91,13 @@ def test_python_of_what_no_recipe_sets(tmp_path: Path, monkeypatch: pytest.Monke
     assert "labels.values, 2.5" in python(role.objective, role.train.sampler)
 
 
-def test_methods_set_objective_and_sampler_only_but_for_one():
+def test_methods_set_objective_and_sampler_only_but_for_two_about_networks():
     assert set(METHODS["scratch"].settings) == {"model", "train"}
-    assert not METHODS["scratch"].whole
+    assert set(METHODS["finetune"].settings) == {"optimizer", "train"}
     for name, recipe in METHODS.items():
-        if name == "scratch":
-            continue
         assert not recipe.whole
+        if name in ("finetune", "scratch"):
+            continue
         assert set(recipe.settings) <= {"objective", "train"}, name
         assert set(recipe.settings.get("train", {})) <= {"sampler"}, name
     assert settings("bce") == {}

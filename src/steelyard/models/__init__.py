@@ -1,6 +1,6 @@
 """Networks: backbones, heads, and features computed once."""
 
-from steelyard.models.build import build_model, image_size, load_model
+from steelyard.models.build import build_model, fine_tunes, image_size, load_model
 from steelyard.models.frozen import frozen_data, frozen_features
 from steelyard.models.inputs import Input, input_of
 from steelyard.models.model import Model
@@ -11,6 +11,7 @@ __all__ = [
     "Model",
     "ModelSettings",
     "build_model",
+    "fine_tunes",
     "frozen_data",
     "frozen_features",
     "image_size",

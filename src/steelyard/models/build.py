@@ -85,6 +85,14 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     return model.eval()
 
 
+def fine_tunes(settings: ModelSettings, input: Input) -> bool:
+    """Return whether a backbone of images is to be trained further that was trained before."""
+    if input.kind != "image" or settings.frozen:
+        return False
+    name = _decided(settings, input)
+    return bool(settings.weights) or (settings.pretrained and (name in KINDS or name.startswith("timm:")))
+
+
 def image_size(settings: ModelSettings) -> int:
     """Return the side of the images that the backbone was made for, to which files of images are squeezed."""
     if settings.backbone.startswith("timm:"):

@@ -11,6 +11,9 @@ from steelyard.papers.trial import Trial
 from steelyard.run.advice import resolve_auto
 from steelyard.run.recipes import settings
 
+ROW = "auto takes its objective from the recipe auto for these labels; its network and training are set for this page"
+"""A note for tables with such a row."""
+
 
 def chosen(labels: Labels) -> tuple[str, dict[str, Any]]:
     """Return the recipe that `auto` stands for with these training labels, and its settings."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from steelyard.papers.auto import chosen
+from steelyard.papers.auto import ROW, chosen
 from steelyard.papers.db import db_scores
 from steelyard.papers.db_rows import CONSTANTS
 from steelyard.papers.db_rows import rows as paper_rows
-from steelyard.papers.findings import above
+from steelyard.papers.findings import above, gain, over
 from steelyard.papers.job import Job
 from steelyard.papers.plm_rows import Settings, merged
 from steelyard.papers.published import RANKED
@@ -102,6 +102,11 @@ def _beyond(made: Callable[[Settings], tuple[Row, ...]], job: Job) -> Result:
     return replace(result, notes=(f"auto chooses the recipe {name}", *above(result, "auto", FIRST)))
 
 
+def _over(result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
+    gains = (gain(result, "auto", "DB-Focal", c, f"the paper's best row by {c} is DB-Focal") for c in FIRST)
+    return (*(said for found in gains for said in found), *over("auto", result, others))
+
+
 REPRODUCTIONS: tuple[Reproduction, ...] = (
     Reproduction(
         "db-beyond",
@@ -113,7 +118,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         note="EfficientNet-Lite0 with ImageNet weights, fine-tuned; DB-Focal, the paper's best, and DB, the best of "
         "db-table1 here, are rows of that, their rates and crops the best of eleven tried on a fifth of the training "
         "items; auto is trained as they are, but its rate falls smoothly and its weights are averaged; "
-        "db-beyond-frozen is the same over a frozen backbone",
+        f"db-beyond-frozen is the same over a frozen backbone; {ROW}",
+        against=("db-table1", "db-table2"),
+        says=_over,
     ),
     Reproduction(
         "db-beyond-frozen",
@@ -124,7 +131,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         partial(_beyond, frozen_rows),
         note="EfficientNet-Lite0, frozen, at the 224 pixels it was trained with, under the paper's head; DB-Focal, the "
         "paper's best, and CB-Focal, the best of db-table1-frozen here, are rows of that, by the paper's SGD and "
-        "schedule; auto's size, head, dropout and rate are chosen on a fifth of the training items",
+        f"schedule; auto's size, head, dropout and rate are chosen on a fifth of the training items; {ROW}",
+        against=("db-table1-frozen", "db-table2-frozen"),
+        says=_over,
     ),
 )
 """For the other rows they are compared with see db-table1 and db-table1-frozen."""

@@ -63,8 +63,8 @@ def _spread(labels: Labels, values: Floats, columns: NDArray[Any]) -> Floats:
         return np.asarray(np.sqrt(apart) / mean)
 
 
-def sampling_figure(numbers: Numbers) -> Figure:
-    """Draw the frequency of labels before and after class-aware sampling, and how unequally their items are drawn."""
+def sampling_figure(data: str, numbers: Numbers) -> Figure:
+    """Draw how frequent labels are before and after class-aware sampling, and how unequally their items are drawn."""
     panels = (
         ("share of items", {"as it is": "before", "after class-aware sampling": "after"}),
         ("spread among a label's items", {"class-aware sampling": "spread", "with re-balanced weights": "weighted"}),
@@ -74,7 +74,7 @@ def sampling_figure(numbers: Numbers) -> Figure:
             for i, (name, kept) in enumerate(lines.items()):
                 y = _floats(numbers[kept])
                 axes.plot(_ranks(y), y, color=SERIES[i], lw=1.3, marker=MARKERS[i], ms=_size(len(y)), label=name)
-            axes.set_ylabel(quantity)
+            axes.set_ylabel(f"{quantity}, {data}")
             axes.set_ylim(bottom=0)
             _name(axes, numbers["names"])
             legend(axes, 2)
@@ -114,7 +114,7 @@ def gain_figure(numbers: Numbers) -> Figure:
     n = len(steps) - 1
     with drawing(9.5, 1.9 * n + 1.1, nrows=n, sharex=True, sharey=True, squeeze=False) as (figure, rows):
         for i, axes in enumerate(rows[:, 0]):
-            _bands(axes, counts[order])
+            _bands(axes, counts[order], named=i == 0)
             gain = (_floats(numbers["ap"][steps[i + 1]]) - _floats(numbers["ap"][steps[i]]))[order]
             axes.bar(_ranks(gain), gain, width=0.7, color=SERIES[i % len(SERIES)], lw=0)
             axes.axhline(0, color=FRAME, lw=0.8)
@@ -124,17 +124,19 @@ def gain_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-def sweep_figure(panels: Mapping[str, Mapping[float, Mapping[str, float]]]) -> Figure:
+def sweep_figure(panels: Mapping[str, Mapping[float, Mapping[str, tuple[float, float]]]]) -> Figure:
     """Draw the scores of runs against one constant after another, a panel each.
 
-    panels: by the symbol of the constant its values, and of each the scores in per cent by name.
+    panels: by the symbol of the constant its values, and of each the scores in per cent by name: mean and deviation.
     """
     with drawing(4.6 * len(panels), 3.8, ncols=len(panels), squeeze=False, sharey=True) as (figure, rows):
         for axes, (symbol, points) in zip(rows[0], panels.items(), strict=True):
             values = sorted(points)
             for i, name in enumerate(points[values[0]]):
-                y = [points[value][name] for value in values]
-                axes.plot(range(len(values)), y, color=SERIES[i], marker=MARKERS[i], ms=5, lw=1.4, label=name)
+                y, apart = zip(*(points[value][name] for value in values), strict=True)
+                x = [at + 0.05 * i for at in range(len(values))]  # bars that would hide each other stand side by side
+                style = dict(color=SERIES[i], marker=MARKERS[i], ms=5, lw=1.4, capsize=2, elinewidth=0.9)
+                axes.errorbar(x, y, apart, label=name, **style)
             axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
             axes.set_xlabel(symbol)
             axes.grid(True)
@@ -193,11 +195,15 @@ def _size(n: int) -> float:
     return 4.0 if n <= MOST_NAMES else 2.0
 
 
-def _bands(axes: Any, counts: NDArray[Any]) -> None:
-    """Put a colour behind the labels of each group; counts from the largest on."""
+def _bands(axes: Any, counts: NDArray[Any], named: bool = True) -> None:
+    """Put a colour, and its name, behind the labels of each group; counts from the largest on."""
     for group, members in label_groups(counts).items():
         if len(members):
-            axes.axvspan(members[0] + 0.5, members[-1] + 1.5, color=GROUPS[group], lw=0, zorder=0)
+            left, right = members[0] + 0.5, members[-1] + 1.5
+            axes.axvspan(left, right, color=GROUPS[group], lw=0, zorder=0)
+            if named:
+                place = dict(transform=axes.get_xaxis_transform(), ha="center", va="top")
+                axes.text((left + right) / 2, 0.98, group, fontsize=8, color=FRAME, **place)
 
 
 def _name(axes: Any, names: Sequence[str]) -> None:

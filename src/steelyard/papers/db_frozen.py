@@ -33,8 +33,10 @@ def made(of: Reproduction) -> Reproduction:
         minutes=of.minutes / 10,
         run=partial(_frozen, of),
         published=None,
+        tuned=None,
         note=f"{about}; {of.note}".replace("network, schedule", "head, schedule")
         .replace(" for the head and .01 below it", "")
+        .replace("by SGD, ", "")
         .replace(db.VARIED, "photographs are not varied")
         .replace("db-table1", "db-table1-frozen"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import erfc, inf, isfinite, sqrt
 from statistics import fmean
 
@@ -56,6 +56,37 @@ def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
         said.append(
             f"by {column}, {name} {fmean(mine.values()):.2f}, {f'better are: {listed}' if listed else 'none is better'}"
         )
+    return tuple(said)
+
+
+_LISTED = 4
+
+
+def over(name: str, result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
+    """Return how a row stands to the best of other tables: a sentence a column, or, of many, how often it is better.
+
+    Columns are the same where their names are, or where the other's adds the data: "ACE" and "ACE on VOC 2012".
+    """
+    said, better = [], 0
+    for column in result.columns:
+        mean = result.row(name).mean(column)
+        best = [
+            (value, row.name, table)
+            for table, other in others.items()
+            for theirs in other.columns
+            if theirs == column or theirs.startswith(f"{column} on ")
+            for row in other.rows
+            if (value := row.mean(theirs)) is not None
+        ]
+        if mean is None or not best:
+            continue
+        lower = column.startswith(LOWER_IS_BETTER)
+        value, whose, table = (min if lower else max)(best)
+        better += mean < value if lower else mean > value
+        ahead = f"{mean / value:.2f} times as much" if lower else f"{mean - value:+.2f}"
+        said.append(f"by {column} the best row of {table} is {whose}, {value:.2f}; {name} has {mean:.2f}, {ahead}")
+    if len(said) > _LISTED:
+        return (f"{name} is better than every row of {', '.join(others)} by {better} of {len(said)} columns",)
     return tuple(said)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -59,11 +59,13 @@ def best_row(result: Result, column: str, named: str = "*") -> RowResult | None:
     return choose(rows, key=lambda pair: pair[0])[1]
 
 
-def page(result: Result, reproduction: Reproduction) -> str:
-    """Return the page of a result."""
+def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result] | None = None) -> str:
+    """Return the page of a result; `others` are the results that lie beside it, by name."""
     parts = [f"# {result.name}: {result.title}", f"{result.paper}. {sentence(reproduction.note)}".strip()]
     if result.changed:
-        parts.append(f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}.")
+        said = f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}."
+        tuned = reproduction.tuned
+        parts.append(f"{said} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else said)
     published = reproduction.published
     if result.columns:
         parts.append(table(result, published))
@@ -74,7 +76,7 @@ def page(result: Result, reproduction: Reproduction) -> str:
         parts.append(f"The paper's numbers: {published.source}. {sentence(published.note)}".strip())
     if reproduction.draw is not None:
         parts.append(f"![{result.title}]({result.name}.png)")
-    parts += [sentence(note) for note in result.notes]
+    parts += [sentence(note) for note in (*result.notes, *reproduction.compared(result, others or {}))]
     parts.append(_origin(result))
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -208,9 +208,27 @@ def shares_figure(numbers: Mapping[str, Any]) -> Figure:
             axes.plot(range(len(values)), values, color=SERIES[i], marker=MARKERS[i], ms=5, lw=1.4, label=name)
         axes.set_xticks(range(len(numbers["settings"])), numbers["settings"])
         axes.set_ylabel(f"mAP on {numbers['data']}, %")
+        axes.set_xlabel("labels that are known: each with probability q (PAL q), all (FAL)")
         axes.grid(True)
         key(figure, axes, columns=3)
     return figure
+
+
+def _with_fewer(result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
+    """What became of the claim that the method with PAL .6 is above BCE with all labels."""
+    bce, said = others["pal-table3"].row("BCE"), []
+    for row in result.rows:
+        if not row.name.startswith("proposed"):
+            continue
+        gains = []
+        for column in result.columns:
+            data, _, setting = column.removeprefix("mAP on ").partition(", ")
+            ours, theirs = row.mean(column), bce.mean(f"mAP on {data}, FAL")
+            if setting == "PAL 0.6" and ours is not None and theirs is not None:
+                gains.append(f"{ours - theirs:+.2f} on {data}")
+        if gains:
+            said.append(f"the row {row.name} with PAL 0.6 less BCE with all labels is {', '.join(gains)}")
+    return (f"the paper has its method with 60 % of the labels above BCE with all of them; here {'; '.join(said)}",)
 
 
 _NOTE = (
@@ -219,15 +237,16 @@ _NOTE = (
     "chosen here; EPR and ROLE are told the mean positives of an item; focal and ASL take unknown labels as "
     "negatives, BCE and BCE-LS leave them out; the proposed method feeds σ(z) back as the paper does, and in the row "
     "with link the probability that it stands for; where positives alone are known (PPL, SPL), nothing pulls outputs "
-    "down in BCE and BCE-LS, nor pseudo-labels that are fed back raw: these rows are near chance; columns of tables "
-    "are standardised, over which a linear layer that leaves labels out over-fits"
+    "down in BCE and BCE-LS, nor pseudo-labels that are fed back raw: on VOC 2012 these rows are near chance; columns "
+    "of tables are standardised, over which a linear layer that leaves labels out over-fits"
 )
 
 
 def _named(number: int, title: str, shown: Source, chosen: Sequence[str], make: Any, minutes: float) -> Reproduction:
     name = f"pal-table{number}"
     need = one_of(_SOURCES, shown)
-    return Reproduction(name, _PAPER, title, (need,), minutes, partial(_table, chosen, make), PUBLISHED[name], _NOTE)
+    made = Reproduction(name, _PAPER, title, (need,), minutes, partial(_table, chosen, make), PUBLISHED[name], _NOTE)
+    return replace(made, against=("pal-table3",), says=_with_fewer) if number == 4 else made
 
 
 REPRODUCTIONS: tuple[Reproduction, ...] = (

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from steelyard.labels import Labels
-from steelyard.papers.auto import chosen
+from steelyard.papers.auto import ROW, chosen
 from steelyard.papers.beside import beside
+from steelyard.papers.findings import over
 from steelyard.papers.job import Job
 from steelyard.papers.markdown import best_row
 from steelyard.papers.pal import OURS, SETTINGS, studied
@@ -95,6 +96,8 @@ def _without_positives(made: Made, objective: Settings, _positives: float, data:
     return made(objective, data)
 
 
+TABLES_OF_ROWS = tuple(f"pal-table{i}" for i in range(3, 7))
+"""Whose rows `auto` is compared with."""
 _CHOSEN = (
     "to be compared with the rows of pal-table3 to pal-table6; {}dropout and epochs are chosen on a fifth of the "
     "training items"
@@ -110,7 +113,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         partial(_beyond, MULAN, rows),
         note=_CHOSEN.format("one hidden layer, its width and decay, ")
         + "; those rows are linear, so the objective alone is judged by the row under a linear layer; the hidden layer "
-        "was looked for after that row had been seen, on the test items, to stay below some of theirs",
+        f"was looked for after that row had been seen, on the test items, to stay below some of theirs; {ROW}",
+        against=TABLES_OF_ROWS,
+        says=partial(over, "auto"),
     ),
     Reproduction(
         "pal-beyond-frozen",
@@ -124,7 +129,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         + "; those rows are linear and at 160 pixels, so images apart it is judged by the row at 160, and the "
         "objective alone by the row under a linear layer at 160; the hidden layer was looked for after that row had "
         "been seen, on the test items, to stay below some of theirs; so was bce in the place of pal for PAL 0.3, and "
-        "taken since it is better on held-out items too (examples/choose_partial_recipe.py)",
+        f"taken since it is better on held-out items too (examples/choose_partial_recipe.py); {ROW}",
+        against=TABLES_OF_ROWS,
+        says=partial(over, "auto"),
     ),
 )
 """For the rows they are compared with see pal-table3 to pal-table6."""

@@ -76,7 +76,9 @@ def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
     picture = to_png(reproduction.draw(result)) if reproduction.draw is not None and has_matplotlib() else None
     result.save(job.out / f"{result.name}.json")
     result = Result.load(job.out / f"{result.name}.json")  # a page says what its JSON holds, whoever makes it
-    write_atomic(job.out / f"{result.name}.md", page(result, reproduction))
+    files = {name: job.out / f"{name}.json" for name in reproduction.against}
+    others = {name: Result.load(file) for name, file in files.items() if file.is_file()}
+    write_atomic(job.out / f"{result.name}.md", page(result, reproduction, others))
     if picture is not None:
         write_atomic(job.out / f"{result.name}.png", picture)
     elif reproduction.draw is not None:

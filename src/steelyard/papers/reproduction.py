@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from steelyard.papers.job import Job
 from steelyard.papers.published import Published
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+LEFT_OUT = " is not there and left out"
+"""What follows the name of data in the note that it is missing."""
 BEYOND = "What none of the papers has"
 """The place of a paper's name in what goes beyond them."""
 
@@ -36,6 +38,15 @@ class Need:
     fixture: Callable[[Path], None]
 
 
+class Tuned(NamedTuple):
+    """Settings that were chosen for a network other than the paper's."""
+
+    sets: tuple[str, ...]
+    """As typed behind --set."""
+    how: str
+    """How they were chosen, in a sentence."""
+
+
 @dataclass(frozen=True)
 class Reproduction:
     """A table or figure that can be run.
@@ -52,6 +63,9 @@ class Reproduction:
         draw: makes the figure of a result, from `Result.figure` and its rows.
         whole: whether it needs all of its rows, so that none can be chosen.
         shown: a pattern of the rows among which the dashboard names the best, where rows are on different data.
+        against: the names of other results that its page compares it with, where they lie beside it,
+        says: and sentences about that, made of the result and those.
+        tuned: settings by which it may be run over another network, said on the page of a result that has them all.
     """
 
     name: str
@@ -65,10 +79,18 @@ class Reproduction:
     draw: Callable[[Result], Figure] | None = None
     whole: bool = False
     shown: str = "*"
+    against: tuple[str, ...] = ()
+    says: Callable[[Result, Mapping[str, Result]], tuple[str, ...]] | None = None
+    tuned: Tuned | None = None
 
     def missing(self, root: Path) -> tuple[Need, ...]:
         """Return the data that is not there."""
         return tuple(need for need in self.needs if not need.check(root))
+
+    def compared(self, result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
+        """Return what is to be said of a result beside those of `others` that it is compared with."""
+        there = {name: others[name] for name in self.against if name in others}
+        return self.says(result, there) if self.says is not None and there else ()
 
     @property
     def command(self) -> str:

@@ -28,7 +28,7 @@ from steelyard.data import (
     wider_attribute,
 )
 from steelyard.papers import source_fixtures as fixtures
-from steelyard.papers.reproduction import Need
+from steelyard.papers.reproduction import LEFT_OUT, Need
 from steelyard.run.datasets import Datasets
 
 
@@ -68,7 +68,7 @@ def present(root: Path, sources: Sequence[Source]) -> list[Source]:
 
 def left_out(root: Path, sources: Sequence[Source]) -> tuple[str, ...]:
     """Return a sentence for each of the sources that is not there."""
-    return tuple(f"{source.name} is not there and left out" for source in sources if not source.is_there(root))
+    return tuple(f"{source.name}{LEFT_OUT}" for source in sources if not source.is_there(root))
 
 
 def one_of(sources: Sequence[Source], shown: Source) -> Need:

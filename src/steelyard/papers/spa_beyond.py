@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from steelyard.papers.auto import auto_scores, chosen
-from steelyard.papers.findings import above
+from steelyard.papers.auto import ROW, auto_scores, chosen
+from steelyard.papers.findings import above, over
 from steelyard.papers.job import Job
 from steelyard.papers.plm_rows import Settings, merged
 from steelyard.papers.reproduction import BEYOND, Reproduction
@@ -116,7 +116,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         "and average are customary values; rates, decay, backbone, size, head and dropout are the most accurate of "
         "those tried with an ACE of at most 3 on a fifth of the training items, a bound that was set after a head that "
         "looks at places had been seen, on the test items, to be more accurate and worse calibrated; LPR's weight is "
-        ".1, spa-table3's is 1",
+        f".1, spa-table3's is 1; {ROW}",
+        against=("spa-table3",),
+        says=partial(over, "auto"),
     ),
     Reproduction(
         "spa-beyond-frozen",
@@ -127,7 +129,9 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         partial(_beyond, frozen_rows),
         note="EfficientNet-Lite0, frozen, at the 224 pixels it was trained with, under a linear layer; a tenth of the "
         "training items is held out and the calibrator fitted to it; size, dropout and rate were chosen on a fifth of "
-        "the training items; LPR's weight is .1, spa-table3-frozen's is 1",
+        f"the training items; LPR's weight is .1, spa-table3-frozen's is 1; {ROW}",
+        against=("spa-table3-frozen",),
+        says=partial(over, "auto"),
     ),
 )
 """For the rows they are compared with see spa-table3 and spa-table3-frozen."""

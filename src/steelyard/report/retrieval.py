@@ -57,7 +57,7 @@ def retrieval_curves(
         axes.set_ylabel("mAP over queries, %")
         axes.set_ylim(bottom=0)
         if several:
-            panels[1, 0].set_ylabel(f"above {short(drawn[0][0], 14)}")
+            panels[1, 0].set_ylabel(f"above {short(drawn[0][0], 14)}, points")
         for panel in panels[:, 0]:
             panel.grid(True)
         panels[-1, 0].set_xticks(sorted({k for curve in curves.values() for k in curve.by_terms}))

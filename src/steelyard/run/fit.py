@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
-from steelyard.models import Input, Model, build_model, frozen_data, input_of
+from steelyard.models import Input, Model, build_model, fine_tunes, frozen_data, input_of
 from steelyard.models.tabular import Features
 from steelyard.report.headline import plural
 from steelyard.run import cautions
@@ -41,6 +41,9 @@ Configure = Callable[[str | None], Config]
 """From the name of a recipe, None for none, to the settings: "auto" is resolved in between, by the labels."""
 
 
+_FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
+
+
 class Asked(NamedTuple):
     """A training that was asked for."""
 
@@ -52,7 +55,7 @@ class Asked(NamedTuple):
 
 
 def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> Asked:
-    """Open the data and settle the recipe: "auto" is resolved by the training labels."""
+    """Open the data and settle the recipe: "auto" is resolved by the training labels, and by whether one fine-tunes."""
     config = configure(None if recipe == "auto" else recipe)
     if datasets is None:
         datasets = open_datasets(config.data, config.model, config.train.seed)
@@ -61,6 +64,8 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
     name, why = recipe, ""
     if recipe == "auto":
         name, why = resolve_auto(datasets.train.labels, bool(config.evaluate.deploy_prior))
+        if len(datasets.train) and fine_tunes(config.model, input_of(datasets.train)):
+            name, why = f"{name}+finetune", f"{why}; {_FINETUNE}"
         config = configure(name)
     if datasets.settings:
         config = config.with_overrides({"data": dict(datasets.settings)})

@@ -222,7 +222,12 @@ def _print_advice(found: Inspection, console: Console) -> None:
         console.print(Text.assemble((name, "green"), f" {when}."))
     console.print(Text("\nIn Python, with labels = steelyard.data.open_data(…).data.labels:", "dim"))
     console.print(Padding(Text(recipe.code), (0, 0, 0, 2), expand=False))
-    console.print(Text(f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto, the same)", "dim"))
+    console.print(
+        Text(
+            f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto, which looks at the network too)",
+            "dim",
+        )
+    )
 
 
 def percent(share: float) -> str:
