@@ -44,3 +44,23 @@ def test_a_row_is_trained_on_what_lies_as_its_owner_gives_it(
     assert 0 < (measured[first] or 0) <= 100
     (run,) = (tmp_path / "out" / "runs").iterdir()
     assert (run / "trial.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "row", "network"),
+    [
+        (sources.CUB, "pal-table4", "BCE", "resnet50"),
+        (sources.WIDER, "spa-table3", "BCE", "ecaresnet50t"),
+        (sources.VOC2012, "spa-table3", "BCE", "vit_base_patch32_224"),
+    ],
+)
+def test_a_row_is_trained_over_the_papers_networks(
+    source: Source, name: str, row: str, network: str, tmp_path: Path
+) -> None:
+    """Drawn at random, since nothing is fetched here."""
+    source.fixture(tmp_path / "data")
+    sets = (f"model.backbone=timm:{network}", "model.pretrained=false")
+    result = CATALOGUE[name].run(Job(tmp_path / "data", tmp_path / "out", rows=(row,), smoke=True, sets=sets))
+    assert 0 < (result.rows[0].mean(result.columns[0]) or 0) <= 100
+    (run,) = (tmp_path / "out" / "runs").iterdir()
+    assert f'backbone = "timm:{network}"' in (run / "config.toml").read_text(encoding="utf-8")

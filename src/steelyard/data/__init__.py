@@ -32,6 +32,7 @@ from steelyard.data.open_images import open_images
 from steelyard.data.opening import Opened, open_data
 from steelyard.data.part import open_part
 from steelyard.data.region_features import RegionDataset, WordTable
+from steelyard.data.region_tsv import convert_regions
 from steelyard.data.split import stratified_split
 from steelyard.data.subset import Subset
 from steelyard.data.table import table
@@ -56,6 +57,7 @@ __all__ = [
     "cifar100",
     "coco",
     "coco_mlt",
+    "convert_regions",
     "cub",
     "exponential_counts",
     "exponential_long_tail",
