@@ -142,6 +142,10 @@ def test_a_row_is_set_beside_the_best_of_other_tables() -> None:
         "by mAP the best row of one is a, 79.00; auto has 80.00, +1.00",
         "by ACE the best row of one is b, 4.00; auto has 2.00, 0.50 times as much",
     )
+    assert over("absent", mine, {"one": one}) == ()
+    assert over("auto", scored("none", ("ACE",), auto=(2.0,)), {"one": scored("one", ("ACE",), a=(0.0,))}) == (
+        "by ACE the best row of one is a, 0.00; auto has 2.00, +2.00",
+    )
     assert over("auto", mine, {"one": one, "two": two})[0] == (
         "by mAP the best row of two is c, 81.50; auto has 80.00, -1.50"
     )
@@ -162,8 +166,12 @@ def test_pages_compare_with_what_lies_beside_them(tmp_path: Path) -> None:
         result.save(tmp_path / f"{result.name}.json")
     dashboard.write(tmp_path, {"x-table1": made, "x-table2": entry("x-table2")})
     assert said in (tmp_path / "x-table1.md").read_text(encoding="utf-8")
+    for command, compared in (("", True), ("steelyard reproduce x-table1 --validation 0.2", False)):
+        reproduce_one(replace(made, run=lambda job: one), Job(tmp_path, tmp_path, command=command))
+        assert (said in (tmp_path / "x-table1.md").read_text(encoding="utf-8")) == compared
+    (tmp_path / "x-table2.json").write_text("damaged")
     reproduce_one(replace(made, run=lambda job: one), Job(tmp_path, tmp_path))
-    assert said in (tmp_path / "x-table1.md").read_text(encoding="utf-8")
+    assert "best row" not in (tmp_path / "x-table1.md").read_text(encoding="utf-8")
 
 
 def test_how_settings_were_chosen_is_said_of_these_settings_alone() -> None:
@@ -192,6 +200,11 @@ def test_fewer_labels_against_all() -> None:
     (said,) = CATALOGUE["pal-table4"].compared(few, {"pal-table3": full})
     assert "the row proposed with PAL 0.6 less BCE with all labels is +1.00 on X, -0.50 on Y" in said
     assert "the row proposed, link with PAL 0.6 less BCE with all labels is -2.00 on X, -3.00 on Y" in said
+    for lacking in (
+        scored("pal-table3", ("mAP on X, FAL",), WAN=(1.0,)),
+        scored("pal-table3", ("mAP on Z, FAL",), BCE=(1.0,)),
+    ):
+        assert CATALOGUE["pal-table4"].compared(few, {"pal-table3": lacking}) == ()
 
 
 def test_the_best_of_its_own_method_is_that_of_its_rows() -> None:

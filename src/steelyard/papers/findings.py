@@ -68,8 +68,9 @@ def over(name: str, result: Result, others: Mapping[str, Result]) -> tuple[str, 
     Columns are the same where their names are, or where the other's adds the data: "ACE" and "ACE on VOC 2012".
     """
     said, better = [], 0
+    mine = next((row for row in result.rows if row.name == name), RowResult(name, ()))
     for column in result.columns:
-        mean = result.row(name).mean(column)
+        mean = mine.mean(column)
         best = [
             (value, row.name, table)
             for table, other in others.items()
@@ -83,7 +84,7 @@ def over(name: str, result: Result, others: Mapping[str, Result]) -> tuple[str, 
         lower = column.startswith(LOWER_IS_BETTER)
         value, whose, table = (min if lower else max)(best)
         better += mean < value if lower else mean > value
-        ahead = f"{mean / value:.2f} times as much" if lower else f"{mean - value:+.2f}"
+        ahead = f"{mean / value:.2f} times as much" if lower and value > 0 else f"{mean - value:+.2f}"
         said.append(f"by {column} the best row of {table} is {whose}, {value:.2f}; {name} has {mean:.2f}, {ahead}")
     if len(said) > _LISTED:
         return (f"{name} is better than every row of {', '.join(others)} by {better} of {len(said)} columns",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,11 +76,20 @@ def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
     picture = to_png(reproduction.draw(result)) if reproduction.draw is not None and has_matplotlib() else None
     result.save(job.out / f"{result.name}.json")
     result = Result.load(job.out / f"{result.name}.json")  # a page says what its JSON holds, whoever makes it
-    files = {name: job.out / f"{name}.json" for name in reproduction.against}
-    others = {name: Result.load(file) for name, file in files.items() if file.is_file()}
-    write_atomic(job.out / f"{result.name}.md", page(result, reproduction, others))
+    write_atomic(job.out / f"{result.name}.md", page(result, reproduction, _beside(result, reproduction, job.out)))
     if picture is not None:
         write_atomic(job.out / f"{result.name}.png", picture)
     elif reproduction.draw is not None:
         job.progress(f"No {result.name}.png: it needs matplotlib, pip install 'steelyard[report]'.")
     return result
+
+
+def _beside(result: Result, reproduction: Reproduction, folder: Path) -> dict[str, Result]:
+    """The results in a folder that one is compared with: those that can be read and were measured on the same items."""
+    found = {}
+    for name in reproduction.against:
+        with suppress(OSError, ValueError):
+            other = Result.load(folder / f"{name}.json")
+            if all((option in other.command) == (option in result.command) for option in (" --smoke", " --validation")):
+                found[name] = other
+    return found
