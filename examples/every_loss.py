@@ -23,8 +23,8 @@ from steelyard.run.folder import RunFolder
 from steelyard.run.recipes import METHODS
 from steelyard.run.scores import percent
 
-METHODS_SHOWN = tuple(name for name in METHODS if name not in ("db-focal", "scratch"))
-"""All but one that is the same as db, and one that varies the images, of which only features are kept here."""
+METHODS_SHOWN = tuple(name for name in METHODS if name not in ("db-focal", "finetune", "scratch"))
+"""All but one that is the same as db, and two that vary the images, of which only features are kept here."""
 
 
 def main() -> None:
