@@ -99,5 +99,15 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         sy.data.convert_regions(tmp_path / "a.tsv", tmp_path / "r.npy", tmp_path / "i.npy", 0)
     with pytest.raises(ValueError, match="holds no file"):
         sy.data.convert_regions([], tmp_path / "r.npy", tmp_path / "i.npy")
-    with pytest.raises(DataError, match=r"a\.tsv"):
-        sy.data.convert_regions(tmp_path / "a.tsv", tmp_path / "r.npy", tmp_path / "i.npy")
+    (tmp_path / "a.tsv").write_text(GOOD)
+    seen: list[int] = []
+    for files, features, ids, said in (
+        (["a.tsv", "b.tsv"], "r.npy", "i.npy", r"b\.tsv"),
+        (["a.tsv"], "absent/r.npy", "i.npy", "its folder does not exist"),
+        (["a.tsv"], "r.npy", "absent/i.npy", "its folder does not exist"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            sy.data.convert_regions(
+                [tmp_path / file for file in files], tmp_path / features, tmp_path / ids, progress=seen.append
+            )
+    assert not seen, "nothing is read before all that is missing is said"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._files import replacing
+from steelyard._files import check_place, replacing
 from steelyard.data.files import DataError, PathLike, require
 
 _FIELDS = (6, 10)
@@ -41,12 +41,14 @@ def convert_regions(
     """
     if regions < 1:
         raise ValueError(f"regions is {regions}: at least one of an image must be kept")
-    files = [tsv] if isinstance(tsv, str | Path) else list(tsv)
+    files = [require(file) for file in ([tsv] if isinstance(tsv, str | Path) else tsv)]
+    for place in (features, image_ids):
+        check_place(place)
     ids: dict[int, None] = {}
     width = 0
     with replacing(features) as partial, partial.open("wb") as out:
         out.write(bytes(_HEADER))
-        for file in map(require, files):
+        for file in files:
             with file.open(encoding="ascii", errors="replace") as lines:
                 for i, line in enumerate(lines, 1):
                     number, found = _read(line, f"{file}, line {i}")
