@@ -97,7 +97,7 @@ def dashboard(
         if name in results
     ]
     if lines:
-        parts += ["## Run again", f"From nothing, without the ledger, in `{AGAIN}/`:", "\n".join(lines)]
+        parts += ["## Run again", f"A second run of each, in `{AGAIN}/`, against the numbers above:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 

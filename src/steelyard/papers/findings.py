@@ -59,7 +59,7 @@ def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(said)
 
 
-_LISTED = 4
+_LISTED = 4  # columns that are still said one by one
 
 
 def over(name: str, result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
