@@ -1,0 +1,100 @@
+"""A head made of several small models over the same features, whose log-odds are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.losses import BCE, SPA, Asymmetric
+from steelyard.losses.pair import PairLoss
+from steelyard.models.transforms import make_transform
+
+LOSSES: dict[str, type[PairLoss]] = {"bce": BCE, "spa": SPA, "asl": Asymmetric}
+"""What a member may have been trained with; its link is part of the member."""
+
+
+class MemberSpec(NamedTuple):
+    """What a member is made of: enough to build it again around its tensors."""
+
+    transform: str
+    """See `steelyard.models.transforms`."""
+    kernel: str = ""
+    """"gauss" or "laplace" for Nyström's features of a kernel; "" for none."""
+    landmarks: int = 0
+    """Of the kernel."""
+    scale: float = 1.0
+    """Of the kernel's width."""
+    width: int = 0
+    """Hidden units; 0 for a linear model."""
+    dropout: float = 0.0
+    """Of the hidden units, in training."""
+    loss: str = "bce"
+    """One of `LOSSES`."""
+
+    @property
+    def name(self) -> str:
+        """A short name for tables."""
+        transform = f"{self.transform}, {self.kernel} kernel × {self.scale:g}" if self.kernel else self.transform
+        kind = "linear" if self.width == 0 else f"hidden {self.width}"
+        return f"{transform}, {kind}, {self.loss}"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has no hidden layer."""
+        return self.width == 0
+
+
+class Member(nn.Module):
+    """Log-odds (B, L) of features (B, F): transform → network → the link of its loss."""
+
+    def __init__(self, spec: MemberSpec, n_features: int, n_labels: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.transform = make_transform(spec.transform, n_features, *spec[1:4])
+        width = self.transform.n_outputs
+        self.network = (
+            nn.Sequential(nn.Linear(width, n_labels))
+            if spec.is_linear
+            else nn.Sequential(
+                nn.Dropout(spec.dropout / 2),
+                nn.Linear(width, spec.width),
+                nn.ReLU(),
+                nn.Dropout(spec.dropout),
+                nn.Linear(spec.width, n_labels),
+            )
+        )
+        self.loss = LOSSES[spec.loss]()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return log-odds (B, L)."""
+        return self.loss.link(self.network(self.transform(features.to(torch.float32))))
+
+
+class Members(nn.Module):
+    """Σ_k w_k · log-odds of member k, the weights adding up to 1."""
+
+    weights: Tensor
+
+    def __init__(self, specs: Sequence[MemberSpec], n_features: int, n_labels: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(Member(spec, n_features, n_labels) for spec in specs)
+        self.register_buffer("weights", torch.full((len(specs),), 1 / len(specs)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return log-odds (B, L)."""
+        total = self.weights[0] * self.members[0](features)
+        for weight, member in zip(self.weights[1:], list(self.members)[1:], strict=True):
+            total = total + weight * member(features)
+        return total
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the specs of the members as plain JSON."""
+        return [member.spec._asdict() for member in self.members]  # type: ignore[union-attr,operator]
+
+    @classmethod
+    def of_description(cls, content: Sequence[Mapping[str, Any]], n_features: int, n_labels: int) -> Members:
+        """Return members, not filled, from what `describe` gave."""
+        return cls([MemberSpec(**entry) for entry in content], n_features, n_labels)

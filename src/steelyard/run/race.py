@@ -1,0 +1,366 @@
+"""The race: which small model over features is best is decided by items that it was not trained on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.labels import UNKNOWN
+from steelyard.metrics import mean_average_precision
+from steelyard.models.members import Members, MemberSpec
+from steelyard.run.crossfit import folds_of
+from steelyard.training.candidates import (
+    TEMPERATURES,
+    Items,
+    Trial,
+    View,
+    item_costs,
+    linear_trial,
+    macro_log_loss,
+    refit,
+    try_hidden,
+    try_linear,
+)
+from steelyard.training.hidden import batch_size
+
+FEW_NEGATIVES = 10
+"""A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
+FINALISTS = 6
+"""Candidates that are tried on all folds."""
+MOST_MEMBERS = 6
+"""Terms of a mean of candidates; one candidate may be several of them."""
+WORTH = 1e-3
+"""The share by which a further member must lower the out-of-fold log-loss."""
+SCREENED = 400
+"""Held-out items that suffice to tell candidates apart: with many items one fold does."""
+LANDMARKS = 1500
+"""Most items that stand for all in a kernel."""
+RATE = 2.0e10
+"""Work units, multiplications of the models, of one second on two cores: what a budget in seconds is converted by."""
+BUDGET = 120 * RATE
+"""Work units of a race by default: about two minutes on two cores."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Candidate:
+    """A candidate and what became of it."""
+
+    spec: MemberSpec
+    work: float
+    """Work units of the trial that screened it."""
+    seconds: float = 0.0
+    screened: float = float("nan")
+    """Log-loss of the items that screened it."""
+    trial: Trial | None = None
+    log_loss: float = float("nan")
+    """Out of fold, of all items."""
+    map: float = float("nan")
+    """Mean average precision out of fold, of all items."""
+    weight: float = 0.0
+    """In the model that won."""
+    note: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        values: dict[str, Any] = {
+            "candidate": self.spec.name,
+            "spec": self.spec._asdict(),
+            "screened_log_loss": _plain(self.screened),
+            "log_loss": _plain(self.log_loss),
+            "map": _plain(self.map),
+            "weight": self.weight,
+            "work": self.work,
+            "seconds": round(self.seconds, 3),
+            "note": self.note,
+        }
+        if self.trial is not None:
+            values |= {"strength": self.trial.strength, "steps": self.trial.steps, "converged": self.trial.converged}
+        return values
+
+
+class Race(NamedTuple):
+    """A finished race."""
+
+    head: Members
+    """The model that won, fitted to all items."""
+    log_odds: Tensor
+    """Its out-of-fold log-odds, (N, L), float32, on the CPU."""
+    folds: NDArray[np.int64]
+    candidates: list[Candidate]
+    facts: dict[str, Any]
+    """What else is kept of it, as plain JSON."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the race as plain JSON, the best candidates first."""
+        order = sorted(self.candidates, key=lambda c: (-c.weight, c.log_loss if c.log_loss == c.log_loss else 1e9))
+        return {**self.facts, "candidates": [candidate.row() for candidate in order]}
+
+
+@dataclass
+class Budget:
+    """Work units that are left."""
+
+    total: float
+    spent: float = 0.0
+
+    def allows(self, work: float) -> bool:
+        """Whether a piece of work may begin."""
+        return self.spent + work <= self.total
+
+
+@dataclass
+class _Course:
+    """What all stages of a race share."""
+
+    items: Items
+    seed: int
+    budget: Budget
+    screening: list[int]
+    say: Say
+    views: dict[tuple[Any, ...], View] = field(default_factory=dict)
+    candidates: list[Candidate] = field(default_factory=list)
+
+    def view(self, spec: MemberSpec) -> View:
+        """Return the items as a candidate sees them; of kernels only the last is kept in memory."""
+        key = spec[:4]
+        if key not in self.views:
+            self.views = {k: v for k, v in self.views.items() if not k[1]}
+            self.views[key] = View(self.items, spec, self.seed)
+        return self.views[key]
+
+    def screen(self, specs: Sequence[MemberSpec]) -> None:
+        """Try candidates on the folds that screen."""
+        for spec in specs:
+            if any(spec == candidate.spec for candidate in self.candidates):
+                continue
+            work = work_of(spec, self.items, len(self.screening))
+            candidate = Candidate(spec, work)
+            self.candidates.append(candidate)
+            if not self.budget.allows(work) and len(self.candidates) > 1:
+                candidate.note = "skipped: over budget"
+                continue
+            self.budget.spent += work
+            begun = time.monotonic()
+            candidate.trial = self.attempt(spec, self.screening)
+            candidate.screened = macro_log_loss(candidate.trial.log_odds, self.items.targets)
+            candidate.seconds += time.monotonic() - begun
+            self.say(f"{spec.name}: log-loss {candidate.screened:.4f}")
+
+    def attempt(self, spec: MemberSpec, folds: list[int]) -> Trial:
+        """Try one candidate."""
+        view = self.view(spec)
+        if spec.is_linear:
+            return try_linear(view, spec, folds)
+        return try_hidden(view, spec, folds, most_steps(self.items), self.seed)
+
+    def ranked(self) -> list[Candidate]:
+        """Return the candidates that were screened, the best first."""
+        return sorted((c for c in self.candidates if c.trial is not None), key=lambda c: c.screened)
+
+    def finalists(self) -> list[Candidate]:
+        """Try the best candidates on all folds, and return them, the best first."""
+        chosen: list[Candidate] = []
+        all_folds = list(range(self.items.n_folds))
+        rest = [fold for fold in all_folds if fold not in self.screening]
+        for candidate in self.ranked()[:FINALISTS]:
+            work = work_of(candidate.spec, self.items, len(rest), path=False)
+            if chosen and not self.budget.allows(work):
+                candidate.note = "screened only: over budget"
+                continue
+            self.budget.spent += work
+            begun = time.monotonic()
+            candidate.trial = self._completed(candidate, rest)
+            candidate.seconds += time.monotonic() - begun
+            candidate.log_loss = macro_log_loss(candidate.trial.log_odds, self.items.targets)
+            candidate.map = mean_average_precision(candidate.trial.log_odds, self.items.targets)
+            chosen.append(candidate)
+            self.say(f"{candidate.spec.name}: log-loss {candidate.log_loss:.4f}, mAP {100 * candidate.map:.1f}")
+        return sorted(chosen, key=lambda c: c.log_loss)
+
+    def _completed(self, candidate: Candidate, rest: list[int]) -> Trial:
+        """Try a candidate on the folds that did not screen it, at the strength that screening chose."""
+        trial = candidate.trial
+        assert trial is not None
+        if not rest:
+            return trial
+        view = self.view(candidate.spec)
+        if candidate.spec.is_linear:
+            more = linear_trial(view, candidate.spec, trial.strength, rest, {}, 1e-5)
+        else:
+            more = try_hidden(view, candidate.spec, rest, most_steps(self.items), self.seed)
+        steps = int(np.median([trial.steps] * len(self.screening) + [more.steps] * len(rest)))
+        odds = torch.where(trial.log_odds.isnan(), more.log_odds, trial.log_odds)
+        return Trial(candidate.spec, trial.strength, steps, odds, trial.converged and more.converged)
+
+
+def run_race(
+    x: Tensor,
+    targets: Tensor,
+    seed: int = 0,
+    budget: float = BUDGET,
+    single: bool = False,
+    folds: NDArray[np.int64] | None = None,
+    say: Say = lambda sentence: None,
+) -> Race:
+    """Return the best small model over features, or the best mean of a few.
+
+    Candidates are screened in stages: transforms of the features and kernels under a linear model, each along a path
+    of penalties; hidden layers over the transforms that did best; other losses for the best so far. The best are then
+    tried on all folds. The winner has the lowest out-of-fold log-loss, mean over labels; of candidates within one
+    standard error of it, the highest out-of-fold mean average precision decides. Further members join while the mean
+    of the log-odds has a lower out-of-fold log-loss.
+
+    Args:
+        x: features (N, F).
+        targets: (N, L); unknown ones are ignored, see `positives_only`.
+        seed: of folds, landmarks and hidden layers.
+        budget: work units; candidates that would exceed it are skipped.
+        single: whether the result must be a single candidate.
+        folds: (N,), the fold of each item; by default folds that share out each label.
+        say: takes a sentence about progress.
+    """
+    if folds is None:
+        folds = folds_of(targets.cpu(), 5 if len(x) < 3000 else 3, seed)
+    items = Items(x, targets, folds)
+    share = -(-SCREENED * items.n_folds // max(len(x), 1))
+    course = _Course(items, seed, Budget(budget), list(range(min(max(share, 1), items.n_folds))), say)
+    course.screen(linear_specs(x))
+    course.screen(list(hidden_specs(course.ranked())))
+    course.screen(list(loss_specs(course.ranked())))
+    best = course.finalists()
+    members = chosen_members(best, items.targets, single)
+    head = Members([c.spec for c, _ in members], x.shape[1], targets.shape[1])
+    total = torch.zeros_like(items.x[:, :1]).expand(targets.shape).clone()
+    for k, (candidate, weight) in enumerate(members):
+        assert candidate.trial is not None
+        candidate.weight = weight
+        head.members[k] = refit(course.view(candidate.spec), candidate.trial, seed).cpu()
+        head.weights[k] = weight
+        total += weight * candidate.trial.log_odds
+    facts = {
+        "budget": budget,
+        "spent": course.budget.spent,
+        "folds": items.n_folds,
+        "screened_on": len(course.screening),
+        "log_loss": macro_log_loss(total, items.targets),
+        "map": _plain(mean_average_precision(total, items.targets)),
+        "converged": all(c.trial is not None and c.trial.converged for c, _ in members),
+    }
+    return Race(head.eval(), total.float().cpu(), folds, course.candidates, facts)
+
+
+def linear_specs(x: Tensor) -> list[MemberSpec]:
+    """Return linear candidates: transforms that suit these features, then kernels over them."""
+    some = x[:: max(1, len(x) // 2000)]
+    positive = bool((some >= 0).all())
+    sparse = positive and float((some == 0).float().mean()) > 0.5
+    binary = positive and bool(((some == 0) | (some == 1)).all())
+    simple = ["none", "standardise"]
+    if positive:
+        simple += ["tfidf"] if binary else ["sqrt", "tfidf"]
+    landmarks = min(len(x), LANDMARKS)
+    if sparse:
+        kernels = [("tfidf", "gauss", 1.0), ("standardise", "laplace", 2.0), ("standardise", "gauss", 1.0)]
+    else:
+        kernels = [("standardise", "gauss", s) for s in (0.3, 0.5, 1.0)]
+        kernels += [("standardise", "laplace", s) for s in (1.0, 2.0)]
+    kernel_specs = [MemberSpec(transform, kernel, landmarks, scale) for transform, kernel, scale in kernels]
+    return [MemberSpec(transform) for transform in simple] + kernel_specs
+
+
+def hidden_specs(ranked: Sequence[Candidate]) -> Iterator[MemberSpec]:
+    """Yield hidden layers over the two best simple transforms."""
+    simple = [c.spec.transform for c in ranked if not c.spec.kernel]
+    for transform in dict.fromkeys([*simple[:1], "standardise"]):
+        for width in (256, 1024):
+            yield MemberSpec(transform, width=width, dropout=0.5)
+
+
+def loss_specs(ranked: Sequence[Candidate]) -> Iterator[MemberSpec]:
+    """Yield the best linear candidate under other losses."""
+    best = next((c.spec for c in ranked if c.spec.is_linear), None)
+    if best is not None:
+        yield best._replace(loss="spa")
+        yield best._replace(loss="asl")
+
+
+def chosen_members(ranked: Sequence[Candidate], targets: Tensor, single: bool) -> list[tuple[Candidate, float]]:
+    """Return the candidates that make up the model, each with its weight.
+
+    Log-odds are scaled by one temperature per candidate before they are averaged, so that no member speaks louder
+    than its evidence.
+    """
+    odds = {id(c): _tempered(c, targets) for c in ranked}
+    winner = _winner(ranked, {key: z for key, (z, _) in odds.items()}, targets)
+    taken = [winner]
+    total = odds[id(winner)][0]
+    best = macro_log_loss(total, targets)
+    while not single and len(taken) < MOST_MEMBERS:
+        losses = [macro_log_loss((total + odds[id(c)][0]) / (len(taken) + 1), targets) for c in ranked]
+        k = int(np.argmin(losses))
+        if losses[k] > best * (1 - WORTH):
+            break
+        best = losses[k]
+        taken.append(ranked[k])
+        total = total + odds[id(ranked[k])][0]
+    members = [c for c in ranked if any(c is t for t in taken)]
+    return [(c, odds[id(c)][1] * sum(t is c for t in taken) / len(taken)) for c in members]
+
+
+def _winner(ranked: Sequence[Candidate], odds: Mapping[int, Tensor], targets: Tensor) -> Candidate:
+    """Return the candidate with the best mAP among those whose log-loss is within a standard error of the best."""
+    costs = {key: item_costs(z, targets) for key, z in odds.items()}
+    best = min(costs.values(), key=lambda cost: float(cost.sum()))
+    close = []
+    for candidate in ranked:
+        excess = costs[id(candidate)] - best
+        if float(excess.sum()) <= float(excess.std(correction=0)) * len(excess) ** 0.5:
+            close.append(candidate)
+    return max(close, key=lambda c: (c.map if c.map == c.map else 0.0, -c.spec.width))
+
+
+def _tempered(candidate: Candidate, targets: Tensor) -> tuple[Tensor, float]:
+    """Return the out-of-fold log-odds at their best temperature, and that."""
+    assert candidate.trial is not None
+    z = candidate.trial.log_odds
+    scale = min(TEMPERATURES, key=lambda a: macro_log_loss(a * z, targets))
+    return scale * z, scale
+
+
+def positives_only(targets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return the labels (L,) of which only positives are known: unknown cells, and fewer than ten known negatives."""
+    unknown = (targets == UNKNOWN).any(0)
+    negatives = ((targets != UNKNOWN) & (targets < 0.5)).sum(0)
+    return np.asarray(unknown & (negatives < FEW_NEGATIVES))
+
+
+def most_steps(items: Items) -> int:
+    """Return the steps that a hidden layer may take: 30 passes over the items, between 1,000 and 5,000 steps."""
+    return int(np.clip(30 * len(items.x) / batch_size(len(items.x)), 1000, 5000))
+
+
+def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> float:
+    """Return the work units of a trial on some folds: multiplications, from the shapes alone."""
+    (n, width), n_labels = items.x.shape, items.targets.shape[1]
+    inputs = spec.landmarks if spec.kernel else width
+    once = n * width * inputs if spec.kernel else 0
+    if spec.is_linear:
+        rank = min(inputs, n)
+        steps = 60 if path else 20
+        return float(once + n * inputs * rank + n_folds * steps * n * n_labels * (2 * rank + 60))
+    size = batch_size(n)
+    steps = min(most_steps(items), 15 * n / size)
+    return float(n_folds * steps * size * 3 * (inputs * spec.width + spec.width * n_labels))
+
+
+def _plain(value: float) -> float | None:
+    return None if value != value else float(value)

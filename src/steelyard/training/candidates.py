@@ -1,0 +1,236 @@
+"""Small models over features in memory: fitted to all folds of the items, judged on what each fold held out."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from steelyard.labels.targets import as_targets, known
+from steelyard.losses.loss import Cells, known_cells
+from steelyard.models.members import LOSSES, Member, MemberSpec
+from steelyard.models.transforms import Transform, make_transform
+from steelyard.training.hidden import fit_hidden
+from steelyard.training.linear import LinearFit, Rotation, fit_linear, stationary_bias
+
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""C of a linear model, times the mean square norm of its features: from the strongest penalty to the weakest."""
+TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3)
+"""By which log-odds are scaled to see what calibration will make of them."""
+ROUGH = 1e-4
+"""The tolerance of fits that only rank candidates."""
+
+
+class Items:
+    """Training items: features, targets, and the fold of each.
+
+    Args:
+        x: features (N, F), float32.
+        targets: (N, L); unknown ones are ignored.
+        folds: (N,), 0 … K−1.
+    """
+
+    def __init__(self, x: Tensor, targets: Tensor, folds: NDArray[np.int64]) -> None:
+        self.x, self.targets, self.folds = x, targets, folds
+        self.n_folds = int(folds.max()) + 1
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The coefficients of all items."""
+        like = torch.empty(self.targets.shape, device=self.targets.device)
+        return known_cells(as_targets(self.targets, like), torch.float32)
+
+    def inside(self, fold: int) -> Tensor:
+        """Return the items that a fold holds out."""
+        return torch.from_numpy(np.flatnonzero(self.folds == fold)).to(self.x.device)
+
+    def outside(self, fold: int) -> Tensor:
+        """Return the items that a fold trains on; all of them for fold −1."""
+        return torch.from_numpy(np.flatnonzero(self.folds != fold)).to(self.x.device)
+
+
+def rows_of(cells: Cells, rows: Tensor) -> Cells:
+    """Return the cells of some items."""
+    a, b, counted, side = (None if part is None else part[rows] for part in cells)
+    assert a is not None and b is not None
+    return Cells(a, b, counted, side)
+
+
+class View:
+    """Items seen through a transform, which all models over it share."""
+
+    def __init__(self, items: Items, spec: MemberSpec, seed: int) -> None:
+        self.items = items
+        self.transform: Transform = make_transform(spec.transform, items.x.shape[1], *spec[1:4])
+        self.transform.to(items.x.device).fit(items.x, seed)
+        self.x = self.transform(items.x)
+
+    @cached_property
+    def rotation(self) -> Rotation:
+        """The principal axes of the transformed features."""
+        return Rotation.of(self.x)
+
+    @cached_property
+    def unit(self) -> float:
+        """The C at which a strength is 1."""
+        return 1 / float(self.rotation.x.square().sum(1).mean().clamp_min(1e-12))
+
+    @cached_property
+    def scaling(self) -> tuple[Tensor, Tensor]:
+        """Mean (F,) and one deviation for all features, by which inputs of hidden layers are scaled."""
+        mean = self.x.mean(0)
+        return mean, (self.x - mean).square().mean().sqrt().clamp_min(1e-12)
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """Features of mean 0 and mean square 1."""
+        mean, deviation = self.scaling
+        return (self.x - mean) / deviation
+
+
+class Trial(NamedTuple):
+    """A candidate tried on some folds."""
+
+    spec: MemberSpec
+    strength: float
+    """C of a linear model, in units of the features' scale; 0 for others."""
+    steps: int
+    """Of the optimizer, to the best look; the median over folds."""
+    log_odds: Tensor
+    """Out of fold, (N, L); NaN where the fold was not tried."""
+    converged: bool
+
+
+def try_linear(view: View, spec: MemberSpec, folds: list[int], start: dict[int, LinearFit] | None = None) -> Trial:
+    """Fit along the path of strengths on some folds, and keep the strength whose held-out log-loss is the lowest."""
+    best, best_loss, worse = None, float("inf"), 0
+    fits: dict[int, LinearFit] = dict(start or {})
+    for strength in STRENGTHS:
+        trial = linear_trial(view, spec, strength, folds, fits, ROUGH)
+        now = macro_log_loss(trial.log_odds, view.items.targets)
+        if now < best_loss:
+            best, best_loss, worse = trial, now, 0
+        else:
+            worse += 1
+            if worse == 2:
+                break
+    assert best is not None
+    return best
+
+
+def linear_trial(
+    view: View,
+    spec: MemberSpec,
+    strength: float,
+    folds: list[int],
+    fits: dict[int, LinearFit],
+    tolerance: float,
+) -> Trial:
+    """Fit one strength on some folds, each from its fit in `fits`, which is replaced."""
+    items = view.items
+    loss = LOSSES[spec.loss]().to(items.x.device)
+    odds = _nothing(items)
+    for fold in folds:
+        rows, held = items.outside(fold), items.inside(fold)
+        x = view.rotation.x
+        fits[fold] = fit_linear(
+            x[rows], rows_of(items.cells, rows), loss, strength * view.unit, fits.get(fold), tolerance
+        )
+        odds[held] = loss.link(fits[fold].logits(x[held]))
+    steps = int(np.median([fits[fold].steps for fold in folds]))
+    return Trial(spec, strength, steps, odds, all(bool(fits[fold].converged.all()) for fold in folds))
+
+
+def try_hidden(view: View, spec: MemberSpec, folds: list[int], most_steps: int, seed: int) -> Trial:
+    """Train a hidden layer on some folds, each until its held-out items say stop."""
+    items = view.items
+    loss = LOSSES[spec.loss]().to(items.x.device)
+    odds, steps = _nothing(items), []
+    for fold in folds:
+        rows, held = items.outside(fold), items.inside(fold)
+        cells = rows_of(items.cells, rows)
+        x, t = view.scaled[held], items.targets[held]
+
+        def look(network: nn.Module, x: Tensor = x, t: Tensor = t) -> float:
+            return tempered_log_loss(loss.link(network(x)), t)
+
+        network = new_network(view, spec, cells, seed)
+        fit = fit_hidden(network, view.scaled[rows], cells, loss, look, most_steps, seed)
+        steps.append(fit.steps)
+        with torch.no_grad():
+            odds[held] = loss.link(network(x))
+    return Trial(spec, 0.0, int(np.median(steps)), odds, max(steps) < most_steps)
+
+
+def new_network(view: View, spec: MemberSpec, cells: Cells, seed: int) -> nn.Sequential:
+    """Return a hidden layer that has not been trained, its bias at the stationary point of its loss."""
+    torch.manual_seed(seed)
+    member = Member(spec._replace(transform="none", kernel=""), view.x.shape[1], cells.a.shape[1])
+    network = member.network.to(view.x.device)
+    first, last = network[1], network[4]
+    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
+    nn.init.kaiming_normal_(first.weight, nonlinearity="relu")
+    nn.init.zeros_(first.bias)
+    nn.init.normal_(last.weight, std=0.01 / spec.width**0.5)
+    last.bias.data.copy_(stationary_bias(LOSSES[spec.loss]().to(cells.a.device), cells))
+    return network
+
+
+def refit(view: View, trial: Trial, seed: int) -> Member:
+    """Return the member that a trial stands for, fitted to all items."""
+    items, spec = view.items, trial.spec
+    member = Member(spec, items.x.shape[1], items.targets.shape[1]).to(items.x.device)
+    member.transform.load_state_dict(view.transform.state_dict())
+    loss = LOSSES[spec.loss]().to(items.x.device)
+    if spec.is_linear:
+        fit = fit_linear(view.rotation.x, items.cells, loss, trial.strength * view.unit)
+        head = view.rotation.unrotated(fit)
+        last = member.network[0]
+        assert isinstance(last, nn.Linear)
+        last.weight.data.copy_(head.weight.T)
+        last.bias.data.copy_(head.bias)
+    else:
+        network = new_network(view, spec, items.cells, seed)
+        fit_hidden(network, view.scaled, items.cells, loss, None, trial.steps, seed)
+        first, own = network[1], member.network
+        assert isinstance(first, nn.Linear)
+        own.load_state_dict(network.state_dict())
+        mean, deviation = view.scaling  # taken into the first layer
+        own[1].weight.data.copy_(first.weight / deviation)  # type: ignore[union-attr]
+        own[1].bias.data.copy_(first.bias - first.weight @ (mean / deviation))  # type: ignore[union-attr]
+    return member.eval()
+
+
+def macro_log_loss(log_odds: Tensor, targets: Tensor) -> float:
+    """Return the log-loss of known cells, the mean over labels; cells whose log-odds are NaN are left out."""
+    cost, counted = _costs(log_odds, targets)
+    n = counted.sum(0)
+    return float((cost.sum(0) / n.clamp_min(1))[n > 0].mean())
+
+
+def item_costs(log_odds: Tensor, targets: Tensor) -> Tensor:
+    """Return the share (N,) of every item in `macro_log_loss`, which is their sum."""
+    cost, counted = _costs(log_odds, targets)
+    n = counted.sum(0)
+    return (cost / n.clamp_min(1)).sum(1) / (n > 0).sum()
+
+
+def tempered_log_loss(log_odds: Tensor, targets: Tensor) -> float:
+    """Return the least `macro_log_loss` of a few temperatures: what calibration will leave of it."""
+    return min(macro_log_loss(a * log_odds, targets) for a in TEMPERATURES)
+
+
+def _costs(log_odds: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    counted = known(targets) & ~log_odds.isnan()
+    z = torch.where(counted, log_odds, 0.0).double()
+    t = targets.clamp_min(0).double()
+    return torch.where(counted, softplus(z) - t * z, 0.0), counted
+
+
+def _nothing(items: Items) -> Tensor:
+    return torch.full(items.targets.shape, torch.nan, device=items.x.device)

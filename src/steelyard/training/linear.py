@@ -1,0 +1,280 @@
+"""Linear heads trained to convergence: one quasi-Newton method over all labels at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steelyard.losses.loss import Cells
+from steelyard.losses.pair import AnalyticLoss, PairLoss
+
+TOLERANCE = 1e-6
+"""A label has converged when the next step promises to lower its cost by less than this share of what it costs to
+predict its frequency for every item."""
+MOST_STEPS = 300
+_MEMORY = 10
+_CELLS_AT_ONCE = 1 << 17
+
+
+class LinearFit(NamedTuple):
+    """Weights (F, L) and biases (L,) of linear heads, and whether each label converged, bool (L,)."""
+
+    weight: Tensor
+    bias: Tensor
+    converged: Tensor
+    steps: int
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return z (N, L) of features (N, F)."""
+        return torch.addmm(self.bias, x, self.weight)
+
+
+class Rotation(NamedTuple):
+    """Features in the basis of their principal axes, in which the Hessian of every label is close to diagonal.
+
+    An L2 penalty does not change under a rotation, so a head fitted here is the head fitted to the features
+    themselves; with fewer items than features it has fewer weights.
+    """
+
+    x: Tensor
+    """Rotated features (N, R), R ≤ min(N, F)."""
+    centre: Tensor
+    """Mean of the features, (F,)."""
+    axes: Tensor
+    """(F, R), orthonormal columns."""
+
+    @classmethod
+    def of(cls, features: Tensor) -> Rotation:
+        """Return the rotation of features (N, F) about their mean."""
+        centre = features.mean(0)
+        x = features - centre
+        n, width = x.shape
+        gram = (x @ x.T if n < width else x.T @ x).double()
+        values, vectors = torch.linalg.eigh(gram)
+        keep = values > values[-1].clamp_min(1e-30) * 1e-10
+        if n < width:
+            axes = (x.T @ (vectors[:, keep] / values[keep].sqrt()).to(x.dtype)).contiguous()
+        else:
+            axes = vectors[:, keep].to(x.dtype).contiguous()
+        return cls(x @ axes, centre, axes)
+
+    def unrotated(self, fit: LinearFit) -> LinearFit:
+        """Return the head of the features themselves."""
+        weight = self.axes @ fit.weight
+        return fit._replace(weight=weight, bias=fit.bias - self.centre @ weight)
+
+
+def fit_linear(
+    x: Tensor,
+    cells: Cells,
+    loss: PairLoss,
+    strength: float,
+    start: LinearFit | None = None,
+    tolerance: float = TOLERANCE,
+    most_steps: int = MOST_STEPS,
+) -> LinearFit:
+    """Minimise Σ_i (a ℓ₊(z) + b ℓ₋(z)) + ‖w‖²/(2C) for every label, z = x·w + b.
+
+    L-BFGS, with a diagonal first guess of the inverse Hessian, advances all labels in the same matrix products; each
+    has a step size and stopping test of its own. Steps are accepted by the slope along the search direction, so a
+    loss whose gradient is not that of its value (ASL with a detached focus) is followed on the potential that its
+    training gradient has. For a convex pair the result is the optimum, for others a local one.
+
+    Args:
+        x: features (N, F), centred and best rotated (`Rotation`).
+        cells: coefficients (N, L) of the loss.
+        loss: a pair.
+        strength: C, the inverse of the L2 penalty.
+        start: where to begin; by default weights 0 and biases at the loss's stationary point.
+        tolerance: see `TOLERANCE`; independent of the scale of features and of how rare a label is.
+        most_steps: after which labels that have not converged are left as they are.
+    """
+    problem = _Problem(x, cells, loss, 1.0 / strength)
+    if start is None:
+        w = torch.zeros(x.shape[1] + 1, cells.a.shape[1], dtype=x.dtype, device=x.device)
+        w[-1] = stationary_bias(loss, cells).to(x.dtype)
+    else:
+        w = torch.cat([start.weight, start.bias[None]])
+    w, converged, steps = _minimise(problem, w, tolerance, most_steps)
+    return LinearFit(w[:-1], w[-1], converged, steps)
+
+
+def null_cost(loss: PairLoss, cells: Cells) -> Tensor:
+    """Return what it costs, (L,), to predict the best constant for every item."""
+    z = stationary_bias(loss, cells)[None]
+    a, b = (part.sum(0, dtype=torch.float64) for part in (cells.a, cells.b))
+    cost = (a * loss.positive(z) + b * loss.negative(z))[0]
+    return cost.clamp_min(1e-3).to(cells.a.dtype)
+
+
+def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
+    """Return the bias (L,), float64, at which Σ a ℓ₊'(z) + Σ b ℓ₋'(z) = 0; a side without cells counts as half a cell."""
+    a, b = (part.sum(0, dtype=torch.float64) for part in (cells.a, cells.b))
+    target = torch.log(a.clamp_min(0.5)) - torch.log(b.clamp_min(0.5))
+    low, high = torch.full_like(target, -30.0), torch.full_like(target, 30.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = loss.link(middle[None])[0] > target
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return (low + high) / 2
+
+
+class _Problem:
+    """Slopes of some labels' costs; labels that are done can be left out where the loss has no class-wise constants."""
+
+    def __init__(self, x: Tensor, cells: Cells, loss: PairLoss, penalty: float) -> None:
+        self.x, self.cells, self.loss, self.penalty = x, cells, loss, penalty
+        self.weight = (cells.a + cells.b).sum(0).clamp_min(1.0)
+        self.null = null_cost(loss, cells)
+        self.can_shrink = loss.n_labels is None
+
+    def logits(self, w: Tensor) -> Tensor:
+        return torch.addmm(w[-1], self.x, w[:-1])
+
+    def slope(self, z: Tensor) -> Tensor:
+        """Return a ℓ₊'(z) + b ℓ₋'(z), (N, L)."""
+        out = torch.empty_like(z)
+        step = max(1, _CELLS_AT_ONCE // max(z.shape[1], 1))
+        for start in range(0, len(z), step):
+            rows = slice(start, start + step)
+            slope_of(self.loss, z[rows], self.cells.rows(rows), out[rows])
+        return out
+
+    def gradient(self, slope: Tensor, w: Tensor) -> Tensor:
+        g = torch.empty_like(w)
+        torch.addmm(w[:-1], self.x.T, slope, beta=self.penalty, out=g[:-1])
+        g[-1] = slope.sum(0)
+        return g
+
+    def curvature(self, w: Tensor) -> Tensor:
+        """Return a diagonal estimate (F + 1, L) of the Hessian, from the curvature at the biases."""
+        z, h = w[-1:].double(), 1e-3
+        up, down = (_both_slopes(self.loss, z + s * h) for s in (1, -1))
+        a, b = (part.sum(0, dtype=torch.float64) for part in (self.cells.a, self.cells.b))
+        bend = ((up[0] - down[0])[0] * a + (up[1] - down[1])[0] * b) / (2 * h)
+        bend = bend.clamp_min(1e-6 * self.weight).to(w.dtype)
+        spread = self.x.square().mean(0)
+        return torch.cat([bend * spread[:, None] + self.penalty, bend[None]])
+
+    def only(self, keep: Tensor) -> _Problem:
+        """Return the problem of some labels."""
+        a, b, counted, side = (None if part is None else part[:, keep] for part in self.cells)
+        assert a is not None and b is not None
+        return _Problem(self.x, Cells(a, b, counted, side), self.loss, self.penalty)
+
+
+def slope_of(loss: PairLoss, z: Tensor, cells: Cells, out: Tensor) -> None:
+    """Write a ℓ₊'(z) + b ℓ₋'(z) to `out`, as training sees it."""
+    if isinstance(loss, AnalyticLoss):
+        loss.cost_and_slope(z, cells, out)
+        return
+    with torch.enable_grad():
+        z = z.detach().requires_grad_()
+        inert = cells.inert(z)
+        cost = cells.a * loss.positive(inert) + cells.b * loss.negative(inert)
+        out.copy_(torch.autograd.grad(cost.sum(), z)[0])
+
+
+def _both_slopes(loss: PairLoss, z: Tensor) -> tuple[Tensor, Tensor]:
+    one, zero = torch.ones_like(z), torch.zeros_like(z)
+    up, down = torch.empty_like(z), torch.empty_like(z)
+    slope_of(loss, z, Cells(one, zero), up)
+    slope_of(loss, z, Cells(zero, one), down)
+    return up, down
+
+
+class _Memory:
+    """The last steps of L-BFGS and what they say of the inverse Hessian."""
+
+    def __init__(self, diagonal: Tensor) -> None:
+        self.inverse = 1 / diagonal
+        self.scale = torch.ones_like(diagonal[0])
+        self.pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return −H g by the two-loop recursion."""
+        q, alphas = gradient.clone(), []
+        for s, y, rho in reversed(self.pairs):
+            alpha = rho * (s * q).sum(0)
+            q.addcmul_(y, alpha.expand_as(y), value=-1)
+            alphas.append(alpha)
+        q *= self.inverse * self.scale
+        for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
+            beta = rho * (y * q).sum(0)
+            q.addcmul_(s, (alpha - beta).expand_as(s))
+        return q.neg_()
+
+    def add(self, s: Tensor, y: Tensor) -> None:
+        """Note a step s and the change y of the gradient; a label whose slope did not rise notes nothing."""
+        sy = (s * y).sum(0)
+        yhy = (y * y * self.inverse).sum(0)
+        good = sy > 1e-10 * yhy.clamp_min(1e-30)
+        self.scale = torch.where(good, (sy / yhy.clamp_min(1e-30)).clamp(1e-3, 1e3), self.scale)
+        self.pairs.append((s, y, torch.where(good, 1 / sy.clamp_min(1e-30), 0.0)))
+        del self.pairs[:-_MEMORY]
+
+    def only(self, keep: Tensor) -> None:
+        """Forget all but some labels."""
+        self.inverse, self.scale = self.inverse[:, keep], self.scale[keep]
+        self.pairs = [(s[:, keep], y[:, keep], rho[keep]) for s, y, rho in self.pairs]
+
+
+def _minimise(problem: _Problem, w: Tensor, tolerance: float, most_steps: int) -> tuple[Tensor, Tensor, int]:
+    """Return weights (F + 1, L), which labels converged, and the steps taken."""
+    result, converged = w.clone(), torch.zeros(w.shape[1], dtype=torch.bool, device=w.device)
+    place = torch.arange(w.shape[1], device=w.device)
+    z = problem.logits(w)
+    gradient = problem.gradient(problem.slope(z), w)
+    memory = _Memory(problem.curvature(w))
+    step = 0
+    for step in range(1, most_steps + 1):  # noqa: B007
+        d = memory.direction(gradient)
+        downhill = (gradient * d).sum(0)
+        if bool((downhill > 0).any()):  # rounding can turn a direction uphill
+            d = torch.where(downhill > 0, -gradient * memory.inverse, d)
+            downhill = (gradient * d).sum(0)
+        done = -downhill / 2 <= tolerance * problem.null
+        converged[place] = done
+        if bool(done.all()):
+            break
+        if problem.can_shrink and int((~done).sum()) <= 0.7 * len(done):
+            result[:, place] = w
+            keep = ~done
+            problem, place, done = problem.only(keep), place[keep], done[keep]
+            w, z, gradient, d = w[:, keep], z[:, keep], gradient[:, keep], d[:, keep]
+            memory.only(keep)
+        d[:, done] = 0.0
+        w, z, new = _advance(problem, w, z, d, gradient)
+        memory.add(*new[:2])
+        gradient = new[2]
+    result[:, place] = w
+    return result, converged, step
+
+
+def _advance(
+    problem: _Problem, w: Tensor, z: Tensor, d: Tensor, gradient: Tensor
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """Return weights, logits and (step, change of the gradient, gradient) after a step along `d`.
+
+    A step that ends where the cost rises again by half the slope with which it began is shortened to where a straight
+    slope would be 0.
+    """
+    dz = problem.logits(d)
+    begun = (gradient * d).sum(0)
+    bend, pull = problem.penalty * d[:-1].square().sum(0), problem.penalty * (w[:-1] * d[:-1]).sum(0)
+    size = torch.ones_like(begun)
+    for _ in range(6):
+        near = torch.addcmul(z, dz, size.expand_as(dz))
+        slope = problem.slope(near)
+        ends = (slope * dz).sum(0) + pull + size * bend
+        over = ends > -0.5 * begun
+        if not bool(over.any()):
+            break
+        shorter = size * (begun / (begun - ends)).clamp(0.1, 0.9)
+        size = torch.where(over, shorter, size)
+    s = d * size
+    w = w + s
+    new = problem.gradient(slope, w)
+    return w, near, (s, new - gradient, new)
