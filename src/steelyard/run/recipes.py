@@ -17,7 +17,7 @@ class Recipe(NamedTuple):
     """What it trains, in a phrase."""
     settings: Mapping[str, Any]
     """Nested, in the shape of the TOML file. That of a method: of [objective] and [train.sampler] only; but `finetune`
-    and `scratch` are about networks of images."""
+    and `scratch` are about networks of images, and `ldam-drw` counts its epochs."""
     paper: str = ""
     """Where it is from, and what is chosen here where that is silent."""
     data: str = ""
