@@ -218,6 +218,7 @@ def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> Non
     assert after.metrics["recalibration"]["reading"]["kind"] == "temperature"
     other = json.loads(done("calibrate", tmp_path / "run", "--data", place / "new.csv", "--json").out)
     assert other["items"] == 70
+    plain = sy.Run.load(tmp_path / "run")
     keep = ("--keep", "--deploy-prior", "estimate")
     (tmp_path / "bare.csv").write_text(re.sub(r"(?m)(,[^,]*){3}$", "", (place / "new.csv").read_text()))
     adapted = json.loads(done("calibrate", tmp_path / "run", "--data", tmp_path / "bare.csv", *keep, "--json").out)
@@ -227,7 +228,7 @@ def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> Non
     done("calibrate", tmp_path / "run", "--keep", "--deploy-prior", tmp_path / "prior.csv")
     shifted = sy.Run.load(tmp_path / "run")
     assert shifted.trained.reading.to_prior[0] == 0.9
-    assert (shifted.probability(x)[:, 0] > before.probability(x)[:, 0]).all()
+    assert (shifted.probability(x)[:, 0] > plain.probability(x)[:, 0]).all()
     assert "--deploy-prior is given" in typed("evaluate", tmp_path / "run", "--deploy-prior", "estimate").line
     said = done("evaluate", tmp_path / "run", "--deploy-prior", "estimate", "--data", place / "new.csv", "--json")
     assert json.loads(said.out)["deploy_prior"]["items"] == 70

@@ -339,10 +339,10 @@ def test_mistakes_in_a_file(text: str | bytes, sentence: str, tmp_path: Path):
 
 def test_a_mistake_is_laid_at_the_layer_that_made_it(tmp_path: Path):
     assert refusal(tmp_path, "[train]\nepochs = 3", sets=["train.epochs=x"]).startswith("--set: train.epochs is 'x'")
-    assert refusal(tmp_path, "[train]\nepochs = 3", sets=["train.epochs=0"]).startswith("--set: train.epochs is 0: ")
-    assert refusal(tmp_path, "[train]\nepochs = 0", sets=["train.seed=1"]).startswith("FILE: train.epochs is 0: ")
+    assert refusal(tmp_path, "[train]\nepochs = 3", sets=["train.epochs=-1"]).startswith("--set: train.epochs is -1: ")
+    assert refusal(tmp_path, "[train]\nepochs = -1", sets=["train.seed=1"]).startswith("FILE: train.epochs is -1: ")
     assert refusal(tmp_path, "", sets=["epochs=3"]) == "--set: there is no setting epochs: did you mean train.epochs?"
-    assert refusal(tmp_path, "", overrides={"train": {"epochs": 0}}).startswith("train.epochs is 0: ")
+    assert refusal(tmp_path, "", overrides={"train": {"epochs": -1}}).startswith("train.epochs is -1: ")
     assert refusal(tmp_path, "[objective.loss]\nsmoothing=0.1", recipe="focal").startswith(
         "FILE: objective.loss.smoothing"
     )

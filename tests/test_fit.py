@@ -285,7 +285,8 @@ def test_probabilities_undo_what_training_did() -> None:
     assumed = fit((x, y), "an", validation=0.25)
     assert assumed.trained.reading.n_known.tolist() == [120] * 3
     assert assumed.trained.n_known.sum() < 300
-    plm = fit((x, y), "plm", settings={"objective": {"masking": {"kind": "plm", "rate": 0.9}}})
+    masking = {"objective": {"masking": {"kind": "plm", "rate": 0.9}}, "train": {"keep": "last"}}
+    plm = fit((x, y), "plm", settings={**masking, "optimizer": {"lr": 0.05}})
     assert len({round(float(w), 6) for part in plm.trained.reading.link.class_weights() for w in part}) > 2
 
 
@@ -418,12 +419,12 @@ def test_class_weights_are_those_of_the_kept_epoch(tmp_path: Path, monkeypatch: 
     """PLM's ratios move every epoch: a run that keeps its first one reads logits as a run of one epoch does."""
     settings: dict[str, Any] = {
         "objective": {"masking": {"kind": "plm", "rate": 0.5}},
-        "schedule": {"kind": "constant"},
+        "schedule": {"kind": "constant", "warmup_epochs": 0},
         "optimizer": {"lr": 0.05},
     }
 
     def run(name: str, epochs: int, keep: str) -> dict[str, Any]:
-        train = {"epochs": epochs, "keep": keep}
+        train = {"epochs": epochs, "keep": keep, "monitor": "map"}
         fit(items(), None, validation=items(60, 1), settings={**settings, "train": train}, out=tmp_path / name)
         return left_by(tmp_path / name)
 
@@ -484,6 +485,8 @@ def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         *("history.jsonl", "report.html", "run.json", "pseudo-labels"),
     }
     settings = {**QUICK, "data": {"validation": 0.1}}
+    settings["schedule"] = {"warmup_epochs": 0.1}  # a twentieth of the epochs
+    settings["train"] = {**QUICK["train"], "monitor": "loss", "patience": 5}
     wanted = load_config(None, "pal", overrides=settings)
     assert load_config(folder / "config.toml") == wanted
     model = json.loads((folder / "model.json").read_text())

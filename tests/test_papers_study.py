@@ -214,14 +214,15 @@ def test_a_run_is_known_by_what_changes_its_numbers(tmp_path: Path) -> None:
         key(datasets()._replace(train=ArrayDataset(datasets().train.inputs + 1, datasets().train.labels))),
         key(datasets(), "model.mirror=true"),
         key(datasets(), "model.keep_statistics=true"),
+        key(datasets(), "model.bias=prior"),
     ]
-    assert len({here, *others}) == 8
+    assert len({here, *others}) == 9
 
 
 def test_runs_from_before_a_setting_came_are_known_again(tmp_path: Path) -> None:
     config = settings_of(job(tmp_path), BASE, Row("x"), 0, datasets())
     said = config.as_dict()
-    for section, name in (*FREE, ("model", "mirror"), ("model", "keep_statistics")):
+    for section, name in (*FREE, ("model", "mirror"), ("model", "keep_statistics"), ("model", "bias")):
         said[section].pop(name)
     sizes = [None if part is None else len(part) for part in datasets()[:3]]
     text = json.dumps([said, facts(datasets()), sizes], sort_keys=True)

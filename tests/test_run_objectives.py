@@ -336,7 +336,10 @@ def test_nothing_to_say_of_sound_runs():
             {"objective": {"loss": "distribution_balanced"}},
             "meant for re-sampled items, but train.sampler is 'shuffle'",
         ),
-        ({"objective": {"weighting": {"kind": "class_balanced", "start": 31}}}, "start is 31, but train.epochs is 30"),
+        (
+            {"objective": {"weighting": {"kind": "class_balanced", "start": 31}}, "train": {"epochs": 30}},
+            "start is 31, but train.epochs is 30",
+        ),
         ({"train": {"sampler": "class_aware"}}, "1 of 8 items have no positive"),
         (
             {"objective": {"loss": "distribution_balanced", "weighting": "rebalanced"}},

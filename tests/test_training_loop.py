@@ -71,7 +71,7 @@ from training_jobs import (
 )
 
 SETTINGS = TrainSettings(epochs=2, batch_size=16, seed=1, device="cpu", workers=0)
-CONSTANT = ScheduleSettings("constant")
+CONSTANT = ScheduleSettings("constant", warmup_epochs=0)
 SGD = OptimizerSettings("sgd", lr=0.1, momentum=0, weight_decay=0)
 
 
@@ -119,7 +119,7 @@ def test_the_loop_is_what_twenty_lines_of_torch_do(tmp_path: Path) -> None:
     outcome = fit(
         tmp_path,
         optimizer=OptimizerSettings("sgd", lr=0.2, momentum=0.8, weight_decay=0.03),
-        schedule=ScheduleSettings("cosine", final=0.1),
+        schedule=ScheduleSettings("cosine", warmup_epochs=0, final=0.1),
         settings=settings,
     )
     net = seeded(Net)
@@ -416,7 +416,7 @@ def test_early_stopping_and_the_epoch_that_is_kept(
 
 
 def test_the_last_epoch_is_kept_where_that_is_wanted(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, epochs=3, keep="last")
+    settings = replace(SETTINGS, epochs=3, keep="last", monitor="map")
     model = seeded(Net)
     outcome = fit(tmp_path, model=model, settings=settings, validate=scripted([0.9, 0.2, 0.1]))
     assert outcome.kept_epoch == 3

@@ -71,7 +71,7 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     try:
         given = description["input"]
         input = Input(given["kind"], tuple(given["shape"]))
-        settings = ModelSettings(**description["settings"])
+        settings = ModelSettings(**{"bias": "zero", **description["settings"]})  # before there was this setting
         n_labels = int(description["n_labels"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"description is none of a model of ours ({error!r}): give what describe() gave") from None
@@ -157,7 +157,7 @@ def _assembled(
     elif settings.head == "bottleneck":
         head = BottleneckHead(features, n_labels, settings.width, settings.dropout)
     elif settings.head == "ml_gcn":
-        head = MLGCNHead(features, embeddings, graph, settings.width, settings.dropout)
+        head = MLGCNHead(features, embeddings, graph, settings.width, settings.dropout, settings.bias == "prior")
     elif settings.head == "places":
         if not isinstance(backbone, ImageBackbone) or backbone.map_channels() != features:
             raise ValueError(

@@ -17,6 +17,17 @@ def linear(n_features: int, n_labels: int) -> nn.Linear:
     return layer
 
 
+@torch.no_grad()
+def start_linear(layer: nn.Linear, bias: Tensor) -> None:
+    """Set the weights of a last layer to 0 and its biases to `bias`.
+
+    What lies below it learns from the second step on: the first one moves these weights. Small random ones would
+    shift the mean logit of a label by w·E[f], and its probability with it.
+    """
+    layer.weight.zero_()
+    layer.bias.copy_(bias)
+
+
 @final
 class LinearHead(nn.Module):
     """z = W·dropout(f) + b."""
@@ -25,6 +36,10 @@ class LinearHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.last = linear(n_features, n_labels)
+
+    def start_at(self, bias: Tensor) -> None:
+        """Start with the logits `bias` (L,) for every item."""
+        start_linear(self.last, bias)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
@@ -68,6 +83,10 @@ class BottleneckHead(nn.Module):
         nn.init.kaiming_normal_(self.first.weight, nonlinearity="relu")
         nn.init.zeros_(self.first.bias)
 
+    def start_at(self, bias: Tensor) -> None:
+        """Start with the logits `bias` (L,) for every item."""
+        start_linear(self.last, bias)
+
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
         v, norm = self.first(features), self.norm
@@ -93,6 +112,10 @@ class PlacesHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout2d(dropout)
         self.last = linear(n_features, n_labels)
+
+    def start_at(self, bias: Tensor) -> None:
+        """Start with the logits `bias` (L,) for every item."""
+        start_linear(self.last, bias)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return logits (B, L) of maps (B, F, h, w)."""

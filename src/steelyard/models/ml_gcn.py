@@ -29,28 +29,41 @@ def label_graph(conditional: NDArray[np.float64], threshold: float = 0.4, share:
 
 @final
 class MLGCNHead(nn.Module):
-    """z = dropout(f) · (Â LeakyReLU(Â E V) W)ᵀ, two graph convolutions over label embeddings E (L, D).
+    """z = dropout(f) · (Â LeakyReLU(Â E V) W)ᵀ + b, two graph convolutions over label embeddings E (L, D).
+
+    The authors have no b: it is there where it starts at the labels' frequencies (`model.bias` is "prior").
 
     Â is `label_graph`; V (D, width) and W (width, F) are drawn uniformly within ±1/√columns, as graph convolutions
     are by their authors; the slope of LeakyReLU is .2.
 
     embeddings: (L, D), word vectors or the identity; `graph` (L, L): Â; both are kept with the weights and do not
-    change; `width`: 256 in the distribution-balanced loss's comparison.
+    change; `width`: 256 in the distribution-balanced loss's comparison; `has_bias`: whether there is b.
     """
 
     embeddings: Tensor
     graph: Tensor
 
-    def __init__(self, n_features: int, embeddings: Tensor, graph: Tensor, width: int, dropout: float) -> None:
+    def __init__(
+        self, n_features: int, embeddings: Tensor, graph: Tensor, width: int, dropout: float, has_bias: bool
+    ) -> None:
         super().__init__()
         self.register_buffer("embeddings", embeddings.float())
         self.register_buffer("graph", graph.float())
         self.first = nn.Parameter(torch.empty(embeddings.shape[1], width).uniform_(-(width**-0.5), width**-0.5))
         self.second = nn.Parameter(torch.empty(width, n_features).uniform_(-(n_features**-0.5), n_features**-0.5))
+        self.bias = nn.Parameter(torch.zeros(len(embeddings))) if has_bias else None
         self.dropout = nn.Dropout(dropout)
+
+    @torch.no_grad()
+    def start_at(self, bias: Tensor) -> None:
+        """Start with the logits `bias` (L,) for every item."""
+        if self.bias is None:
+            raise ValueError("this head was made without biases: set model.bias to prior")
+        self.second.zero_()
+        self.bias.copy_(bias)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
         hidden = F.leaky_relu(self.graph @ (self.embeddings @ self.first), 0.2)
         classifiers = self.graph @ (hidden @ self.second)
-        return F.linear(self.dropout(features), classifiers)
+        return F.linear(self.dropout(features), classifiers, self.bias)

@@ -50,6 +50,11 @@ class OLTRHead(nn.Module):
         self.register_buffer("sums", torch.zeros(n_labels, n_features))
         self.register_buffer("counts", torch.zeros(n_labels))
 
+    @torch.no_grad()
+    def start_at(self, bias: Tensor) -> None:
+        """Start with `bias` (L,); the weights have unit length whatever they are, so logits spread about it."""
+        self.bias.copy_(bias)
+
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
         f = self.dropout(features)

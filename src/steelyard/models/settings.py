@@ -31,6 +31,10 @@ class ModelSettings:
     head: Head = "linear"
     """What makes logits of features; cosine: between −1 and 1, for LDAM's softmax; places: of a convolutional
     backbone's maps, before their mean is taken."""
+    bias: Literal["prior", "zero"] = "prior"
+    """Where the last layer starts: prior at the frequency of every label as the objective sees it, with weights of 0;
+    zero at 0 with small random weights, as in the papers. The cosine head has no bias, and losses without a link no
+    such start: there it is always zero."""
     width: int = 256
     """Hidden units: of the bottleneck, mlp, cross_attention, and of ML-GCN's first graph convolution."""
     layers: int = 2
@@ -51,6 +55,7 @@ class ModelSettings:
             if self.backbone == "timm:NAME":
                 raise ValueError("model.backbone is 'timm:NAME': put a model of timm for NAME, e.g. timm:resnet50")
         check_choice(self.head, get_args(Head), "model.head")
+        check_choice(self.bias, ("prior", "zero"), "model.bias")
         for name in ("width", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at least 1")

@@ -23,6 +23,7 @@ from steelyard.papers.result import Result, RowResult, RunResult, all_versions
 from steelyard.papers.trial import FINISHED, Trial, key_of, read_facts, tested_on, trial
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
+from steelyard.run.recipes import AS_PAPERS
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def joined(*results: Result) -> Result:
 
 def settings_of(job: Job, base: Mapping[str, Any], row: Row, seed: int, datasets: Datasets) -> Config:
     """Return the settings of a run: the study's, the row's, then what the job changes."""
-    config = load_config(overrides=base).with_overrides(row.settings)
+    config = load_config(overrides=AS_PAPERS).with_overrides(base).with_overrides(row.settings)
     if job.smoke:
         config = config.with_overrides(_smoke(datasets))
     config = config.with_overrides(job.overrides)

@@ -32,7 +32,7 @@ from steelyard.training.step import pick_device
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
-_LATER = (("model", "mirror", False), ("model", "keep_statistics", False))
+_LATER = (("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero"))
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
 
 

@@ -84,7 +84,7 @@ def _about_balance(config: Config, labels: Labels) -> list[str]:
             f"{reweighs[0]} is meant for re-sampled items, but train.sampler is {sampler!r}: class_aware is the paper's"
         )
     start = objective.weighting.arguments.get("start", 1)
-    if isinstance(start, int) and start > config.train.epochs:
+    if isinstance(start, int) and start > config.train.epochs > 0:
         found.append(
             f"objective.weighting.start is {start}, but train.epochs is {config.train.epochs}: it never weighs"
         )

@@ -75,10 +75,11 @@ class Typed(NamedTuple):
 
 
 def printed(typed: Typed) -> str:
-    """Return all settings as TOML; "auto" is resolved where there is data to look at."""
-    if typed.chosen == "auto" and typed.configure(None).data.path:
-        return dump_config(fit.ask(typed.configure, "auto").config)
-    return dump_config(typed.configure(None if typed.chosen == "auto" else typed.chosen))
+    """Return all settings as TOML; what is automatic is resolved where there is data to look at."""
+    config = typed.configure(None if typed.chosen == "auto" else typed.chosen)
+    if config.data.path and (typed.chosen == "auto" or Path(config.data.path).exists()):
+        config = fit.ask(typed.configure, typed.chosen).config
+    return dump_config(config)
 
 
 def list_recipes() -> None:

@@ -67,6 +67,8 @@ def load_config(
         overrides: a nested dict; what is None in it was not said.
     """
     layers: list[Layer] = []
+    if recipe in recipes.SETUPS:
+        layers.append(Layer("", recipes.AS_PAPERS))
     if recipe is not None and recipe != "auto":
         layers.append(Layer(f"recipe {recipe}", recipes.settings(recipe)))
     if file is not None:

@@ -34,7 +34,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         recipe: a method of `steelyard train --recipes`; "auto" is chosen by the labels.
         hidden: units of a hidden layer; 0 for a linear model.
-        epochs, batch_size, lr, weight_decay: of training.
+        epochs, batch_size, lr, weight_decay: of training; 0 epochs or items of a batch are as many as suit the data.
         validation: the share of items held out for calibration, thresholds and the choice of the epoch; 0 for none.
         seed: of everything random.
         settings: any other settings, a nested dict in the shape of the TOML file.
@@ -49,8 +49,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         recipe: str = "auto",
         hidden: int = 0,
-        epochs: int = 30,
-        batch_size: int = 128,
+        epochs: int = 0,
+        batch_size: int = 0,
         lr: float = 3e-3,
         weight_decay: float = 0.01,
         validation: float = 0.1,

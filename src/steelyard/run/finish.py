@@ -113,6 +113,7 @@ def finish(
                 "epochs": len(outcome.history),
                 "kept_epoch": outcome.kept_epoch,
                 "stopped_early": outcome.stopped_early,
+                "converged": outcome.converged,
                 "unreadable": {name: len(at) for name, at in lost.items()},
             }
         )

@@ -19,6 +19,7 @@ from steelyard.models.tabular import Features
 from steelyard.report.headline import plural
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
+from steelyard.run.automatic import with_budget
 from steelyard.run.beginning import begin_run
 from steelyard.run.config import Config
 from steelyard.run.datasets import Datasets, given_datasets, open_datasets
@@ -34,6 +35,7 @@ from steelyard.training.batches import check_share, n_workers
 from steelyard.training.loop import train
 from steelyard.training.progress import Watch, watch
 from steelyard.training.settings import AugmentSettings
+from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 from steelyard.training.tensorboard import Board
 
@@ -69,7 +71,7 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
         config = configure(name)
     if datasets.settings:
         config = config.with_overrides({"data": dict(datasets.settings)})
-    return Asked(config, name, why, datasets)
+    return Asked(with_budget(config, datasets), name, why, datasets)
 
 
 @missing_others()
@@ -105,6 +107,7 @@ def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) ->
         together(begin)
     trained_on, learner = together(lambda: _ready(model, config, datasets, folder, device, console))
     objective = together(lambda: make_objective(config.objective, labels, folder.path, config.train.seed))
+    together(lambda: start_at_prior(learner, objective, trained_on.train, config.train))
     single = config.train.augment.overlay < 1 and is_single_label(config.evaluate, labels)
     check = None
     if trained_on.validation is not None:
@@ -125,6 +128,8 @@ def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) ->
         )
     for sentence in outcome.damaged:
         _say(console, f"Passed over: {sentence}.", "yellow")
+    if outcome.converged is False:
+        _say(console, "Still improving when the budget ended: raise train.epochs.", "yellow")
     learner.load_state_dict(outcome.weights)
     return Learned(model, learner, objective, trained_on, outcome, single, device)
 
@@ -143,7 +148,12 @@ def _check(config: Config, datasets: Datasets) -> None:
         raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
     if datasets.validation is None and config.objective.masking.arguments.get("observes") == "validation":
         raise ValueError('objective.masking.observes is "validation", but there are no such items: set data.validation')
-    if datasets.validation is None and config.train.patience:
+    if config.model.bias == "prior" and config.objective.unknown.kind == "ignore" and _only_positives(labels):
+        raise ValueError(
+            "objective.unknown is ignore, but no label has a known negative, so every item would get every label: set "
+            "it to wan, or train with --recipe auto"
+        )
+    if datasets.validation is None and config.train.patience > 0:
         raise ValueError(
             f"train.patience is {config.train.patience}, but there are no validation items to be patient with: set "
             "data.validation"
@@ -167,6 +177,10 @@ def _check(config: Config, datasets: Datasets) -> None:
     rule = config.objective.unknown
     without_files = Part("ignore") if rule.kind in ("pseudo", "annotation") else rule
     make_objective(replace(config.objective, unknown=without_files), labels, None, config.train.seed)
+
+
+def _only_positives(labels: Labels) -> bool:
+    return labels.unknown_rate > 0 and bool((labels.n_known == labels.counts).all())
 
 
 def _made(config: Config, datasets: Datasets, folder: RunFolder, console: Console) -> tuple[torch.device, Model, Watch]:

@@ -17,7 +17,7 @@ class Recipe(NamedTuple):
     """What it trains, in a phrase."""
     settings: Mapping[str, Any]
     """Nested, in the shape of the TOML file. That of a method: of [objective] and [train.sampler] only; but `finetune`
-    and `scratch` are about networks of images."""
+    and `scratch` are about networks of images, and `ldam-drw` counts its epochs."""
     paper: str = ""
     """Where it is from, and what is chosen here where that is silent."""
     data: str = ""
@@ -79,7 +79,7 @@ METHODS = {
     ),
     "ldam-drw": Recipe(
         "label-distribution-aware margins, then class-balanced weights for the last fifth of 30 epochs",
-        _objective(loss=Part("ldam"), weighting=Part("class_balanced", {"start": 25})),
+        _objective(loss=Part("ldam"), weighting=Part("class_balanced", {"start": 25})) | {"train": {"epochs": 30}},
         "Cao et al. 2019: weights from epoch 160 of 200; for single-label data set objective.loss.softmax",
     ),
     "plm": Recipe("cross-entropy with partial label masking", _objective(masking=Part("plm")), _PLM),
@@ -194,6 +194,13 @@ def _mlt(mu: float, lam: float, n_draws: int) -> dict[str, Any]:
         },
     }
 
+
+AS_PAPERS: dict[str, Any] = {
+    "model": {"bias": "zero"},
+    "schedule": {"warmup_epochs": 0.0},
+    "train": {"epochs": 30, "batch_size": 128, "monitor": "map", "patience": 0},
+}
+"""What lies below every set-up of a paper, in place of what is automatic for users' own data."""
 
 SETUPS = {
     "multimnist-plm": Recipe(
@@ -320,7 +327,7 @@ SETUPS = {
         "the folder that holds VOCdevkit/VOC2012",
     ),
 }
-"""The recipes that set everything, for one data set of a paper."""
+"""The recipes that set everything, for one data set of a paper, on top of `AS_PAPERS`."""
 
 RECIPES = METHODS | SETUPS
 """All recipes by name; "auto" is the one that `steelyard.run.advice` chooses."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.labels import Labels
-from steelyard.labels.targets import known
+from steelyard.labels.targets import UNKNOWN, known
 from steelyard.losses.loss import NoLink
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
 from steelyard.objective import Objective
@@ -52,7 +52,8 @@ def validator(
 def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, single_label: bool) -> dict[str, float]:
     """Return mAP, F1 at probability ½, ACE and log-loss of known labels, and the error by argmax where it applies.
 
-    A loss without a link has mAP and the error only; the others are then NaN.
+    Where labels are unknown there are mAP and log-loss with those taken as absent, too. A loss without a link has mAP
+    and the error only; the others are then NaN.
     """
     bad = ~torch.isfinite(logits) & known(targets)
     if bool(bad.any()):
@@ -62,6 +63,7 @@ def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, sin
             "look at that item"
         )
     found = {"map": mean_average_precision(logits, targets), "f1": math.nan, "ace": math.nan, "loss": math.nan}
+    log_odds = None
     try:
         log_odds = objective.log_odds(logits.double())
         eta = torch.sigmoid(log_odds)
@@ -70,6 +72,12 @@ def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, sin
         found["loss"] = float(item_log_loss(log_odds, targets).sum() / known(targets).sum())
     except NoLink:
         pass
+    if bool((targets == UNKNOWN).any()):
+        assumed = targets.clamp_min(0)
+        found["assumed_map"] = mean_average_precision(logits, assumed)
+        found["assumed_loss"] = math.nan
+        if log_odds is not None:
+            found["assumed_loss"] = float(item_log_loss(log_odds, assumed).sum() / assumed.numel())
     if single_label:
         one = (targets >= 0.5).sum(1) == 1  # others, such as images that could not be read, have no right answer
         found["error"] = 1 - float((logits[one].argmax(1) == targets[one].argmax(1)).double().mean())

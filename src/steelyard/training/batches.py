@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
@@ -38,6 +39,23 @@ def make_sampler(settings: SamplerSettings, labels: Labels, seed: int) -> Planne
     if settings.kind == "undersample":
         return Undersample(labels, settings.per_class, seed=seed)
     return Shuffled(labels.n_items, seed=seed)
+
+
+def item_frequencies(settings: SamplerSettings, labels: Labels, seed: int) -> NDArray[np.float64] | None:
+    """Return how often an epoch visits each item (N,), up to a factor; None where it visits all equally often.
+
+    Class-aware sampling draws an item for each of its labels j with chance 1/n_j. Of undersampling it is the first
+    epoch's choice.
+    """
+    if settings.kind == "class_aware":
+        _, items = labels.items_by_label()
+        chances = np.repeat(1 / np.maximum(labels.counts, 1), labels.counts)
+        return np.bincount(items, chances, minlength=labels.n_items)
+    if settings.kind == "undersample":
+        sampler = Undersample(labels, settings.per_class, 0, 1, seed)
+        sampler.set_epoch(1)
+        return np.bincount(sampler.left(), minlength=labels.n_items).astype(np.float64)
+    return None
 
 
 class Batches(ABC):

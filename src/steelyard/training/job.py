@@ -19,7 +19,7 @@ from steelyard.training.checkpoint import (
     without_prefix,
 )
 
-LOWER_IS_BETTER = ("loss", "ace", "error")
+LOWER_IS_BETTER = ("loss", "ace", "error", "assumed_loss")
 
 
 class Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +14,17 @@ from torch import Tensor, nn
 from steelyard._files import remove_partial
 from steelyard.balance.processes import n_processes
 from steelyard.data.loading import WORKER_DIED, is_death_of_worker
+from steelyard.data.subset import Subset
+from steelyard.losses.pair import PairLoss
 from steelyard.objective import Objective
 from steelyard.training import group
-from steelyard.training.batches import Resident, make_batches, make_sampler
+from steelyard.training.batches import Resident, is_array, make_batches, make_sampler
+from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.captured import Captured, can_capture, fits_on
 from steelyard.training.checkpoint import Checkpoints, without_prefix
 from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
 from steelyard.training.history import History, Record
-from steelyard.training.job import Job
+from steelyard.training.job import LOWER_IS_BETTER, Job
 from steelyard.training.optimizer import make_optimizer, rate
 from steelyard.training.overlay import check_overlay
 from steelyard.training.progress import Watch
@@ -32,6 +36,8 @@ from steelyard.training.update import Eager, Update
 Validate = Callable[[nn.Module, torch.device], dict[str, float]]
 CHECK_EVERY = 50
 """Steps after which a GPU is asked whether the loss is still finite, and processes whether one of them must stop."""
+STILL_IMPROVING = (0.1, 0.01)
+"""Training has not converged if the last tenth of the validations improved the monitor by more than a hundredth."""
 MOST_RATIOS = 1000
 """Labels up to which PLM's ratios are written to the history."""
 
@@ -46,6 +52,8 @@ class Outcome(NamedTuple):
     seconds: float
     """Of training, validation left out, all sittings together."""
     stopped_early: bool
+    converged: bool | None
+    """False where the last epoch was still clearly better than those before it; None where nothing was monitored."""
     damaged: list[str]
     """Checkpoints that were found damaged and passed over."""
     prepared: float
@@ -69,12 +77,14 @@ def train(
         model: inputs → logits (B, L); a `backbone` attribute gets its own learning rate.
         objective: what is minimised.
         data: items (input, target, index) with `.labels`; arrays are kept on the device where they fit.
-        optimizer, schedule, settings: the sections [optimizer], [schedule], [train].
+        optimizer, schedule, settings: the sections [optimizer], [schedule], [train]; what they leave automatic is
+            decided by `settled`.
         folder: `checkpoint/` and `history.jsonl` are written here.
         validate: (model, device) → metrics by name, `settings.monitor` among them; called by every process.
         watch: shows how it goes.
     """
     watch = watch or Watch()
+    settings, schedule = settled(settings, schedule, _workload(data, objective, settings, validate is not None))
     check_overlay(settings.augment.overlay, objective)
     device = pick_device(settings.device)
     precision = pick_precision(settings.precision, device)
@@ -216,9 +226,30 @@ def train(
         history.records,
         job.seconds,
         job.stopped_early,
+        _converged(history.records, settings.monitor),
         checkpoints.damaged,
         runner.prepared,
     )
+
+
+def _workload(data: Any, objective: Objective, settings: TrainSettings, validates: bool) -> Workload:
+    """What automatic settings depend on; validation items are taken to be annotated as the training items are."""
+    labels = data.labels
+    inside: Any = data.data if isinstance(data, Subset) else data
+    is_costly = not (is_array(data) and inside.inputs.ndim == 2)
+    link, assumes = isinstance(objective.loss, PairLoss), objective.resolver.assumes_negative
+    return Workload(labels, draws_of(settings.sampler, labels), labels if validates else None, is_costly, link, assumes)
+
+
+def _converged(records: list[Record], monitor: str) -> bool | None:
+    """Whether the monitor had stopped improving: in the last tenth of the epochs by less than a hundredth."""
+    found = [record["validation"].get(monitor) for record in records if "validation" in record]
+    values = [-value if monitor in LOWER_IS_BETTER else value for value in found if value is not None]
+    if not values:
+        return None
+    before = values[: -max(1, round(STILL_IMPROVING[0] * len(values)))]
+    best = max(before, default=-math.inf)
+    return not max(values) - best > STILL_IMPROVING[1] * abs(best)
 
 
 def _record(job: Job, steps: int, lr: float) -> Record:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from steelyard.training.checks import between, choice, least
+
+AUTOMATIC = -1
+"""Of a setting for which 0 means something: take what suits the data."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ class ScheduleSettings:
 
     kind: Literal["constant", "multistep", "cosine"] = "cosine"
     """How the rate falls after warm-up."""
-    warmup_epochs: float = 0.0
-    """Epochs over which the rate rises linearly from `warmup_from`; fractions are allowed."""
+    warmup_epochs: float = AUTOMATIC
+    """Epochs over which the rate rises linearly from `warmup_from`; fractions are allowed; -1 is a twentieth of all
+    epochs."""
     warmup_from: float = 0.0
     """The share of the rate at which warm-up begins."""
     milestones: tuple[float, ...] = ()
@@ -63,7 +67,8 @@ class ScheduleSettings:
 
     def __post_init__(self) -> None:
         choice("schedule.kind", self.kind, ("constant", "multistep", "cosine"))
-        least("schedule.warmup_epochs", self.warmup_epochs, 0)
+        if self.warmup_epochs != AUTOMATIC:
+            least("schedule.warmup_epochs", self.warmup_epochs, 0)
         for name in ("warmup_from", "factor", "final"):
             between(f"schedule.{name}", getattr(self, name), 0, 1)
         if list(self.milestones) != sorted(self.milestones):
@@ -119,14 +124,18 @@ class AugmentSettings:
             least(f"train.augment.{name}", getattr(self, name), 0)
 
 
+Monitor = Literal["auto", "map", "f1", "loss", "ace", "error", "assumed_map", "assumed_loss"]
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """The section [train]."""
 
-    epochs: int = 30
-    """How often all items are visited."""
-    batch_size: int = 128
-    """Items of a step, over all processes together."""
+    epochs: int = 0
+    """How often all items are visited; 0 is as many as suit the data: 30 of images, and of features more where there
+    are few items, up to 100, so that there are some 2,000 steps."""
+    batch_size: int = 0
+    """Items of a step, over all processes together; 0 is a twentieth of the items, at least 16 and at most 128."""
     seed: int = 0
     """Of everything random."""
     out: str = ""
@@ -141,12 +150,15 @@ class TrainSettings:
     """Processes that decode images, for each training process; -1 takes the cores there are, eight at most."""
     ema: float = 0.0
     """The decay, a step, of an exponential moving average of the weights, which is then what is validated and kept."""
-    monitor: Literal["map", "f1", "loss", "ace", "error"] = "map"
-    """What decides which epoch's weights are kept, on validation items."""
+    monitor: Monitor = "auto"
+    """What decides which epoch's weights are kept, on validation items. auto is the log-loss, and mAP for an objective
+    without probabilities; assumed_loss and assumed_map take unknown labels as absent, which auto does where the
+    objective does so, or no absent label is known."""
     keep: Literal["best", "last"] = "best"
     """Which epoch's weights are kept; without validation items always the last."""
-    patience: int = 0
-    """Epochs without a better `monitor` after which training stops; 0 never stops."""
+    patience: int = AUTOMATIC
+    """Epochs without a better `monitor` after which training stops; 0 never stops; -1 is a fifth of all epochs, at
+    least 5 and at least two validations."""
     validate_every: int = 1
     """Epochs from one validation to the next."""
     checkpoint_seconds: float = 60.0
@@ -159,14 +171,15 @@ class TrainSettings:
     """How training images are varied."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "validate_every"):
-            least(f"train.{name}", getattr(self, name), 1)
-        least("train.workers", self.workers, -1)
-        for name in ("patience", "checkpoint_seconds"):
+        least("train.validate_every", self.validate_every, 1)
+        for name in ("epochs", "batch_size"):
             least(f"train.{name}", getattr(self, name), 0)
+        least("train.workers", self.workers, -1)
+        least("train.patience", self.patience, AUTOMATIC)
+        least("train.checkpoint_seconds", self.checkpoint_seconds, 0)
         between("train.seed", self.seed, 0, 2**63 - 1)
         between("train.ema", self.ema, 0, 1)
         choice("train.precision", self.precision, ("auto", "float32", "bfloat16", "float16"))
         choice("train.compile", self.compile, ("auto", "on", "off"))
-        choice("train.monitor", self.monitor, ("map", "f1", "loss", "ace", "error"))
+        choice("train.monitor", self.monitor, get_args(Monitor))
         choice("train.keep", self.keep, ("best", "last"))

@@ -1,0 +1,195 @@
+"""Where training starts: the bias at which an objective is stationary while the model knows nothing of the items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.labels import Labels
+from steelyard.labels.targets import Targets, as_targets, known
+from steelyard.losses.loss import Cells, NoLink
+from steelyard.losses.pair import PairLoss
+from steelyard.objective.expected_positives import ExpectedPositives
+from steelyard.objective.objective import Objective
+
+FLOOR = 0.5
+"""Cells that a label without any positive, or without any negative, is taken to have of them."""
+FARTHEST = 30.0
+"""The largest logit to start at; links are checked to be monotone up to it."""
+_MOST_EXPECTED = 0.95
+_FROM_END = 0.05  # log-odds by which a start stays off the end of what a link reaches: there nothing would learn
+_STEPS = 60  # of bisection: 60 / 2⁶⁰ is below float64's resolution of a logit
+
+
+class CellSums(NamedTuple):
+    """Σa and Σb of every label, float64 (L,): with what weight positives and negatives enter the first epoch."""
+
+    a: Tensor
+    b: Tensor
+
+    @property
+    def log_odds(self) -> Tensor:
+        """log Σa/Σb."""
+        return torch.log(self.a) - torch.log(self.b)
+
+
+def prior_logits(
+    objective: Objective,
+    labels: Labels,
+    frequencies: NDArray[np.float64] | None = None,
+    n_epochs: int = 1,
+    batch_size: int = 128,
+) -> Tensor:
+    """Return the logits z (L,), float64, with Σa ℓ₊'(z) + Σb ℓ₋'(z) = 0 over the cells of the first epoch.
+
+    A bias that starts there gives every label the probability Σa/(Σa+Σb) by the loss's link: the frequency of the
+    label as training will see it, so that no step is spent on learning it. For BCE over known labels z is the log-odds
+    of the label's frequency. Raises `NoLink` where the loss has none.
+
+    Args:
+        objective, labels, frequencies, n_epochs, batch_size: as `first_cells` takes them.
+    """
+    _check_link(objective)
+    return start_at(objective, first_cells(objective, labels, frequencies, n_epochs, batch_size).log_odds)
+
+
+def first_cells(
+    objective: Objective,
+    labels: Labels,
+    frequencies: NDArray[np.float64] | None = None,
+    n_epochs: int = 1,
+    batch_size: int = 128,
+) -> CellSums:
+    """Return Σa and Σb over the training cells as rule, masks and weights give them in the first epoch.
+
+    Masks enter by the chance that a cell is kept, pseudo-labels as ½, whatever an unfinished run has stored. A label
+    without positives, or without negatives, has half a cell of them; one of which nothing is known has the odds of all
+    labels together. Under `ExpectedPositives` a label without known negatives has its share of the expected number.
+
+    Args:
+        objective: what will be minimised, on the CPU; its rule and weights are left in epoch 1 of `n_epochs`.
+        labels: of the training items, in the order of their numbers.
+        frequencies: how often an epoch visits each item (N,), up to a factor; None: all equally often.
+        n_epochs: how many epochs there will be, on which some rules depend.
+        batch_size: items of a step: some weights depend on who else is in the batch.
+    """
+    n = labels.n_items
+    weights = torch.ones(n, dtype=torch.float64) if frequencies is None else torch.from_numpy(frequencies).double()
+    order = np.random.default_rng(0).permutation(n)
+    sums, counts = torch.zeros(2, 2, labels.n_labels, dtype=torch.float64)
+    with _in_first_epoch(objective, labels.n_labels, n_epochs):
+        for start in range(0, n, batch_size):
+            index = order[start : start + batch_size]
+            rows = torch.from_numpy(index)
+            cells = _cells(objective, torch.from_numpy(labels.rows(index)), rows)
+            drawn = weights[rows, None]
+            for side, coefficient in enumerate((cells.a, cells.b)):
+                sums[side] += (drawn * coefficient).sum(0)
+                counts[side] += ((drawn > 0) & (coefficient > 0)).sum(0)
+    a, b = _floored(sums, counts)
+    if isinstance(objective.resolver, ExpectedPositives):
+        share = (objective.resolver.expected_positives * a / a.sum()).clamp_max(_MOST_EXPECTED)
+        b = torch.where((counts[1] == 0) & (counts[0] > 0), a * (1 - share) / share, b)
+    return CellSums(a, b)
+
+
+def start_at(objective: Objective, log_odds: Tensor, outputs: Tensor | None = None) -> Tensor:
+    """Return the bias (L,), float64, at which the mean probability by the loss's link has these log-odds.
+
+    Log-odds that the link does not reach (ASL's ends at η = .942) become those just inside its end.
+
+    Args:
+        objective: with a loss that has a link.
+        log_odds: (L,).
+        outputs: logits (n, L) of some items without the bias; None: 0, as of a last layer whose weights are 0.
+    """
+    loss = _check_link(objective)
+    given = torch.zeros(1, len(log_odds), dtype=torch.float64) if outputs is None else outputs.double()
+
+    def reached(bias: Tensor) -> Tensor:
+        return torch.logit(torch.sigmoid(loss.link(given + bias)).mean(0))
+
+    low, high = (torch.full_like(log_odds, end, dtype=torch.float64) for end in (-FARTHEST, FARTHEST))
+    target = log_odds.double().clamp(reached(low) + _FROM_END, reached(high) - _FROM_END)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        below = reached(middle) < target
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2
+
+
+def _check_link(objective: Objective) -> PairLoss:
+    if not isinstance(objective.loss, PairLoss):
+        raise NoLink(f"{type(objective.loss).__name__} has no link, so no bias at which it is stationary")
+    objective.loss.check_link()
+    return objective.loss
+
+
+def _cells(objective: Objective, values: Tensor, index: Tensor) -> Cells:
+    """The cells of some items in the first epoch, masked as they are on average, and weighted."""
+    logits = torch.zeros(values.shape, dtype=torch.float64)
+    targets = as_targets(values, logits, False)
+    cells: Cells = objective.resolver(targets, logits, index)
+    if objective.masking is not None:
+        keep_positive, keep_negative = objective.masking.keep_probabilities
+        t = _as_masked(objective, targets)
+        cells = cells.times(torch.where(known(t), torch.where(t >= 0.5, keep_positive, keep_negative), 1.0))
+    for weighting in objective.weightings:
+        cells = cells.times(weighting(targets.values, torch.float64))
+    return cells
+
+
+def _as_masked(objective: Objective, targets: Targets) -> Tensor:
+    return targets.values.clamp_min(0) if objective.resolver.assumes_negative else targets.values
+
+
+def _floored(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Σa and Σb above 0: half a cell where there is none, all labels' sums where nothing is known of a label."""
+    pooled = sums.sum(1, keepdim=True)
+    pooled = torch.where(pooled > 0, pooled, FLOOR)
+    other = sums.flip(0) / counts.flip(0).clamp_min(1)  # the mean weight of a cell of the other side
+    floored = torch.where(sums > 0, sums, FLOOR * other)
+    a, b = torch.where((sums > 0).any(0), floored, pooled)
+    return a, b
+
+
+class _Undecided:
+    """A store of pseudo-labels before the first prediction."""
+
+    feedback = "raw"
+
+    def __init__(self, n_labels: int) -> None:
+        self.n_labels = n_labels
+
+    def start_epoch(self, epoch: int) -> None:
+        """Do nothing: there is nothing to carry over."""
+
+    def read(self, index: Tensor) -> Tensor:
+        """Return ½ for every label of the items."""
+        return torch.full((len(index), self.n_labels), 0.5)
+
+
+@contextmanager
+def _in_first_epoch(objective: Objective, n_labels: int, n_epochs: int) -> Iterator[None]:
+    """Put the objective into epoch 1, in evaluation mode, with a store that an unfinished run has not written to."""
+    resolver: Any = objective.resolver
+    was_training, store = objective.training, resolver.stored()
+    objective.eval()
+    if store is not None:
+        resolver.store = _Undecided(n_labels)
+    try:
+        resolver.start_epoch(1, n_epochs)
+        for weighting in objective.weightings:
+            weighting.start_epoch(1, n_epochs)
+        with torch.no_grad():
+            yield
+    finally:
+        objective.train(was_training)
+        if store is not None:
+            resolver.store = store
