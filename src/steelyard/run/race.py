@@ -22,9 +22,9 @@ from steelyard.training.candidates import (
     Trial,
     View,
     item_costs,
-    linear_trial,
     macro_log_loss,
     refit,
+    retry_linear,
     try_hidden,
     try_linear,
 )
@@ -194,7 +194,7 @@ class _Course:
             return trial
         view = self.view(candidate.spec)
         if candidate.spec.is_linear:
-            more = linear_trial(view, candidate.spec, trial.strength, rest, {}, 1e-5)
+            more = retry_linear(view, trial, rest)
         else:
             more = try_hidden(view, candidate.spec, rest, most_steps(self.items), self.seed)
         steps = int(np.median([trial.steps] * len(self.screening) + [more.steps] * len(rest)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch.nn.functional import softplus
 
 from steelyard.labels.targets import as_targets, known
 from steelyard.losses.loss import Cells, known_cells
+from steelyard.losses.pair import PairLoss
 from steelyard.models.members import LOSSES, Member, MemberSpec
 from steelyard.models.transforms import Transform, make_transform
 from steelyard.training.hidden import fit_hidden
@@ -24,6 +26,11 @@ TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3)
 """By which log-odds are scaled to see what calibration will make of them."""
 ROUGH = 1e-4
 """The tolerance of fits that only rank candidates."""
+FINE = 1e-5
+"""The tolerance of fits whose out-of-fold log-odds are kept."""
+
+Read: TypeAlias = Callable[[Tensor], Tensor]
+"""From logits to log-odds."""
 
 
 class Items:
@@ -33,17 +40,16 @@ class Items:
         x: features (N, F), float32.
         targets: (N, L); unknown ones are ignored.
         folds: (N,), 0 … K−1.
+        cells: coefficients (N, L) of the loss; by default those of known targets.
     """
 
-    def __init__(self, x: Tensor, targets: Tensor, folds: NDArray[np.int64]) -> None:
+    def __init__(self, x: Tensor, targets: Tensor, folds: NDArray[np.int64], cells: Cells | None = None) -> None:
         self.x, self.targets, self.folds = x, targets, folds
         self.n_folds = int(folds.max()) + 1
-
-    @cached_property
-    def cells(self) -> Cells:
-        """The coefficients of all items."""
-        like = torch.empty(self.targets.shape, device=self.targets.device)
-        return known_cells(as_targets(self.targets, like), torch.float32)
+        if cells is None:
+            like = torch.empty(targets.shape, device=targets.device)
+            cells = known_cells(as_targets(targets, like), torch.float32)
+        self.cells = cells
 
     def inside(self, fold: int) -> Tensor:
         """Return the items that a fold holds out."""
@@ -106,44 +112,71 @@ class Trial(NamedTuple):
     converged: bool
 
 
-def try_linear(view: View, spec: MemberSpec, folds: list[int], start: dict[int, LinearFit] | None = None) -> Trial:
-    """Fit along the path of strengths on some folds, and keep the strength whose held-out log-loss is the lowest."""
-    best, best_loss, worse = None, float("inf"), 0
-    fits: dict[int, LinearFit] = dict(start or {})
-    for strength in STRENGTHS:
-        trial = linear_trial(view, spec, strength, folds, fits, ROUGH)
-        now = macro_log_loss(trial.log_odds, view.items.targets)
-        if now < best_loss:
-            best, best_loss, worse = trial, now, 0
-        else:
-            worse += 1
-            if worse == 2:
-                break
-    assert best is not None
-    return best
+class Linear(NamedTuple):
+    """A linear model of some items: its loss, and how its logits become log-odds."""
+
+    view: View
+    loss: PairLoss
+    read: Read
+
+    def path(self, folds: list[int]) -> tuple[float, LinearTrial]:
+        """Fit along the path of strengths on some folds; return the strength of the lowest held-out log-loss."""
+        best_strength, best, best_loss, worse = 0.0, None, float("inf"), 0
+        fits: dict[int, LinearFit] = {}
+        for strength in STRENGTHS:
+            trial = self.trial(strength, folds, fits, ROUGH)
+            now = macro_log_loss(trial.log_odds, self.view.items.targets)
+            if now < best_loss:
+                best_strength, best, best_loss, worse = strength, trial, now, 0
+            else:
+                worse += 1
+                if worse == 2:
+                    break
+        assert best is not None
+        return best_strength, best
+
+    def trial(self, strength: float, folds: list[int], fits: dict[int, LinearFit], tolerance: float) -> LinearTrial:
+        """Fit one strength on some folds, each from its fit in `fits`, which is replaced."""
+        items, x = self.view.items, self.view.rotation.x
+        odds = _nothing(items)
+        for fold in folds:
+            rows, held = items.outside(fold), items.inside(fold)
+            cells = rows_of(items.cells, rows)
+            fits[fold] = fit_linear(x[rows], cells, self.loss, strength * self.view.unit, fits.get(fold), tolerance)
+            odds[held] = self.read(fits[fold].logits(x[held]))
+        steps = int(np.median([fits[fold].steps for fold in folds]))
+        return LinearTrial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds))
+
+    def refit(self, strength: float) -> LinearFit:
+        """Return the model of the transformed features, fitted to all items."""
+        items, rotation = self.view.items, self.view.rotation
+        return rotation.unrotated(fit_linear(rotation.x, items.cells, self.loss, strength * self.view.unit))
 
 
-def linear_trial(
-    view: View,
-    spec: MemberSpec,
-    strength: float,
-    folds: list[int],
-    fits: dict[int, LinearFit],
-    tolerance: float,
-) -> Trial:
-    """Fit one strength on some folds, each from its fit in `fits`, which is replaced."""
-    items = view.items
-    loss = LOSSES[spec.loss]().to(items.x.device)
-    odds = _nothing(items)
-    for fold in folds:
-        rows, held = items.outside(fold), items.inside(fold)
-        x = view.rotation.x
-        fits[fold] = fit_linear(
-            x[rows], rows_of(items.cells, rows), loss, strength * view.unit, fits.get(fold), tolerance
-        )
-        odds[held] = loss.link(fits[fold].logits(x[held]))
-    steps = int(np.median([fits[fold].steps for fold in folds]))
-    return Trial(spec, strength, steps, odds, all(bool(fits[fold].converged.all()) for fold in folds))
+class LinearTrial(NamedTuple):
+    """Out-of-fold log-odds (N, L), NaN where the fold was not tried; the steps; whether all labels converged."""
+
+    log_odds: Tensor
+    steps: int
+    converged: bool
+
+
+def linear_of(view: View, spec: MemberSpec) -> Linear:
+    """Return the linear model that a candidate stands for."""
+    loss = LOSSES[spec.loss]().to(view.x.device)
+    return Linear(view, loss, loss.link)
+
+
+def try_linear(view: View, spec: MemberSpec, folds: list[int]) -> Trial:
+    """Try a linear candidate on some folds, at the strength that suits it best there."""
+    strength, trial = linear_of(view, spec).path(folds)
+    return Trial(spec, strength, trial.steps, trial.log_odds, trial.converged)
+
+
+def retry_linear(view: View, trial: Trial, folds: list[int]) -> Trial:
+    """Try a linear candidate on other folds, at the strength that was chosen."""
+    more = linear_of(view, trial.spec).trial(trial.strength, folds, {}, FINE)
+    return Trial(trial.spec, trial.strength, more.steps, more.log_odds, more.converged)
 
 
 def try_hidden(view: View, spec: MemberSpec, folds: list[int], most_steps: int, seed: int) -> Trial:
@@ -186,16 +219,15 @@ def refit(view: View, trial: Trial, seed: int) -> Member:
     items, spec = view.items, trial.spec
     member = Member(spec, items.x.shape[1], items.targets.shape[1]).to(items.x.device)
     member.transform.load_state_dict(view.transform.state_dict())
-    loss = LOSSES[spec.loss]().to(items.x.device)
     if spec.is_linear:
-        fit = fit_linear(view.rotation.x, items.cells, loss, trial.strength * view.unit)
-        head = view.rotation.unrotated(fit)
+        head = linear_of(view, spec).refit(trial.strength)
         last = member.network[0]
         assert isinstance(last, nn.Linear)
         last.weight.data.copy_(head.weight.T)
         last.bias.data.copy_(head.bias)
     else:
         network = new_network(view, spec, items.cells, seed)
+        loss = LOSSES[spec.loss]().to(items.x.device)
         fit_hidden(network, view.scaled, items.cells, loss, None, trial.steps, seed)
         first, own = network[1], member.network
         assert isinstance(first, nn.Linear)
