@@ -101,6 +101,13 @@ class Manifest:
         """The names of the columns."""
         return list(self._keys)
 
+    def types(self) -> dict[str, Any]:
+        """Return the Arrow type of each column of a Parquet file; those of CSV are all text, and not listed."""
+        if not self.is_parquet:
+            return {}
+        schema = self._parquet().schema_arrow
+        return {name: schema.field(key).type for name, key in self._keys.items()}
+
     def check_column(self, name: str, argument: str) -> None:
         """Refuse the name of a column that is not there."""
         if name not in self._keys:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, listed, quoted
-from steelyard.data.guess import Form, Guess, guess
+from steelyard.data.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import Manifest, encode
 from steelyard.data.numbers import feature_column
@@ -141,8 +141,13 @@ def read_table(
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
         if on_bad_image == "error":
-            raise DataError(f"{source.path}: {lacks}: add them, remove their rows, or give on_bad_image='skip'")
-        note += f" {lacks} and will be skipped."
+            if len(missing) == len(paths):
+                raise DataError(f"{source.path}: {lacks}: add them, or name the folder that holds them by images=")
+            raise DataError(
+                f"{source.path}: {lacks}: add them, remove their rows, or leave them out with --skip-missing "
+                "(on_bad_image='skip')"
+            )
+        note += f" {lacks}: they are left out."
     images = ImageDataset(paths, labels, size, on_bad_image, cache, note=note)
     return Table(images, found, chosen.part, chosen.parts)
 
@@ -201,7 +206,7 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
     n = len(column)
     if not pa.types.is_nested(column.type):
         codes, cells = encode(column)
-        if found.separator is None:
+        if found.separator in (None, ONE_LABEL):
             lists = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
         else:
             lists = pc.split_pattern(cells, found.separator)

@@ -37,6 +37,11 @@ def value_of(text: str) -> float:
     return number if 0 <= number <= 1 or number == UNKNOWN else math.nan
 
 
+def without_decimals(column: Any) -> Any:
+    """Return a column of decimals as one of floats, any other as it is."""
+    return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+
+
 def label_values(
     source: Manifest, name: str, column: Any, blank: float = UNKNOWN, minus_one: float = UNKNOWN
 ) -> NDArray[np.float32]:
@@ -46,6 +51,7 @@ def label_values(
 
     blank, minus_one: the values of cells that say nothing, and of cells that say −1.
     """
+    column = without_decimals(column)
     kind = column.type
     if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         codes, texts = encode(column)
@@ -61,7 +67,10 @@ def label_values(
         meant = np.where(is_blank, UNKNOWN, meant)
         meant = np.where((meant >= 0) & (meant <= 1) | (meant == UNKNOWN), meant, np.nan).astype(np.float32)
     else:
-        raise DataError(f"{source.path}: column {name!r} holds {kind}, no label values: name the others by labels=")
+        raise DataError(
+            f"{source.path}: column {name!r} holds {kind}, no label values: convert it to 0 and 1, or name the "
+            "others by labels="
+        )
     meant = np.where(meant == UNKNOWN, np.where(is_blank, np.float32(blank), np.float32(minus_one)), meant)
     if (bad := np.isnan(meant)).any():
         i = int(bad[codes].argmax())
