@@ -400,3 +400,43 @@ def test_decimals_are_labels_and_other_types_are_named(tmp_path: Path):
     assert "Beware: 'seen' (timestamp[us]), 'blob' (binary)" in data.note
     with pytest.raises(DataError, match="'seen' holds timestamp"):
         table(file, labels=["cat", "seen"])
+
+
+# ---- mistakes in CSV files, by their lines
+
+
+def sentence(file: Path, content: str, **how: Any) -> str:
+    file.write_text(content)
+    with pytest.raises(DataError) as refused:
+        table(file, **how)
+    return str(refused.value).removeprefix(f"{file}: ")
+
+
+def test_mistakes_are_named_by_line_where_cells_hold_line_breaks(tmp_path: Path):
+    file = tmp_path / "a.csv"
+    start = 'id,note,cat\n\n"a","two\nlines",1\n\n'  # lines 1 to 5
+    assert sentence(file, start + "b,x,maybe\n").startswith("line 6, column 'cat' holds 'maybe', which is no label")
+    assert sentence(file, start + "b,x\n").startswith("line 6 has 2 cells, but the header has 3")
+    assert sentence(file, start + "a,x,1\n", id="id").startswith("line 3 and line 6 both have the id 'a'")
+    assert sentence(file, start + ",x,1\n", id="id").startswith("line 6 has no id")
+    assert sentence(file, 'id,cat,f\n"a\n",1,2\nb,1,x\n', features=["f"]).startswith("line 4, column 'f' holds 'x'")
+
+
+def test_up_to_ten_mistakes_are_named_at_once(tmp_path: Path):
+    file = tmp_path / "a.csv"
+    bad = "id,cat,dog\n" + "".join(f"i{i},{'huh' if i % 2 else 1},{'oh' if i % 4 == 1 else 0}\n" for i in range(40))
+    line = sentence(file, bad, labels=["cat", "dog"])
+    assert line.count("line ") == 10
+    assert "line 3, column 'cat' holds 'huh'; line 3, column 'dog' holds 'oh'; line 5, column 'cat' holds 'huh'" in line
+    assert " and 20 more, which are no label values" in line
+    ragged = "id,cat,dog\n" + "".join(f"i{i},1{',0' * (i % 3)}\n" for i in range(30))
+    line = sentence(file, ragged)
+    assert line.startswith("line 2 has 2 cells; line 4 has 4 cells; line 5 has 2 cells; ")
+    assert line.count("line ") == 10
+    assert " and 10 more, but the header has 3" in line
+    line = sentence(file, "id,cat,f\n" + "".join(f"i{i},1,{'x' if i > 2 else i}\n" for i in range(6)), features=["f"])
+    assert line.startswith("line 5, column 'f' holds 'x'; line 6, column 'f' holds 'x'; line 7, column 'f' holds 'x'")
+    line = sentence(file, "id,cat\na,1\na,0\nb,1\nb,0\na,1\n", form="wide", id="id")
+    assert line.startswith("line 2 and line 3 both have the id 'a'; line 4 and line 5 both have the id 'b'; line 2 and")
+    line = sentence(file, "id,tags\na,x;y\nb,y;z;w\n", names=["x"], separator=";")
+    assert line.startswith("line 2 has the label 'y'; line 3 has the label 'y'; line 3 has the label 'z'; line 3 has")
