@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,19 @@ from steelyard.labels import Labels
 from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
+from steelyard.run.together import together
 from steelyard.training import group
 
 FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
 """Settings that may differ when an unfinished run goes on: they do not change what it computes, or hardly."""
+
+
+@contextmanager
+def sole_writer(folder: RunFolder) -> Iterator[None]:
+    """Keep other commands from writing to the folder of a run; of several processes the first does so for all."""
+    with ExitStack() as held:
+        together(lambda: held.enter_context(folder.writing()) if group.is_first() else None)
+        yield
 
 
 def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: bool) -> None:

@@ -218,7 +218,8 @@ def calibrate(
     else:
         items, name = items_of(config, trained, other, first=("validation", "test"))
     device = pick_device(config.train.device)
-    metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
+    with RunFolder(run).writing():
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
     _show(metrics, name, as_json)
 
 
