@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from steelyard.labels import Labels
 from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
+from steelyard.run.locating import with_absolute_paths
 from steelyard.run.together import together
 from steelyard.training import group
 
@@ -37,6 +39,7 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     """
     if not group.is_first():
         return
+    config = with_absolute_paths(config, datasets)
     started = facts(datasets)
     before = None if overwrite else folder.unfinished()
     if before is None or not any((folder / "checkpoint").glob("*.safetensors")):
@@ -55,7 +58,10 @@ def _changed(before: dict[str, Any], config: Config) -> str:
     """The first setting that differs from those of the run that is to go on, "" where none does."""
     for section, settings in config.as_dict().items():
         for key, value in settings.items():
-            if (section, key) not in FREE and before[section][key] != value:
+            was = before[section][key]
+            if (section, key) in (("data", "path"), ("data", "images")) and was:  # once kept as it was typed
+                was = str(Path(was).absolute())
+            if (section, key) not in FREE and was != value:
                 return f"{section}.{key}"
     return ""
 

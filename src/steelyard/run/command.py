@@ -22,6 +22,7 @@ from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.locating import run_config
 from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
 from steelyard.run.sections import DataSettings, EvaluateSettings
@@ -237,8 +238,7 @@ def _check_used(
 
 def config_of(run: str) -> Config:
     """Return the settings of a run."""
-    RunFolder(run).read_config()  # which tells whether it is whole
-    return load_config(Path(run) / "config.toml")
+    return run_config(run)
 
 
 def items_of(
@@ -251,6 +251,10 @@ def items_of(
         return found.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
         raise ValueError("the run was not trained from a path: give the items with --data")
+    if not Path(config.data.path).exists():
+        raise ValueError(
+            f"the data of the run, {config.data.path}, is not there: put it back, or give labelled items with --data"
+        )
     if given := [name for name in other.reading if name != "on_bad_image"]:
         option = _OPTION.get(given[0], given[0].replace("_", "-"))
         raise ValueError(f"--{option} says how other data is read, but the run's own items are taken: give --data")

@@ -43,6 +43,8 @@ class Datasets(NamedTuple):
     """What was guessed about the data, for people to read."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """What was guessed about a manifest, as settings of [data]: so that later guesses, on other files, are the same."""
+    files: Mapping[str, str] = MappingProxyType({})
+    """The settings of [data] that name files, as absolute paths."""
 
 
 def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
@@ -62,7 +64,12 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
     guessed = {name: value for name in GUESSED if (value := opened.settings.get(name))}
     if isinstance(guessed.get("labels"), str):
         guessed["labels"] = (guessed["labels"],)
-    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed)
+    files = {
+        name: str(Path(value).absolute())
+        for name in ("path", "images", "names", "validation", "test")
+        if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
+    }
+    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed, files)
     return split_off(datasets, settings.validation, seed)
 
 
@@ -141,9 +148,16 @@ def paths_of(data: Any) -> list[str] | None:
 
 def _other(opened: Opened, name: str) -> Opened:
     """Open another part, the split or the path `name`, its labels in the order of the first."""
-    if part_named(name, opened.parts) is None and Path(name).exists():
+    if not _is_part("test", name, opened):
         return existing(open_part(opened, path=name))
     return existing(open_part(opened, split=name))
+
+
+def _is_part(setting: str, name: str, opened: Opened) -> bool:
+    """Whether a setting names a split rather than a file."""
+    if setting not in ("validation", "test"):
+        return False
+    return part_named(name, opened.parts) is not None or not Path(name).exists()
 
 
 def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: bool = False) -> Labelled:

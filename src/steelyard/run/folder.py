@@ -37,6 +37,7 @@ _FILES = (  # but for those by which a run is known: they are written over
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _LOCK = ".writing"
+_OF_FOLDER = ("format", "config", "folder")  # what `started.json` holds besides the facts of a run
 _FOLDERS = ("checkpoint", "pseudo-labels", "index", "tensorboard")
 
 
@@ -169,7 +170,7 @@ class RunFolder:
                 shutil.rmtree(self / name, ignore_errors=True)
             for name in _FILES:
                 (self / name).unlink(missing_ok=True)
-        begun = {"format": _BEGUN, **started, "config": _digest(config)}
+        begun = {"format": _BEGUN, **started, "config": _digest(config), "folder": str(self.path.absolute())}
         write_atomic(self / "started.json", json.dumps(begun, allow_nan=False) + "\n")
         write_atomic(self / "config.toml", config)
 
@@ -184,7 +185,13 @@ class RunFolder:
                 f"{self / 'config.toml'} is damaged ({error}): restore it, or begin anew with --overwrite"
             ) from None
         started = self._json("started.json")
-        return Unfinished(config, {what: value for what, value in started.items() if what not in ("format", "config")})
+        return Unfinished(config, {what: value for what, value in started.items() if what not in _OF_FOLDER})
+
+    @property
+    def first_place(self) -> str | None:
+        """The folder in which the run was begun, None where that is not noted, as by the first version."""
+        noted = self._found("started.json").get("folder")
+        return noted if isinstance(noted, str) else None
 
     @property
     def _is_marked(self) -> bool:
