@@ -27,10 +27,12 @@ class Mistakes:
         self._total = 0
         self._first: list[tuple[int, str]] = []
 
-    def add(self, rows: NDArray[np.int64] | Sequence[int], describe: Callable[[int], str] = lambda k: "") -> None:
-        """Note the items `rows`; `describe` says what stands in the k-th, such as ", column 'cat' holds 'maybe'"."""
+    def add(self, rows: NDArray[np.int64] | Sequence[int], what: str | Callable[[int], str] = "") -> None:
+        """Note the items `rows`; `what` says what stands in them, or in the k-th: ", column 'cat' holds 'maybe'"."""
         self._total += len(rows)
-        self._first += [(int(row), describe(k)) for k, row in enumerate(rows[:MOST_NAMED])]
+        self._first += [
+            (int(row), what if isinstance(what, str) else what(k)) for k, row in enumerate(rows[:MOST_NAMED])
+        ]
 
     def check(self) -> None:
         """Raise one sentence about them, if there are any."""

@@ -293,7 +293,7 @@ def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n
     )
     for name in names:
         part = feature_column(source, name, columns[name])
-        mistakes.add(np.flatnonzero(~np.isfinite(part).all(axis=1)), lambda k, name=name: f", column {name!r}")
+        mistakes.add(np.flatnonzero(~np.isfinite(part).all(axis=1)), f", column {name!r}")
         parts.append(part)
     mistakes.check()
     return np.concatenate(parts, axis=1)
