@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
+.PHONY: help install demo test test-all lowest lint docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,6 +30,13 @@ test: $(STAMP)  ## all tests of the core
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
 	$(BIN)/python -m pytest
+
+lowest: export PYTEST_DEBUG_TEMPROOT = $(shell df -k /dev/shm 2> /dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
+lowest:  ## the tests of the core with the lowest versions of what it needs, in build/lowest
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet -c constraints.txt -c constraints-lowest.txt -e '.[report,search,serve]' \
+		'pytest>=8,<9.2' pytest-xdist hypothesis mpmath httpx
+	build/lowest/bin/python -m pytest $(CORE) -o tmp_path_retention_policy=failed
 
 lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
 	$(BIN)/ruff check .

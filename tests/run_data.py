@@ -95,7 +95,7 @@ def left_by(folder: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
         del manifest["sha256"], manifest["notes"]["run"]  # where the run is
         found["index"] = manifest
     begun = json.loads(found["started.json"])
-    found["started.json"] = {key: value for key, value in begun.items() if key != "config"}  # which names the folder
+    found["started.json"] = {key: value for key, value in begun.items() if key not in ("config", "folder")}
     timed = ("seconds", "items_per_second")
     lines = [json.loads(line) for line in found.pop("history.jsonl").decode().splitlines()]
     found["history"] = [{key: value for key, value in line.items() if key not in timed} for line in lines]

@@ -508,7 +508,7 @@ def mistakes(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_feature_that_is_missing_is_named(mistakes: Path) -> None:
     said = typed("train", "--data", mistakes / "nan.csv", "--out", mistakes / "x", "--set", "data.validation=0")
-    assert "nan.csv: row 9, column 'f2' holds no finite number" in said.line
+    assert "nan.csv: line 9, column 'f2' holds no finite number" in said.line
 
 
 def test_help_is_no_mistake() -> None:

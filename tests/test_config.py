@@ -196,6 +196,9 @@ def test_a_new_kind_starts_from_its_own_defaults():
         (["data.split=2007"], "data.split", "2007"),
         (["data.split=true"], "data.split", "true"),
         (["data.separator=;"], "data.separator", ";"),
+        (["data.separator= "], "data.separator", " "),
+        (["data.delimiter=\t"], "data.delimiter", "\t"),
+        (["data.separator= ; "], "data.separator", ";"),
         (["data.delimiter=,"], "data.delimiter", ","),
         (["data.path=C:\\new\\table.csv"], "data.path", "C:\\new\\table.csv"),
         (["data.path="], "data.path", ""),
@@ -390,7 +393,7 @@ def test_anything_typed_is_a_setting_or_a_sentence(text: str, key: str):
 def test_the_data_section_has_what_open_data_takes():
     known = set(inspect.signature(open_data).parameters)
     fields = set(fields_of(DataSettings))
-    assert known - fields == {"names"}  # which the model supplies
+    assert known - fields == {"class_names"}  # that is `data.names`; `names` of `open_data` is supplied by the model
     assert fields - known == {"validation", "test"}
     said = DataSettings(
         **{name: _something(setting) for name, setting in fields_of(DataSettings).items() if name != "format"}

@@ -312,14 +312,14 @@ def test_rows_without_finite_numbers_are_listed_or_refused(tmp_path: Path) -> No
         with pytest.raises(ValueError, match=f"the item '{names[1]}' holds something else than finite numbers"):
             list(open_inputs(path, features=["u", "w"] if path is file else None).batches(3))
     broken = layouts.write(tmp_path / "b.csv", "id,u,w\nx,2.5,7\ny,1,abc\n")
-    with pytest.raises(ValueError, match=r"row 3, column 'w' holds 'abc', which is no number"):
+    with pytest.raises(ValueError, match=r"line 3, column 'w' holds 'abc', which is no number"):
         list(open_inputs(broken, features=["u", "w"]).batches())
 
 
 def test_a_damaged_manifest_is_refused_before_anything_is_predicted(tmp_path: Path) -> None:
     rows = "".join(f"{i},{i}.5,2\n" for i in range(100))
     file = layouts.write(tmp_path / "a.csv", f"id,u,w\n{rows}x,1\n")
-    with pytest.raises(ValueError, match="row 102 has 2 cells, but the header has 3"):
+    with pytest.raises(ValueError, match="line 102 has 2 cells, but the header has 3"):
         open_inputs(file)
 
 

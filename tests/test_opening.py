@@ -255,7 +255,7 @@ def test_images_elsewhere_and_missing_ones(tmp_path: Path):
     (elsewhere / "b.jpg").unlink()
     with pytest.raises(ValueError, match="1 of 2 images are not in"):
         open_data(manifest, images=elsewhere)
-    assert "will be skipped" in open_data(manifest, images=elsewhere, on_bad_image="skip").note
+    assert "left out" in open_data(manifest, images=elsewhere, on_bad_image="skip").note
 
 
 def test_a_manifest_is_read_as_it_is_told(tmp_path: Path):

@@ -154,3 +154,24 @@ def test_every_command_has_an_example() -> None:
 if __name__ == "__main__":
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     PAGE.write_text(before + BEGIN + listing() + END + rest.split(END)[1], encoding="utf-8")
+
+
+def test_the_lowest_versions_are_those_of_the_project() -> None:
+    """`make lowest` tests the floors that are stated, all of them but torch's."""
+    more = project()["optional-dependencies"]
+    stated = [*project()["dependencies"], *more["report"], *more["search"], *more["serve"], *more["dev"]]
+    floors = dict(one.split(">=", 1) for one in stated if ">=" in one and "[" not in one)
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    core = {re.split(">=", one)[0] for one in (*project()["dependencies"], *more["report"], *more["search"])}
+    assert core - {"torch"} <= set(pinned)
+    for name, version in pinned.items():
+        floor, exact = (tuple(map(int, text.split(",")[0].split("."))) for text in (floors[name], version))
+        assert exact[: len(floor)] == floor, name
+        assert not any(exact[len(floor) :]), name
+
+
+def test_all_is_every_extra() -> None:
+    extras = project()["optional-dependencies"]
+    named = {name for one in extras["all"] for name in re.search(r"\[(.*)\]", one)[1].split(",")}  # type: ignore[index]
+    assert named == set(extras) - {"all", "docs", "dev"}

@@ -113,7 +113,7 @@ def test_only_the_images_of_the_part_must_be_there(tmp_path: Path) -> None:
     assert [Path(path).name for path in train.data.paths] == ["a.jpg", "b.jpg"]
     with pytest.raises(DataError, match=r"1 of 1 images are not in .* \('x.jpg'\)"):
         open_data(file, tmp_path / "photos", split="test")
-    with pytest.raises(DataError, match=r"row 4: '../y.jpg' leads out"):
+    with pytest.raises(DataError, match=r"line 4: '../y.jpg' leads out"):
         open_data(file, tmp_path / "photos", split="val")
 
 
@@ -159,11 +159,11 @@ def test_a_column_of_another_name_can_be_named(tmp_path: Path) -> None:
             None,
             r"'val' \(1 item\), 'test' \(1 item\): none of them is called train",
         ),
-        ("id,split,cat\na,train,1\nb,,0\n", None, "row 3 says no part in column 'split': add it, remove the row, or"),
+        ("id,split,cat\na,train,1\nb,,0\n", None, "line 3 says no part in column 'split': add it, remove the row, or"),
         (
             "id,label,split\na,cat,train\nb,cow,val\na,dog,val\n",
             None,
-            "row 2 puts the item 'a' in the part 'train', but row 4 in 'val': an item belongs to one part",
+            "line 2 puts the item 'a' in the part 'train', but line 4 in 'val': an item belongs to one part",
         ),
         ("id,cat\na,1\nb,0\n", "val", "split is 'val', but .* has no column that says which part"),
     ],

@@ -110,9 +110,9 @@ def test_names_fix_the_labels_and_their_order(tmp_path: Path) -> None:
     data = read(tmp_path, "id,labels\na,dog;cat\nb,cat\n", names=["dog", "yak", "cat"])
     check(data, "dog yak cat", "a b", [[1, 0, 1], [0, 0, 1]])
     line = refused(tmp_path, "id,labels\na,dog;cat\nb,cat;dgo\n", names=["dog", "cat"])
-    assert line.startswith("row 3 has the label 'dgo'")
+    assert line.startswith("line 3 has the label 'dgo'")
     line = refused(tmp_path, "item,label,value\na,dog,1\nb,cat,0\n", names=["dog"])
-    assert line.startswith("row 3 has the label 'cat'")
+    assert line.startswith("line 3 has the label 'cat'")
 
 
 def test_open_images_layout_is_guessed(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_features_can_be_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["", "nan", "inf", "1e99", "abc"])
 def test_a_feature_must_be_a_number(tmp_path: Path, cell: str) -> None:
     line = refused(tmp_path, f"id,f0,f1,cat\na,0.5,2,1\nb,7,{cell},0\n", features=["f0", "f1"])
-    assert line.startswith("row 3, column 'f1' holds ")
+    assert line.startswith("line 3, column 'f1' holds ")
 
 
 # --- CSV as people write it ------------------------------------------------------------------------------------------
@@ -228,21 +228,21 @@ MISTAKES = {
     "white space": ("\n \n", "is empty"),
     "header only": ("id,cat\n", "no rows"),
     "header without line end": ("id,cat", "no rows"),
-    "short row": ("id,cat,dog\na,1,0\nb,1\n", "row 3 has 2 cells, but the header has 3"),
-    "long row": ("id,cat\na,1\nb,1,0\n", "row 3 has 3 cells, but the header has 2"),
-    "open quote": ('id,cat\na,1\n"b,0\nc,1\n', "row 3 has 1 cells, but the header has 2"),
-    "bad value": ("id,cat,dog\na,1,0\nb,0,maybe\n", "row 3, column 'dog' holds 'maybe', which is no label value"),
-    "bad number": ("id,cat,dog\na,1,0\nb,0,2\nc,1,1\n", "row 3, column 'dog' holds '2', which is no label value"),
+    "short row": ("id,cat,dog\na,1,0\nb,1\n", "line 3 has 2 cells, but the header has 3"),
+    "long row": ("id,cat\na,1\nb,1,0\n", "line 3 has 3 cells, but the header has 2"),
+    "open quote": ('id,cat\na,1\n"b,0\nc,1\n', "line 3 has 1 cells, but the header has 2"),
+    "bad value": ("id,cat,dog\na,1,0\nb,0,maybe\n", "line 3, column 'dog' holds 'maybe', which is no label value"),
+    "bad number": ("id,cat,dog\na,1,0\nb,0,2\nc,1,1\n", "line 3, column 'dog' holds '2', which is no label value"),
     "same column": ("id,cat, cat\na,1,0\n", "columns 2 and 3 have the same name 'cat'"),
-    "same id": ("id,cat\na,1\nb,1\n a,0\n", "row 2 and row 4 both have the id 'a'"),
-    "no id": ("id,cat\na,1\n,0\n", "row 3 has no id"),
-    "no id, long": ("item,label,value\na,x,1\n,x,0\n", "row 3 has no id"),
+    "same id": ("id,cat\na,1\nb,1\n a,0\n", "line 2 and line 4 both have the id 'a'"),
+    "no id": ("id,cat\na,1\n,0\n", "line 3 has no id"),
+    "no id, long": ("item,label,value\na,x,1\n,x,0\n", "line 3 has no id"),
     "no label at all": ("id,height\na,1.5\nb,2.5\n", "no label is found in its columns ('id', 'height')"),
     "blank labels": ("id,cat\na,\nb,\n", "no label is found"),
     "blank lists": ("id,labels\na,\nb,\n", "no label is found"),
-    "value without label": ("item,label,value\na,x,1\nb,,0\n", "row 3 has a value but no label"),
+    "value without label": ("item,label,value\na,x,1\nb,,0\n", "line 3 has a value but no label"),
     "contradiction": ("item,label,value\na,x,1\na,x,0\n", "the cell of item 'a', label 'x' is listed twice"),
-    "bad value, long": ("item,label,value\na,x,1\nb,x,huh\n", "row 3, column 'value' holds 'huh'"),
+    "bad value, long": ("item,label,value\na,x,1\nb,x,huh\n", "line 3, column 'value' holds 'huh'"),
     "no header": ("a.jpg,cat\nb.jpg,dog\n", "the first row holds 'a.jpg', so it is no header"),
     "python lists": ("id,labels\na,\"['cat', 'dog']\"\n", "holds lists in brackets"),
     "excel": (b"PK\x03\x04 and more", "is an Excel or zip file"),
@@ -262,10 +262,10 @@ def test_mistakes_far_into_a_large_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("steelyard.data.manifest._BLOCK", 512)
     rows = [f"item{i},1,0.5" for i in range(2000)]
     for wrong, words in (
-        ("x,1", "row 1502 has 2 cells"),
-        ("x,maybe,1", "row 1502, column 'cat' holds 'maybe'"),
-        ("x,1,wide", "row 1502, column 'width' holds 'wide', which is no number"),
-        ("item3,1,1", "row 5 and row 1502 both have the id 'item3'"),
+        ("x,1", "line 1502 has 2 cells"),
+        ("x,maybe,1", "line 1502, column 'cat' holds 'maybe'"),
+        ("x,1,wide", "line 1502, column 'width' holds 'wide', which is no number"),
+        ("item3,1,1", "line 5 and line 1502 both have the id 'item3'"),
     ):
         content = "\n".join(["id,cat,width", *rows[:1500], wrong, *rows[1500:]])
         assert refused(tmp_path, content).startswith(words)
@@ -350,7 +350,7 @@ def test_images_beside_the_manifest_are_found(tmp_path: Path, photos: Path) -> N
 @pytest.mark.parametrize("name", ["../outside.jpg", "sub/../../outside.jpg", "/etc/passwd", "..", "", "sub/.."])
 def test_nothing_outside_the_folder_is_read(tmp_path: Path, photos: Path, name: str) -> None:
     line = refused(tmp_path, f'image,cat\na.jpg,1\n"{name}",0\n', images=photos)
-    assert line.startswith(f"row 3: {name!r} leads out of the image folder" if name else "row 3 has no id")
+    assert line.startswith(f"line 3: {name!r} leads out of the image folder" if name else "line 3 has no id")
     if name:
         line = refused(tmp_path, f'image,label,value\na.jpg,cat,1\n"{name}",cat,0\n', images=photos)
         assert f"{name!r} leads out of the image folder" in line
@@ -405,7 +405,7 @@ def test_parquet_wide(tmp_path: Path) -> None:
     assert "'time'" in data.note
     with pytest.raises(DataError, match=r"column 'time' holds timestamp\[ms\], no label values"):
         table(path, labels=["time"])
-    with pytest.raises(DataError, match=r"row 2, column 'f' holds '1\.5', which is no label value"):
+    with pytest.raises(DataError, match=r"row 2, column 'f' holds '1\.5'; row 3"):
         table(path, labels=["f"])
 
 

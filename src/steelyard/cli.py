@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from steelyard._reading_options import reading_options
 from steelyard._signals import stoppable
 
 try:
@@ -81,33 +82,18 @@ def demo(
 
 
 @app.command()
+@reading_options
 def inspect(
     data: str = typer.Argument(
         metavar="DATA", help="A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."
     ),
-    format: str | None = typer.Option(None, help="What DATA is: table, voc, multi_mnist, … Guessed if not given."),
     split: str | None = typer.Option(None, help="The part to read: train, val, … By default the training part."),
-    year: int | None = typer.Option(None, help="Of VOC and COCO. By default the last one that is there."),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
-    form: str | None = typer.Option(None, help="Of a manifest: wide, list or long. Guessed if not given."),
-    id: str | None = typer.Option(None, help="The column of a manifest that names the items. Guessed if not given."),
-    path: str | None = typer.Option(None, help="The column of a manifest with the image files. Guessed if not given."),
-    labels: Annotated[
-        list[str] | None, typer.Option(help="A column of a manifest that holds labels; may be repeated. Guessed.")
-    ] = None,
-    value: str | None = typer.Option(None, help="The column of a manifest with the value of the label. Guessed."),
-    features: Annotated[
-        list[str] | None, typer.Option(help="A column of a manifest that is an input; may be repeated. Guessed.")
-    ] = None,
-    separator: str | None = typer.Option(None, help="What stands between labels in one cell of a manifest. Guessed."),
-    absent: str | None = typer.Option(None, help="What a manifest does not mention is negative or unknown."),
-    minus_one: str | None = typer.Option(None, help="What -1 stands for: unknown (the default) or negative."),
-    split_column: str | None = typer.Option(None, help="The column of a manifest that says train, val, … Guessed."),
-    delimiter: str | None = typer.Option(None, help="Of a CSV file. Guessed if not given."),
-    encoding: str | None = typer.Option(None, help="Of a CSV file. By default utf-8."),
     deep: bool = typer.Option(False, "--deep", help="Compare images by the content of their files."),
     html: str | None = typer.Option(None, metavar="FILE", help="Write a page with plots to FILE."),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Show what is in DATA: counts, imbalance, unknown labels, duplicates, and the recipe it calls for.
 
@@ -115,46 +101,32 @@ def inspect(
     """
     from rich.console import Console
 
-    from steelyard.data.opening import open_data
     from steelyard.run import inspection, terminal, webpage
+    from steelyard.run.datasets import open_to_inspect
 
     if html is not None:
         webpage.check(html)
-    said: dict[str, Any] = dict(
-        year=year,
-        form=form,
-        id=id,
-        path_column=path,
-        labels=labels[0] if labels and len(labels) == 1 else labels or None,
-        value=value,
-        features=features or None,
-        separator=separator,
-        absent=absent,
-        minus_one=minus_one,
-        split_column=split_column,
-        delimiter=delimiter,
-        encoding=encoding,
-    )
     with Console(stderr=True).status(f"reading {terminal.plain(data)} …"):
-        opened = open_data(data, images, format, split, on_bad_image="skip", **said)
-        found = inspection.inspect(opened, deep)
+        result = inspection.inspect(open_to_inspect(data, images, split, reading), deep)
         if html is not None:
-            webpage.write(found, html, f"What is in {data}")
+            webpage.write(result, html, f"What is in {data}")
     if json:
-        print(dumps(found.as_dict(), allow_nan=False))
+        print(dumps(result.as_dict(), allow_nan=False))
         return
     console = terminal.console_of()
-    terminal.show(found, console)
+    terminal.show(result, console)
     if html is not None:
         console.print(f"\nA page with plots is in {terminal.plain(html)}.", markup=False)
 
 
 @app.command()
+@reading_options
 def train(
     config: str | None = typer.Argument(
         None, metavar="CONFIG", help="A TOML file of settings; those not in it have their defaults."
     ),
     data: str | None = typer.Option(None, help="What to train on: a manifest, file or folder, as for inspect."),
+    split: str | None = typer.Option(None, help="The part to train on. By default the training part."),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     recipe: str | None = typer.Option(
         None, help="A method or a whole set-up, see --recipes; auto looks at the labels."
@@ -170,6 +142,8 @@ def train(
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
     json: bool = typer.Option(False, "--json", help="Print the scores as JSON in the end."),
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Train a model: from a table of labels to probabilities that can be used, in one run folder.
 
@@ -184,7 +158,8 @@ def train(
     if recipes:
         command.list_recipes()
         return
-    asked = command.Typed(config, data, images, recipe, out, tuple(set or ()), deploy_prior)
+    given = {"split": split, "images": images, **reading}
+    asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given)
     if print_config:
         typer.echo(command.printed(asked), nl=False)
         return
@@ -195,6 +170,7 @@ def train(
 
 
 @app.command()
+@reading_options
 def evaluate(
     runs: Annotated[list[str], typer.Argument(metavar="RUN", help="A finished run; several with --retrieval.")],
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
@@ -209,6 +185,8 @@ def evaluate(
     ),
     html: str | None = typer.Option(None, metavar="FILE", help="Of --retrieval: write a page with the plot to FILE."),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Measure a run on labelled items: ranking, decisions and probabilities, by group of labels.
 
@@ -218,7 +196,7 @@ def evaluate(
     """
     from steelyard.run import command, comparing
 
-    other = command.Other(data, split, images)
+    other = command.Other(data, split, images, reading)
     if retrieval:
         if bootstrap:
             raise ValueError("--bootstrap is given, but queries are not resampled: leave it out with --retrieval")
@@ -232,6 +210,7 @@ def evaluate(
 
 
 @app.command()
+@reading_options
 def calibrate(
     run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
     data: str | None = typer.Option(None, help="Labelled items that training has not seen. By default validation's."),
@@ -247,6 +226,8 @@ def calibrate(
     ),
     keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Fit a run's probabilities and thresholds anew, without training.
 
@@ -254,12 +235,13 @@ def calibrate(
     """
     from steelyard.run import command
 
-    other = command.Other(data, split, images)
+    other = command.Other(data, split, images, reading)
     costs = (false_positive_cost, false_negative_cost)
     command.calibrate(run, other, kind, thresholds, target, costs, deploy_prior, keep, as_json=json)
 
 
 @app.command()
+@reading_options
 def report(
     run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
@@ -269,6 +251,8 @@ def report(
         None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
     ),
     out: str | None = typer.Option(None, metavar="FILE", help="Where to write the page. By default RUN/report.html."),
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Draw a run's page anew: scores, reliability, every label, training.
 
@@ -276,7 +260,7 @@ def report(
     """
     from steelyard.run import command
 
-    command.report(run, command.Other(data, split, images), deploy_prior, out)
+    command.report(run, command.Other(data, split, images, reading), deploy_prior, out)
 
 
 @app.command()

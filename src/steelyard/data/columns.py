@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.manifest import BLANK, encode
 from steelyard.data.parts import WORDS
-from steelyard.data.words import value_of
+from steelyard.data.words import value_of, without_decimals
 
 PATHS = {"path", "file", "filename", "filepath", "image", "img", "imagepath", "imagefile", "imagename", "photo"}
 IDS = {
@@ -39,6 +39,7 @@ FOLDS = {"fold", "kfold", "cvfold", "split"}
 
 def kind_of(column: Any) -> str:
     """Say what the cells of a column look like: blank, label, number, text, list, vector, other."""
+    column = without_decimals(column)
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         inner = kind.value_type
@@ -75,6 +76,7 @@ def is_numeric(column: Any) -> bool:
 
 def mostly_values(column: Any) -> bool:
     """Do at least half of the cells that are not blank say 1, 0 or −1, the others at most three other things?"""
+    column = without_decimals(column)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         said, times = np.unique(numbers[~np.isnan(numbers)], return_counts=True)

@@ -27,12 +27,14 @@ from steelyard.data.columns import (
     repeats,
     tells_parts,
 )
-from steelyard.data.files import DataError, check_choice, listed
+from steelyard.data.files import DataError, check_choice, listed, quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import is_file
 from steelyard.data.manifest import Manifest, encode
 
-_SEPARATORS = (";", "|", ",")
+_MARKS = (";", "|", ",")
+ONE_LABEL = "none"
+"""The `separator` of a column in which a cell is one label, whatever it holds."""
 _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 Form = Literal["wide", "list", "long"]
@@ -49,7 +51,7 @@ class Guess:
     labels: the label columns (wide), or the column that holds label names (list, long).
     value: in long form, the column with the value of the label; without one every row is a present label.
     features: columns of numbers that are the input; by default, without images, all that have no other part.
-    separator: in list form, what stands between two labels in a cell; None if a cell is one label.
+    separator: in list form, what stands between two labels in a cell; None, or "none", if a cell is one label.
     absent: what a label is that is not mentioned (wide: a blank cell), "negative" or "unknown"; by default negative in
         list form and in long form without values, else unknown.
     minus_one: what −1 stands for in a label column, "unknown" or "negative".
@@ -57,6 +59,7 @@ class Guess:
     images: the folder of the images.
     split: the column that says which part an item belongs to, train, val or test; None if none does.
     unused: columns that play no part.
+    unfound: the column of image files where none of them is found, so that there is no input.
     """
 
     form: Form | None = None
@@ -72,6 +75,7 @@ class Guess:
     images: Path | None = None
     split: str | None = None
     unused: tuple[str, ...] = ()
+    unfound: str | None = None
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -95,7 +99,8 @@ class Guess:
             says.append(f"blank is {blank} and -1 {minus}")
         else:
             between = f" separated by {self.separator!r}" if self.separator else ""
-            each = "one label a row" if self.form == "long" else f"the labels of an item{between}"
+            several = "one label per item" if self.separator == ONE_LABEL else f"the labels of an item{between}"
+            each = "one label per row" if self.form == "long" else several
             says.append(f"column {self.labels!r} holds {each}")
             if self.form == "long":
                 says.append("each row a present label" if self.value is None else f"its value is in {self.value!r}")
@@ -110,7 +115,7 @@ class Guess:
         if self.unused:
             says.append(f"not used: {_counted(self.unused, 'column')}")
         options = "form, id, path, labels, value, features, separator, absent, minus_one, names, images, split_column"
-        return "; ".join(says) + f". Set any of it by {options}."
+        return "; ".join(says) + f". Set any of it by {options}.{_about_types(source, self.unused)}"
 
 
 def guess(source: Manifest, said: Guess) -> Guess:
@@ -192,6 +197,7 @@ def guess(source: Manifest, said: Guess) -> Guess:
         absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
         images=images,
         split=split,
+        unfound=path if path and images is None and not features and looks_like_files(columns[path]) else None,
     )
     used = set(guessed.used)
     return dataclasses.replace(guessed, unused=tuple(c for c in columns if c not in used))
@@ -281,7 +287,7 @@ def _form(column: str | None, value: str | None, kinds: dict[str, str], items: A
 
 
 def _separator(source: Manifest, name: str, column: Any, said: Guess) -> str | None:
-    """What most cells have between their labels."""
+    """Return what stands between the labels of a cell, None where a cell is one label."""
     if said.separator is not None or pa.types.is_nested(column.type):
         return said.separator
     cells = encode(column)[1].to_pylist()
@@ -290,15 +296,56 @@ def _separator(source: Manifest, name: str, column: Any, said: Guess) -> str | N
             f"{source.path}: column {name!r} holds lists in brackets: write cat;dog, use a Parquet list column, or, if "
             "the brackets belong to a label, give separator="
         )
-    found = {mark: sum(mark in cell for cell in cells) for mark in _SEPARATORS}
-    best = max(_SEPARATORS, key=lambda mark: found[mark])
-    return best if found[best] else None
+    times = {mark: sum(mark in cell for cell in cells) for mark in _MARKS}
+    best = max(_MARKS, key=lambda mark: times[mark])
+    if times[best]:
+        return best
+    return " " if _space_separates(cells) else None
+
+
+def _space_separates(cells: Sequence[str]) -> bool:
+    """Do spaces stand between labels ("1 19", "clear primary") rather than inside of their names ("traffic light")?
+
+    Numbers are never names of several words. Other words must recur in at least twice as many different cells as there
+    are words, and in more than one role: names such as "red car", "blue bus" recur too, but always in their place.
+    """
+    lists = [cell.split() for cell in cells]
+    words = {word for words in lists for word in words}
+    if max(map(len, lists), default=0) < 2:
+        return False
+    if all(word.isdecimal() for word in words):
+        return True
+    firsts = {words[0] for words in lists}
+    others = {word for words in lists for word in words[1:]}
+    return 2 * len(words) <= len(cells) and not firsts.isdisjoint(others)
 
 
 def _beside(source: Manifest, cell: str) -> bool:
     """Is there an image of this name beside the manifest?"""
     name = cell.strip()
     return name.lower().endswith(EXTENSIONS) and is_file(str(source.path.parent / name))
+
+
+def _about_types(source: Manifest, unused: Sequence[str]) -> str:
+    """Name the unused columns of a Parquet file whose type can hold neither labels nor features here."""
+    types = source.types()
+    strange = [name for name in unused if name in types and _is_strange(types[name])]
+    if not strange:
+        return ""
+    shown = ", ".join(f"{quoted(name)} ({types[name]})" for name in strange[:6]) + (", …" if len(strange) > 6 else "")
+    return (
+        f" Beware: {shown} can be neither label nor feature by type: write 0 and 1 for labels, numbers for features, "
+        "texts for names."
+    )
+
+
+def _is_strange(kind: Any) -> bool:
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if is_list:
+        return _is_strange(kind.value_type)
+    return not (is_number or is_text or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def _counted(names: Sequence[str], what: str) -> str:

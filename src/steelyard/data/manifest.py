@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import difflib
 import io
@@ -12,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,8 @@ _OTHER_FILES = {b"PK\x03\x04": "an Excel or zip file", b"\x1f\x8b": "a gzip file
 _BLOCK = 1 << 23  # bytes of CSV parsed at a time, and what is looked at to guess
 _SMALL_BLOCK = 1 << 18  # of a stream, for Arrow reads up to 32 blocks ahead
 _LONGEST_NAME = 400  # characters of a column's
+MOST_NAMED: Final = 10
+"""Mistakes that one sentence names."""
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to double: invalid value '(.*)'", re.S)
@@ -39,8 +42,8 @@ _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error t
 class Manifest:
     """A CSV file with a header, or a Parquet file; which of them it is is seen from its first bytes.
 
-    White space around a cell and empty lines are ignored. Rows are numbered as a spreadsheet does: the header of a
-    CSV file is row 1. A column without a name is called "column 3" after its place.
+    White space around a cell and empty lines are ignored. Mistakes are named by their line in a CSV file, or their row
+    in a Parquet file. A column without a name is called "column 3" after its place.
 
     path: the file.
     delimiter: what separates the cells of a CSV file; by default that of `,` tab `;` `|` that divides the first rows
@@ -101,6 +104,13 @@ class Manifest:
         """The names of the columns."""
         return list(self._keys)
 
+    def types(self) -> dict[str, Any]:
+        """Return the Arrow type of each column of a Parquet file; those of CSV are all text, and not listed."""
+        if not self.is_parquet:
+            return {}
+        schema = self._parquet().schema_arrow
+        return {name: schema.field(key).type for name, key in self._keys.items()}
+
     def check_column(self, name: str, argument: str) -> None:
         """Refuse the name of a column that is not there."""
         if name not in self._keys:
@@ -109,8 +119,38 @@ class Manifest:
             raise DataError(f"{self.path}: there is no column {name!r}, given as {argument}: {hint}")
 
     def row(self, i: int) -> str:
-        """Say which row of the file item `i` of a column stands in."""
+        """Say which row of the file item `i` of a column stands in, empty lines not counted; see `places`."""
         return f"row {i + 1 if self.is_parquet else i + 2}"
+
+    def place(self, i: int) -> str:
+        """Say where in the file item `i` of a column stands; see `places`."""
+        return self.places([i])[0]
+
+    def places(self, rows: Sequence[int]) -> list[str]:
+        """Say where in the file items of a column stand: the lines of a CSV file at which their rows begin.
+
+        A CSV file is read through once more for that, as cells may hold line breaks.
+        """
+        lines: dict[int, int] = {}
+        if not self.is_parquet and rows:
+            wanted, last = set(rows), max(rows)
+            with contextlib.suppress(csv.Error, UnicodeDecodeError):
+                for i, (line, _) in enumerate(itertools.islice(self._records(), last + 1)):
+                    if i in wanted:
+                        lines[i] = line
+        return [f"line {lines[i]}" if i in lines else self.row(i) for i in rows]
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the cells of each row of a CSV file, and the line at which it begins; the header is left out."""
+        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+        with self.path.open(encoding=encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=self.delimiter or ",")
+            line, is_header = 1, True
+            for cells in reader:
+                if cells and not is_header:
+                    yield line, cells
+                is_header = is_header and not cells
+                line = reader.line_num + 1
 
     def sample(self) -> dict[str, Any]:
         """Return the beginning of every column, as strings where the file is CSV."""
@@ -156,13 +196,14 @@ class Manifest:
         else:
             kinds = dict(zip(keys, [pa.string()] * len(texts) + [pa.float64()] * len(numbers), strict=True))
             batches = iter(self._read_csv(kinds, pcsv.open_csv, block=self._small_block))
+        columns = [self._keys[name] for name in numbers]
         while True:
             try:
                 batch = self._guarded(lambda: next(batches, None)) if self.is_parquet else next(batches, None)
             except UnicodeDecodeError:
                 raise self._encoding_error() from None
             except pa.ArrowInvalid as error:
-                raise self._csv_error(str(error)) from None
+                raise self._csv_error(str(error), columns) from None
             if batch is None:
                 return
             block = {name: batch.column(self._keys[name]) for name in names}
@@ -218,7 +259,8 @@ class Manifest:
                 elif threads:
                     threads = False
                 else:
-                    raise self._csv_error(message) from None
+                    numbers = [key for key, kind in kinds.items() if kind == pa.float64()]
+                    raise self._csv_error(message, numbers) from None
 
     def _csv_options(self, kinds: dict[str, Any], threads: bool, block: int) -> tuple[Any, Any, Any]:
         return (
@@ -233,23 +275,49 @@ class Manifest:
             pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
         )
 
-    def _csv_error(self, message: str) -> DataError:
-        """One line for what Arrow found wrong with the file."""
+    def _csv_error(self, message: str, numbers: Sequence[str] = ()) -> DataError:
+        """One line for what Arrow found wrong with the file; `numbers` are the columns that must hold numbers."""
         if "UTF8" in message:
             return self._encoding_error()
-        if found := _RAGGED.search(message):
-            row, wanted, got = found.groups()
+        if mistake := _RAGGED.search(message):
+            row, wanted, got = mistake.groups()
+            shown = self._named(self._ragged(), f"row {row} has {got} cells")
             return DataError(
-                f"{self.path}: row {row} has {got} cells, but the header has {wanted}: "
+                f"{self.path}: {shown}, but the header has {wanted}: "
                 "add or remove some, and put quotes around a cell that holds the delimiter"
             )
-        if found := _NO_NUMBER.search(message):
-            column, row, cell = found.groups()
-            return DataError(
-                f"{self.path}: row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}, which is no number: "
-                "correct it, or name the columns to use by features="
-            )
+        if mistake := _NO_NUMBER.search(message):
+            column, row, cell = mistake.groups()
+            arrow = f"row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}"
+            shown = self._named(self._no_numbers([int(key) for key in numbers]), arrow)
+            which = "which are no numbers" if "; " in shown else "which is no number"
+            return DataError(f"{self.path}: {shown}, {which}: correct it, or name the columns to use by features=")
         return DataError(f"{self.path} is no readable CSV file ({message.splitlines()[0]:.120}): save it as CSV again")
+
+    def _ragged(self) -> Iterator[str]:
+        width = len(self._keys)
+        for line, cells in self._records():
+            if len(cells) != width:
+                yield f"line {line} has {len(cells)} cells"
+
+    def _no_numbers(self, columns: Sequence[int]) -> Iterator[str]:
+        names = self.columns
+        for line, cells in self._records():
+            for j in columns:
+                cell = cells[j].strip() if j < len(cells) else ""
+                if cell not in BLANK and not _is_number(cell):
+                    yield f"line {line}, column {names[j]!r} holds {cell!r:.60}"
+
+    def _named(self, mistakes: Iterator[str], otherwise: str) -> str:
+        """Join the first of some mistakes; `otherwise` where Arrow sees one that Python's reader does not."""
+        try:
+            first = list(itertools.islice(mistakes, MOST_NAMED))
+            more = sum(1 for _ in mistakes)
+        except (csv.Error, UnicodeDecodeError):
+            first, more = [], 0
+        if not first:
+            return otherwise
+        return "; ".join(first) + (f" and {more:,} more" if more else "")
 
     def _encoding_error(self) -> DataError:
         remedy = "save it as UTF-8, or give its encoding, e.g. encoding='latin-1'"
@@ -261,6 +329,14 @@ class Manifest:
             byte = content[error.start]
             return DataError(f"{self.path}: line {line} is not {self.encoding} (byte 0x{byte:02x}): {remedy}")
         return DataError(f"{self.path} is not {self.encoding}: {remedy}")
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
 
 
 def _first_block(path: Path, *options: Any) -> Any:

@@ -28,7 +28,7 @@ def feature_column(
         wanted = width if width is not None else int(lengths[0]) if n else 0
         if len(odd := np.flatnonzero(lengths != wanted)):
             raise DataError(
-                f"{source.path}: {source.row(start + int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers, "
+                f"{source.path}: {source.place(start + int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers, "
                 f"but the first row has {wanted}: a feature vector is equally long in every row"
             )
         width, column = wanted, pc.list_flatten(column)

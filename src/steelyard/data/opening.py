@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from steelyard.data.arff import arff
+from steelyard.data.class_names import named_labels
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice
 from steelyard.data.guess import Form, Guess, guess
@@ -52,6 +54,8 @@ class Opened(NamedTuple):
     """The parts that are there, in this file or layout or in files beside it: what `open_part` takes."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """The arguments, but for `split`, with which `open_data` reads it so again; what was guessed is among them."""
+    unfound: str = ""
+    """The column of a manifest that names image files, where none of them is found and there is no other input."""
 
 
 def open_data(
@@ -74,6 +78,7 @@ def open_data(
     delimiter: str | None = None,
     encoding: str | None = None,
     split_column: str | None = None,
+    class_names: PathLike | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: PathLike | None = None,
@@ -91,8 +96,9 @@ def open_data(
     one of those); in a folder of one's own it chooses the file of that name, `train.csv`, `mine-train.arff`; val,
     valid and validation mean the same, and so on; `year`, of VOC and COCO, by default the last one there; `minus_one`,
     what −1 stands for in a manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then
-    unknown); `path_column`, `table`'s `path`, and `form` … `split_column`: of a manifest, see `table`. `size`,
-    `on_bad_image`, `cache`: see `ImageDataset`.
+    unknown); `path_column`, `table`'s `path`, and `form` … `split_column`: of a manifest, see `table`;
+    `class_names`, a CSV or JSON file with the names of labels that are ids, see `named_labels`. `size`, `on_bad_image`,
+    `cache`: see `ImageDataset`.
     """
     if format is not None:
         check_choice(format, FORMATS, "format")
@@ -117,12 +123,33 @@ def open_data(
         "split_column": split_column,
     }
     said: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not None}
+    opened = _open(place, path, format, split, year, said, how)
+    return opened if class_names is None else renamed(opened, class_names)
+
+
+def renamed(opened: Opened, class_names: PathLike) -> Opened:
+    """Return the data with its labels called by the names in a file."""
+    data = copy.copy(opened.data)
+    data.labels, note = named_labels(data.labels, class_names)
+    return opened._replace(data=data, note=opened.note + note, settings={**opened.settings, "class_names": class_names})
+
+
+def _open(
+    place: Path,
+    path: PathLike,
+    format: str | None,
+    split: str | None,
+    year: int | None,
+    said: dict[str, Any],
+    how: Decoding,
+) -> Opened:
+    """Open what lies at `place`, see `open_data`; `said` is how a manifest is read, `how` how images are."""
     if mlt := format if format in MLT else None if format else mlt_at(place):
         _check_fits({**said, "split": split, "year": year}, ("images",), path, mlt)
-        return _open_mlt(place, mlt, images, how)
+        return _open_mlt(place, mlt, said.get("images"), how)
     if place.is_dir() and format not in _FILE_FORMATS and (layout := layout_at(place, format)):
         _check_fits(said, ("names",) if layout in _ASKED else (), path, layout)
-        opened = _open_layout(place, layout, split, year, how, names)
+        opened = _open_layout(place, layout, split, year, how, said.get("names"))
         return opened._replace(settings={"path": path, "format": format, "year": year, **said, **how})
     _check_fits({"year": year}, (), path, "one file")
     if format in LAYOUTS:
@@ -235,7 +262,7 @@ def _open_table(file: Path, split: str | None, by_name: bool, said: Mapping[str,
     found = {**vars(read.found), "path_column": read.found.path, "split_column": read.found.split}
     guessed = {name: found[name] for name in OF_TABLES if found.get(name) is not None}
     part = split if by_name else read.split
-    return Opened(read.data, "table", part, read.data.note, read.parts, guessed)
+    return Opened(read.data, "table", part, read.data.note, read.parts, guessed, read.found.unfound or "")
 
 
 def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> Opened:

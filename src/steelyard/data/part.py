@@ -13,10 +13,10 @@ from steelyard.data.files import DataError, PathLike, listed
 from steelyard.data.layouts import Decoding
 from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import Manifest, encode
-from steelyard.data.opening import OF_TABLES, Opened, layout_at, open_data, open_file
+from steelyard.data.opening import OF_TABLES, Opened, layout_at, open_data, open_file, renamed
 from steelyard.data.parts import ENDINGS, file_in, part_named, siblings
 
-_ALWAYS = ("path", "format", "size", "on_bad_image", "cache")
+_ALWAYS = ("path", "format", "size", "on_bad_image", "cache", "class_names")
 
 
 def open_part(
@@ -47,6 +47,7 @@ def open_part(
         said = {key: given[key] for key in OF_TABLES if given.get(key) is not None}
         how: Decoding = {"size": given["size"], "on_bad_image": given["on_bad_image"], "cache": given["cache"]}
         part = open_file(file, given["format"], name, True, said, how)
+        part = renamed(part, given["class_names"]) if given.get("class_names") else part
     else:
         part = open_data(**given | {"path": place, "split": name})
     _check_alike(opened, part)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError
 from steelyard.data.guess import Guess
 from steelyard.data.manifest import Manifest, encode
+from steelyard.data.mistakes import Mistakes
 from steelyard.data.parts import ALL, part_named, training_part
 
 
@@ -47,10 +48,10 @@ def choose(
     if wanted is None and (split == ALL or optional):
         return Chosen(None, ALL, parts, f" Every part of column {found.split!r} is read.")
     if len(blank := np.flatnonzero(codes < 0)):
-        raise DataError(
-            f"{source.path}: {source.row(int(blank[0]))} says no part in column {found.split!r}: add it, remove the "
-            f"row, or give split {ALL!r}"
-        )
+        what = f"no part in column {found.split!r}"
+        mistakes = Mistakes(source, f" says {what}", f" say {what}", f"add it, remove the row, or give split {ALL!r}")
+        mistakes.add(blank)
+        mistakes.check()
     if found.form == "long":
         codes = _of_items(source, found, columns, codes, parts)
     sizes = np.bincount(codes, minlength=len(parts)).tolist()
@@ -75,14 +76,16 @@ def _of_items(
     """The part of each item from that of each row in long form; the rows of an item must agree."""
     items, names = encode(columns[found.id or ""])
     if len(blank := np.flatnonzero(items < 0)):
-        raise DataError(f"{source.path}: {source.row(int(blank[0]))} has no id: add it, or remove the row")
+        mistakes = Mistakes(source, " has no id", " have no id", "add it, or remove the row")
+        mistakes.add(blank)
+        mistakes.check()
     first = np.unique(items, return_index=True)[1]
     if len(odd := np.flatnonzero(codes != codes[first][items])):
         row = int(odd[0])
         before = int(first[items[row]])
         raise DataError(
-            f"{source.path}: {source.row(before)} puts the item {str(names[int(items[row])])!r} in the part "
-            f"{parts[codes[before]]!r}, but {source.row(row)} in {parts[codes[row]]!r}: an item belongs to one part, "
+            f"{source.path}: {source.place(before)} puts the item {str(names[int(items[row])])!r} in the part "
+            f"{parts[codes[before]]!r}, but {source.place(row)} in {parts[codes[row]]!r}: an item belongs to one part, "
             "correct one of them"
         )
     return codes[first]

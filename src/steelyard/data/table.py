@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, listed, quoted
-from steelyard.data.guess import Form, Guess, guess
+from steelyard.data.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.located import ImageFolder
-from steelyard.data.manifest import Manifest, encode
+from steelyard.data.manifest import MOST_NAMED, Manifest, encode
+from steelyard.data.mistakes import Mistakes, enumerated
 from steelyard.data.numbers import feature_column
 from steelyard.data.split_column import choose
-from steelyard.data.words import label_values
+from steelyard.data.words import label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids, several
 from steelyard.labels.targets import UNKNOWN
@@ -141,8 +142,13 @@ def read_table(
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
         if on_bad_image == "error":
-            raise DataError(f"{source.path}: {lacks}: add them, remove their rows, or give on_bad_image='skip'")
-        note += f" {lacks} and will be skipped."
+            if len(missing) == len(paths):
+                raise DataError(f"{source.path}: {lacks}: add them, or name the folder that holds them by images=")
+            raise DataError(
+                f"{source.path}: {lacks}: add them, remove their rows, or leave them out with --skip-missing "
+                "(on_bad_image='skip')"
+            )
+        note += f" {lacks}: they are left out."
     images = ImageDataset(paths, labels, size, on_bad_image, cache, note=note)
     return Table(images, found, chosen.part, chosen.parts)
 
@@ -161,8 +167,9 @@ def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any
 
 
 def _check_filled(source: Manifest, codes: NDArray[np.int64], what: str) -> None:
-    if len(blank := np.flatnonzero(codes < 0)):
-        raise DataError(f"{source.path}: {source.row(int(blank[0]))} has no {what}: add it, or remove the row")
+    mistakes = Mistakes(source, f" has no {what}", f" have no {what}", "add it, or remove the row")
+    mistakes.add(np.flatnonzero(codes < 0))
+    mistakes.check()
 
 
 def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
@@ -172,14 +179,22 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     codes, texts = encode(columns[found.id])
     _check_filled(source, codes, "id")
     if len(texts) < len(codes):
-        again = int(np.flatnonzero(np.diff(np.maximum.accumulate(np.append(-1, codes))) == 0)[0])
-        before = int(np.flatnonzero(codes == codes[again])[0])
-        name = str(texts[int(codes[again])])
-        raise DataError(
-            f"{source.path}: {source.row(before)} and {source.row(again)} both have the id {quoted(name)}: "
-            "remove one of them, or give form='long' if a row is a label of an item"
-        )
+        _refuse_repeated(source, codes, texts)
     return texts
+
+
+def _refuse_repeated(source: Manifest, codes: NDArray[np.int64], texts: Any) -> NoReturn:
+    """Refuse ids that several rows have."""
+    first = np.unique(codes, return_index=True)[1]
+    again = np.setdiff1d(np.arange(len(codes)), first)
+    shown = again[:MOST_NAMED]
+    lines = source.places([*first[codes[shown]].tolist(), *shown.tolist()])
+    pairs = zip(lines, lines[len(shown) :], shown.tolist(), strict=False)
+    parts = [f"{one} and {two} both have the id {quoted(str(texts[int(codes[i])]))}" for one, two, i in pairs]
+    raise DataError(
+        f"{source.path}: {enumerated(parts, len(again))}: remove one of them, or give form='long' if a row is a label "
+        "of an item"
+    )
 
 
 def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
@@ -187,11 +202,13 @@ def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
     blank, minus_one = ((0 if meaning == "negative" else UNKNOWN) for meaning in (found.absent, found.minus_one))
     names = found.label_columns
     values = np.empty((len(columns[names[0]]), len(names)), np.int8)
+    mistakes = no_label_values(source)
     for j, name in enumerate(names):
-        column = label_values(source, name, columns[name], blank, minus_one)
+        column = label_values(source, name, columns[name], mistakes, blank, minus_one)
         if values.dtype == np.int8 and (column != np.rint(column)).any():
             values = values.astype(np.float32)
         values[:, j] = column
+    mistakes.check()
     return Labels(values, names, ids)
 
 
@@ -201,7 +218,7 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
     n = len(column)
     if not pa.types.is_nested(column.type):
         codes, cells = encode(column)
-        if found.separator is None:
+        if found.separator in (None, ONE_LABEL):
             lists = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
         else:
             lists = pc.split_pattern(cells, found.separator)
@@ -225,9 +242,12 @@ def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
         values: NDArray[Any] = np.ones(len(items), np.int8)
     else:
         minus_one = 0 if found.minus_one == "negative" else UNKNOWN
-        values = label_values(source, found.value, columns[found.value], minus_one=minus_one)
-        if len(odd := np.flatnonzero((marks < 0) & (values != UNKNOWN))):
-            raise DataError(f"{source.path}: {source.row(int(odd[0]))} has a value but no label: add the label")
+        mistakes = no_label_values(source)
+        values = label_values(source, found.value, columns[found.value], mistakes, minus_one=minus_one)
+        mistakes.check()
+        unlabelled = Mistakes(source, " has a value but no label", " have a value but no label", "add the label")
+        unlabelled.add(np.flatnonzero((marks < 0) & (values != UNKNOWN)))
+        unlabelled.check()
     return _listed_cells(source, found, np.arange(len(items)), items, marks, texts, values, len(ids), ids)
 
 
@@ -251,12 +271,11 @@ def _listed_cells(
         raise DataError(f"{source.path}: column {found.labels!r} holds no label at all: see labels= and form=")
     place = {name: j for j, name in enumerate(names)}
     order = np.array([place.get(word, -1) for word in words] + [0])
-    if (order < 0).any():
-        k = int((order[marks] < 0).argmax())
-        raise DataError(
-            f"{source.path}: {source.row(int(rows[k]))} has the label {words[marks[k]]!r}, which is not among the "
-            f"{len(names)} of names: add it there, or correct the row"
-        )
+    strange = np.flatnonzero(order[marks] < 0)
+    among = f"not among the {len(names)} of names"
+    mistakes = Mistakes(source, f", which is {among}", f", which are {among}", "add it there, or correct the row")
+    mistakes.add(rows[strange], lambda k: f" has the label {words[marks[strange[k]]]!r}")
+    mistakes.check()
     fill = 0 if found.absent == "negative" else UNKNOWN
     if not (kept := marks >= 0).all():
         items, marks, values = items[kept], marks[kept], values[kept]
@@ -266,14 +285,17 @@ def _listed_cells(
 def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n: int) -> NDArray[np.float32]:
     """The feature columns side by side; a column may hold vectors."""
     parts = [np.zeros((n, 0), np.float32)]
+    mistakes = Mistakes(
+        source,
+        " holds no finite number",
+        " hold no finite number",
+        "fill it in, remove the row, or name the columns to use by features=",
+    )
     for name in names:
         part = feature_column(source, name, columns[name])
-        if len(odd := np.flatnonzero(~np.isfinite(part).all(axis=1))):
-            raise DataError(
-                f"{source.path}: {source.row(int(odd[0]))}, column {name!r} holds no finite number: fill it in, remove "
-                "the row, or name the columns to use by features="
-            )
+        mistakes.add(np.flatnonzero(~np.isfinite(part).all(axis=1)), f", column {name!r}")
         parts.append(part)
+    mistakes.check()
     return np.concatenate(parts, axis=1)
 
 
@@ -282,16 +304,22 @@ def _located(
 ) -> tuple[list[str], list[str]]:
     """The image file of each cell, none of them outside `images`, and the cells for which there is no file."""
     folder = ImageFolder(images, source.path)
-    paths, missing = [], []
+    paths, missing, outside = [], [], []
     for i, cell in enumerate(cells):
         place = folder.find(str(cell))
         if place is None:
-            row = f"{source.row(i if index is None else int(index[i]))}: " if found.form != "long" else ""
-            raise DataError(
-                f"{source.path}: {row}{str(cell)!r:.80} leads out of the image folder {images}: mend it, or give "
-                "images, a folder that holds all of them"
-            )
+            outside.append(i)
+            continue
         if not place[1]:
             missing.append(str(cell))
         paths.append(place[0])
+    if outside:
+        shown = [f"{str(cells[i])!r:.80}" for i in outside[:MOST_NAMED]]
+        if found.form != "long":  # in which an item is not a row
+            at = source.places([i if index is None else int(index[i]) for i in outside[:MOST_NAMED]])
+            shown = [f"{line}: {cell}" for line, cell in zip(at, shown, strict=True)]
+        raise DataError(
+            f"{source.path}: {enumerated(shown, len(outside))} lead{'s' * (len(outside) == 1)} out of the image folder "
+            f"{images}: mend it, or give images, a folder that holds all of them"
+        )
     return paths, missing

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
 from steelyard.data.manifest import BLANK, Manifest, encode
+from steelyard.data.mistakes import Mistakes
 from steelyard.labels.targets import UNKNOWN
 
 _WORDS = {
@@ -37,15 +38,26 @@ def value_of(text: str) -> float:
     return number if 0 <= number <= 1 or number == UNKNOWN else math.nan
 
 
+def without_decimals(column: Any) -> Any:
+    """Return a column of decimals as one of floats, any other as it is."""
+    return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+
+
 def label_values(
-    source: Manifest, name: str, column: Any, blank: float = UNKNOWN, minus_one: float = UNKNOWN
+    source: Manifest,
+    name: str,
+    column: Any,
+    mistakes: Mistakes,
+    blank: float = UNKNOWN,
+    minus_one: float = UNKNOWN,
 ) -> NDArray[np.float32]:
-    """Return a column of a manifest as label values, or name the first cell that is none.
+    """Return a column of a manifest as label values; cells that hold none are added to `mistakes`.
 
     A column of numbers is taken as such, a column of texts as `value_of` says.
 
     blank, minus_one: the values of cells that say nothing, and of cells that say −1.
     """
+    column = without_decimals(column)
     kind = column.type
     if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         codes, texts = encode(column)
@@ -61,13 +73,23 @@ def label_values(
         meant = np.where(is_blank, UNKNOWN, meant)
         meant = np.where((meant >= 0) & (meant <= 1) | (meant == UNKNOWN), meant, np.nan).astype(np.float32)
     else:
-        raise DataError(f"{source.path}: column {name!r} holds {kind}, no label values: name the others by labels=")
+        raise DataError(
+            f"{source.path}: column {name!r} holds {kind}, no label values: convert it to 0 and 1, or name the "
+            "others by labels="
+        )
     meant = np.where(meant == UNKNOWN, np.where(is_blank, np.float32(blank), np.float32(minus_one)), meant)
     if (bad := np.isnan(meant)).any():
-        i = int(bad[codes].argmax())
-        raise DataError(
-            f"{source.path}: {source.row(i)}, column {name!r} holds {str(column[i])!r:.60}, which is no label value: "
-            "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels="
-        )
+        rows = np.flatnonzero(bad[codes])
+        mistakes.add(rows, lambda k: f", column {name!r} holds {str(column[int(rows[k])])!r:.60}")
     values: NDArray[np.float32] = meant[codes]
     return values
+
+
+def no_label_values(source: Manifest) -> Mistakes:
+    """Return a collection of cells that hold no label values."""
+    return Mistakes(
+        source,
+        ", which is no label value",
+        ", which are no label values",
+        "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels=",
+    )

@@ -178,6 +178,10 @@ class Labels:
         places = np.array([at.get(name, -1) for name in self.names])
         return Labels._of(self._cells.arranged(places, shape[1], missing), wanted, self.ids)
 
+    def renamed(self, names: Names) -> Labels:
+        """Return the same table with its labels called `names`, in their order."""
+        return Labels._of(self._cells, _as_texts(self._cells.shape, names, self.ids)[0], self.ids)
+
     def cells(self) -> tuple[Array, Array, Array]:
         """Return items, labels and values of the cells that are not `fill`, by item, as `from_cells` takes them."""
         return self._cells.items(), self._cells.columns, self._cells.data

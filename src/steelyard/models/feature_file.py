@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._files import put, write_atomic
+from steelyard._locks import lock
 from steelyard.data.files import DataError
 
 Matrix: TypeAlias = NDArray[np.float32]
@@ -63,11 +63,8 @@ class FeatureFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = self.path.with_suffix(".lock").open("w")
         with file:
-            if sys.platform != "win32":
-                import fcntl
-
-                with _at(self.path):
-                    fcntl.flock(file, fcntl.LOCK_EX)  # let go by the system however the process ends
+            with _at(self.path):
+                lock(file.fileno())  # let go by the system however the process ends
             yield
 
     @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from steelyard._locks import Taken, sole
 
 
 @contextmanager
@@ -16,13 +16,10 @@ def claimed(file: Path, waits: bool) -> Iterator[bool]:
     The claim is a lock on the file, which the system lets go of however the process ends.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
+    with ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+            held.enter_context(sole(file, waits))
+            is_ours = True
+        except Taken:
+            is_ours = False
+        yield is_ours

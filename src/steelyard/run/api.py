@@ -17,6 +17,7 @@ from rich.console import Console
 
 from steelyard.balance.processes import n_processes
 from steelyard.data.dataset import ArrayDataset
+from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.inputs import Inputs, inputs_of, open_inputs
 from steelyard.data.streams import OnBad
 from steelyard.data.subset import Labelled
@@ -83,21 +84,22 @@ class Run:
             return inputs_at(self.trained, os.fspath(inputs))
         if isinstance(inputs, Labelled):
             return inputs_of(inputs, side_of(self.trained.model))
-        array = np.asarray(inputs)
+        array = given_inputs(inputs)
         nothing = Labels(np.full((len(array), 1), -1, np.int8))
         return inputs_of(ArrayDataset(array, nothing), side_of(self.trained.model))
 
 
 def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_image: OnBad = "error") -> Inputs:
     """Open what lies at `path` as inputs of a trained model; a manifest's features are those of training."""
+    data = tomllib.loads(trained.config)["data"]
     return open_inputs(
         path,
         images,
         side_of(trained.model),
         on_bad_image,
         "features" if trained.model.input.kind == "features" else "image",
-        features=tomllib.loads(trained.config)["data"]["features"] or None,
-        labels=trained.names,
+        features=data["features"] or None,
+        labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names calls otherwise
     )
 
 
@@ -126,8 +128,9 @@ def fit(
         run.probability("new-photos/")
 
     Args:
-        data: a path as `steelyard inspect` takes it, a data set, or (inputs, labels): inputs (N, …), labels (N, L) of
-            1, 0, −1 (unknown) or between, or `Labels`.
+        data: a path as `steelyard inspect` takes it, a data set, or (inputs, labels): inputs (N, …), an array, a
+            DataFrame or a sparse matrix; labels (N, L) of 1, 0, −1 or NaN (unknown) or between, as an array, a
+            DataFrame, a sparse matrix, one list of label names per item, or `Labels`.
         recipe: of `steelyard train --recipes`; "auto" is chosen by the labels, None is plain settings.
         validation: a share of the items to hold out (.1), or other items in the form of `data`.
         test: other items, measured in the end.
@@ -194,6 +197,4 @@ def _dataset(name: str, data: Any, like: Labels | None = None) -> Any:
         what = "a path, a data set, or" if like is None else "like data, a data set or"
         raise ValueError(f"{name} is a {type(data).__name__}: give {what} (inputs, labels)")
     inputs, labels = data
-    if not isinstance(labels, Labels):
-        labels = Labels(np.asarray(labels), names=None if like is None else like.names)
-    return ArrayDataset(np.asarray(inputs), labels)
+    return ArrayDataset(given_inputs(inputs), given_labels(labels, None if like is None else like.names))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +16,20 @@ from steelyard.labels import Labels
 from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
+from steelyard.run.locating import with_absolute_paths
+from steelyard.run.together import together
 from steelyard.training import group
 
 FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
 """Settings that may differ when an unfinished run goes on: they do not change what it computes, or hardly."""
+
+
+@contextmanager
+def sole_writer(folder: RunFolder) -> Iterator[None]:
+    """Keep other commands from writing to the folder of a run; of several processes the first does so for all."""
+    with ExitStack() as held:
+        together(lambda: held.enter_context(folder.writing()) if group.is_first() else None)
+        yield
 
 
 def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: bool) -> None:
@@ -26,6 +39,7 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     """
     if not group.is_first():
         return
+    config = with_absolute_paths(config, datasets)
     started = facts(datasets)
     before = None if overwrite else folder.unfinished()
     if before is None or not any((folder / "checkpoint").glob("*.safetensors")):
@@ -44,7 +58,10 @@ def _changed(before: dict[str, Any], config: Config) -> str:
     """The first setting that differs from those of the run that is to go on, "" where none does."""
     for section, settings in config.as_dict().items():
         for key, value in settings.items():
-            if (section, key) not in FREE and before[section][key] != value:
+            was = before[section][key]
+            if (section, key) in (("data", "path"), ("data", "images")) and was:  # once kept as it was typed
+                was = str(Path(was).absolute())
+            if (section, key) not in FREE and was != value:
                 return f"{section}.{key}"
     return ""
 

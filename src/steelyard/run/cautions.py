@@ -6,6 +6,7 @@ import numpy as np
 
 from steelyard.labels import Labels
 from steelyard.run.config import Config
+from steelyard.run.inspection import one_of_many
 from steelyard.run.label_names import some_labels
 from steelyard.run.objectives import ASSUMING, known_labels
 
@@ -32,6 +33,8 @@ def _about_labels(config: Config, labels: Labels) -> list[str]:
     ):
         if which.any():
             found.append(f"{some_labels([labels.names[c] for c in np.flatnonzero(which)])}: {what}")
+    if sentence := one_of_many(labels):
+        found.append(sentence)
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -21,6 +22,7 @@ from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.locating import run_config
 from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
 from steelyard.run.sections import DataSettings, EvaluateSettings
@@ -30,24 +32,28 @@ from steelyard.training import group
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
+_OPTION = {"path_column": "path"}
+_OF_FORM = ("form", "labels", "value", "separator", "absent")
+
 
 class Typed(NamedTuple):
     """What was typed after `steelyard train`."""
 
     file: str | None
     data: str | None
-    images: str | None
     recipe: str | None
     out: str | None
     sets: tuple[str, ...]
     deploy_prior: str | None = None
+    reading: Mapping[str, Any] = MappingProxyType({})
+    """How the data is read: settings of [data]; None stands for one that was not given."""
 
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
         if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
             raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {shlex.quote(self.file)}")
         said = {
-            "data": {"path": self.data, "images": self.images},
+            "data": {"path": self.data, **self.reading},
             "train": {"out": self.out},
             "evaluate": {"deploy_prior": self.deploy_prior},
         }
@@ -122,6 +128,8 @@ class Other(NamedTuple):
     data: str | None
     split: str | None
     images: str | None
+    reading: Mapping[str, Any] = MappingProxyType({})
+    """How the data is read: settings of [data]."""
 
 
 def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
@@ -205,12 +213,15 @@ def calibrate(
     }
     settings = config.with_overrides({"evaluate": changes}).evaluate
     _check_used(kind, settings.thresholds, target, costs, keep)
-    if keep and deploy_prior == ESTIMATE and other.data is not None and other.split is None:
-        items, name = inputs_at(trained, other.data, other.images), other.data
+    without_labels = other.split is None and not other.reading.keys() - {"on_bad_image"}
+    if keep and deploy_prior == ESTIMATE and other.data is not None and without_labels:
+        on_bad_image = other.reading.get("on_bad_image", "error")
+        items, name = inputs_at(trained, other.data, other.images, on_bad_image), other.data
     else:
         items, name = items_of(config, trained, other, first=("validation", "test"))
     device = pick_device(config.train.device)
-    metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
+    with RunFolder(run).writing():
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
     _show(metrics, name, as_json)
 
 
@@ -228,8 +239,7 @@ def _check_used(
 
 def config_of(run: str) -> Config:
     """Return the settings of a run."""
-    RunFolder(run).read_config()  # which tells whether it is whole
-    return load_config(Path(run) / "config.toml")
+    return run_config(run)
 
 
 def items_of(
@@ -237,11 +247,19 @@ def items_of(
 ) -> tuple[Any, str]:
     """Return labelled items and what they are called: other data, another split, or the run's own."""
     if other.data is not None:
-        found = open_datasets(_elsewhere(config.data, trained, other.data, other), config.model, config.train.seed)
+        elsewhere = replace(_elsewhere(config.data, trained, other.data, other), **other.reading)
+        found = open_datasets(elsewhere, config.model, config.train.seed)
         return found.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
         raise ValueError("the run was not trained from a path: give the items with --data")
-    data = replace(config.data, images=other.images or config.data.images)
+    if not Path(config.data.path).exists():
+        raise ValueError(
+            f"the data of the run, {config.data.path}, is not there: put it back, or give labelled items with --data"
+        )
+    if given := [name for name in other.reading if name != "on_bad_image"]:
+        option = _OPTION.get(given[0], given[0].replace("_", "-"))
+        raise ValueError(f"--{option} says how other data is read, but the run's own items are taken: give --data")
+    data = replace(config.data, images=other.images or config.data.images, **other.reading)
     if other.split is not None:
         source = replace(data, validation=0.0, test=other.split)
         return open_datasets(source, config.model, config.train.seed).test, other.split
@@ -270,7 +288,11 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
     plain = DataSettings()
     if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
         return replace(said, **{name: getattr(plain, name) for name in ("images", *GUESSED)})
-    there = Manifest(place, settings.delimiter or None, settings.encoding or "utf-8").columns
+    if {"form", "labels"} & other.reading.keys():  # then what was guessed about the other form does not hold
+        settings = replace(settings, **{name: getattr(plain, name) for name in _OF_FORM})
+        said = replace(said, **{name: getattr(plain, name) for name in _OF_FORM})
+    how = {**vars(settings), **other.reading}
+    there = Manifest(place, how["delimiter"] or None, how["encoding"] or "utf-8").columns
     gone = [name for name in ("id", "path_column", "value", "split_column") if getattr(settings, name) not in there]
     labels = tuple(name for name in settings.labels if name in there)
     return replace(said, labels=labels, **{name: getattr(plain, name) for name in gone})

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from steelyard.data.aligned import aligned
 from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.existing import existing
 from steelyard.data.opening import Opened, open_data
 from steelyard.data.part import open_part
 from steelyard.data.parts import part_named
@@ -42,6 +43,8 @@ class Datasets(NamedTuple):
     """What was guessed about the data, for people to read."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """What was guessed about a manifest, as settings of [data]: so that later guesses, on other files, are the same."""
+    files: Mapping[str, str] = MappingProxyType({})
+    """The settings of [data] that name files, as absolute paths."""
 
 
 def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
@@ -50,8 +53,8 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         raise ValueError(
             "data.path is not given: name a manifest, file or folder, with --data PATH or in the TOML file"
         )
-    opened = open_data(
-        settings.path, split=settings.split or None, on_bad_image=settings.on_bad_image, **settings.reader()
+    opened = existing(
+        open_data(settings.path, split=settings.split or None, on_bad_image=settings.on_bad_image, **settings.reader())
     )
     notes = [opened.note]
     validation = _other(opened, settings.validation) if isinstance(settings.validation, str) else None
@@ -61,8 +64,24 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
     guessed = {name: value for name in GUESSED if (value := opened.settings.get(name))}
     if isinstance(guessed.get("labels"), str):
         guessed["labels"] = (guessed["labels"],)
-    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed)
+    files = {
+        name: str(Path(value).absolute())
+        for name in ("path", "images", "names", "validation", "test")
+        if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
+    }
+    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed, files)
     return split_off(datasets, settings.validation, seed)
+
+
+def open_to_inspect(path: str, images: str | None, split: str | None, reading: Mapping[str, Any]) -> Opened:
+    """Open data to look at, just as training opens it; `reading` are settings of [data]."""
+    labels = reading.get("labels")
+    given = {name: value for name, value in reading.items() if name not in ("labels", "names")}
+    if labels:
+        given["labels"] = labels[0] if len(labels) == 1 else labels
+    if reading.get("names"):
+        given["class_names"] = reading["names"]
+    return existing(open_data(path, images, split=split, **given))
 
 
 def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
@@ -129,9 +148,16 @@ def paths_of(data: Any) -> list[str] | None:
 
 def _other(opened: Opened, name: str) -> Opened:
     """Open another part, the split or the path `name`, its labels in the order of the first."""
-    if part_named(name, opened.parts) is None and Path(name).exists():
-        return open_part(opened, path=name)
-    return open_part(opened, split=name)
+    if not _is_part("test", name, opened):
+        return existing(open_part(opened, path=name))
+    return existing(open_part(opened, split=name))
+
+
+def _is_part(setting: str, name: str, opened: Opened) -> bool:
+    """Whether a setting names a split rather than a file."""
+    if setting not in ("validation", "test"):
+        return False
+    return part_named(name, opened.parts) is not None or not Path(name).exists()
 
 
 def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: bool = False) -> Labelled:

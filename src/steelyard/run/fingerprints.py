@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 
 from steelyard.run.folder import RunFolder
+
+_OF_DECISIONS = ("chosen_thresholds", "chosen_on", "thresholds", "aim", "trials", "how", "sha256")
+"""Fields of a calibration that change no probability."""
+
+
+def probability_print(folder: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of what makes the probabilities of a run out of its logits: its thresholds do not count."""
+    document = json.loads((RunFolder(folder) / "calibration.json").read_bytes())
+    content = {key: value for key, value in document.items() if key not in _OF_DECISIONS}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprints(folder: str | os.PathLike[str]) -> dict[str, str]:

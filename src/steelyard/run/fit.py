@@ -20,7 +20,7 @@ from steelyard.report.headline import plural
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
 from steelyard.run.automatic import with_budget
-from steelyard.run.beginning import begin_run
+from steelyard.run.beginning import begin_run, sole_writer
 from steelyard.run.config import Config
 from steelyard.run.datasets import Datasets, given_datasets, open_datasets
 from steelyard.run.deployment import ESTIMATE, read_prior
@@ -89,8 +89,9 @@ def run(
     """
     console = console if console is not None and group.is_first() else Console(quiet=True)
     folder = RunFolder(out)
-    learned = learn(asked, folder, overwrite, console)
-    return finish(learned, asked.datasets, folder, asked.config, console, draws)
+    with sole_writer(folder):
+        learned = learn(asked, folder, overwrite, console)
+        return finish(learned, asked.datasets, folder, asked.config, console, draws)
 
 
 def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) -> Learned:

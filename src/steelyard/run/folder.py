@@ -9,7 +9,8 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._files import remove_partial, write_atomic
+from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
@@ -34,6 +36,8 @@ _FILES = (  # but for those by which a run is known: they are written over
     *("model.onnx", "model.json"),
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
+_LOCK = ".writing"
+_OF_FOLDER = ("format", "config", "folder")  # what `started.json` holds besides the facts of a run
 _FOLDERS = ("checkpoint", "pseudo-labels", "index", "tensorboard")
 
 
@@ -101,6 +105,29 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only process that writes here, in a folder that is made if need be; a second one is refused."""
+        if self.path.exists() and not self.path.is_dir():
+            yield  # `create` says what is wrong with it
+            return
+        new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with ExitStack() as held:
+                try:
+                    held.enter_context(sole(self / _LOCK))
+                except Taken as other:
+                    raise ValueError(
+                        f"{self.path} is being written by {other}: wait until that is done, or give another folder "
+                        f"(if it is gone, remove {self / _LOCK})"
+                    ) from None
+                yield
+        finally:
+            with suppress(OSError):  # of a run that was refused nothing is left
+                for folder in new:
+                    folder.rmdir()
+
     @property
     def is_run(self) -> bool:
         """Whether a run was begun here: there is a configuration, and a file beside it that only a run writes."""
@@ -127,7 +154,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is a file: give the folder of a run, or one that is not there yet")
         if self.path.is_dir() and not self._is_marked:
             strange = sorted(
-                p.name for p in self.path.iterdir() if p.name != "cache" and not _PARTIAL.fullmatch(p.name)
+                p.name for p in self.path.iterdir() if p.name not in ("cache", _LOCK) and not _PARTIAL.fullmatch(p.name)
             )
             if strange:
                 raise ValueError(
@@ -143,7 +170,7 @@ class RunFolder:
                 shutil.rmtree(self / name, ignore_errors=True)
             for name in _FILES:
                 (self / name).unlink(missing_ok=True)
-        begun = {"format": _BEGUN, **started, "config": _digest(config)}
+        begun = {"format": _BEGUN, **started, "config": _digest(config), "folder": str(self.path.absolute())}
         write_atomic(self / "started.json", json.dumps(begun, allow_nan=False) + "\n")
         write_atomic(self / "config.toml", config)
 
@@ -158,7 +185,13 @@ class RunFolder:
                 f"{self / 'config.toml'} is damaged ({error}): restore it, or begin anew with --overwrite"
             ) from None
         started = self._json("started.json")
-        return Unfinished(config, {what: value for what, value in started.items() if what not in ("format", "config")})
+        return Unfinished(config, {what: value for what, value in started.items() if what not in _OF_FOLDER})
+
+    @property
+    def first_place(self) -> str | None:
+        """The folder in which the run was begun, None where that is not noted, as by the first version."""
+        noted = self._found("started.json").get("folder")
+        return noted if isinstance(noted, str) else None
 
     @property
     def _is_marked(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard.run.fingerprints import fingerprints
+from steelyard.run.fingerprints import fingerprints, probability_print
 from steelyard.run.folder import Trained
 from steelyard.search import Index
 from steelyard.search import manifest as manifests
@@ -106,13 +106,19 @@ def into_index(
 
 
 def is_stale(index: Index, run: str | os.PathLike[str]) -> bool:
-    """Return whether an index notes another model or calibration than a run has now; one made by hand notes none."""
-    noted, now = index.notes, fingerprints(run)
-    return any(noted.get(name) not in (None, found) for name, found in now.items())
+    """Return whether an index notes a model or probabilities that a run no longer has; one made by hand notes none."""
+    noted, now = index.notes, {**fingerprints(run), "probabilities": probability_print(run)}
+    kept = "probabilities" if "probabilities" in noted else "calibration"  # which the first version noted
+    return any(noted.get(name) not in (None, now[name]) for name in ("model", kept))
 
 
 def _facts(run: str | os.PathLike[str]) -> dict[str, Any]:
-    return {**fingerprints(run), "thumbnails": None, "run": str(Path(run).absolute())}
+    return {
+        **fingerprints(run),
+        "probabilities": probability_print(run),
+        "thumbnails": None,
+        "run": str(Path(run).absolute()),
+    }
 
 
 def _root(paths: Sequence[str | None]) -> str | None:

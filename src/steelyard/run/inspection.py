@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.data.files import listed
 from steelyard.data.opening import Opened
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.run.advice import Advice, Evidence, advise
@@ -20,6 +21,8 @@ COUNTING = (
     "0.5), rates are shares of known labels, and unknown labels are counted only where it says so."
 )
 """What every number rests on."""
+
+_MANY = 100  # labels, of which an item seldom has exactly one
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,12 @@ class Inspection:
     duplicates: Duplicates | None
     pairs: Pairs
     advice: Advice
+
+    @property
+    def warnings(self) -> list[str]:
+        """What looks as if the data was misread, one sentence each."""
+        sentence = one_of_many(self.labels)
+        return [sentence] if sentence else []
 
     @property
     def n_positive(self) -> int:
@@ -90,6 +99,7 @@ class Inspection:
         return {
             "counting": COUNTING,
             "data": {"format": self.format, "split": self.split, "note": self.note},
+            "warnings": self.warnings,
             "n_items": table.n_items,
             "n_labels": table.n_labels,
             "cells": {
@@ -152,6 +162,18 @@ def inspect(opened: Opened, deep: bool = False) -> Inspection:
         duplicates=find_duplicates(opened.data, deep),
         pairs=find_pairs(labels),
         advice=advise(Evidence.of(labels)),
+    )
+
+
+def one_of_many(labels: Labels) -> str:
+    """Return a sentence where every item has exactly one of hundreds of labels, as if lists were read as names."""
+    if labels.n_labels < _MANY or int(labels.counts.sum()) != labels.n_items:
+        return ""
+    if not (_per_item(labels.positives()[0], labels.n_items) == 1).all():
+        return ""
+    return (
+        f"every item has exactly one of {labels.n_labels:,} labels, such as {listed(labels.names, 2)}: if that is a "
+        "list of several labels, say what separates them with --separator"
     )
 
 

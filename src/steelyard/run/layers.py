@@ -47,15 +47,16 @@ def planted(sets: Sequence[str]) -> dict[str, Any]:
         names = [name.strip() for name in path.split(".")]
         if not equals or not all(names):
             raise ValueError(f"--set {text!r:.200}: write section.key=value, such as train.epochs=10")
+        typed = Typed(value.strip() or value)  # a separator may be a space or a tab
         node = tree
         for name in names[:-1]:
             below = node.setdefault(name, {})
             node[name] = below = {"kind": below} if isinstance(below, Typed) else below
             node = below
         if isinstance(node.get(names[-1]), dict):
-            node[names[-1]]["kind"] = Typed(value.strip())
+            node[names[-1]]["kind"] = typed
         else:
-            node[names[-1]] = Typed(value.strip())
+            node[names[-1]] = typed
     return tree
 
 

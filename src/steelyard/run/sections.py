@@ -36,7 +36,7 @@ class DataSettings:
     """A folder to keep decoded images and frozen features in; by default images are decoded anew in every epoch, and
     features are kept in the run folder."""
     on_bad_image: Literal["error", "skip"] = "error"
-    """What to do about an image that cannot be decoded."""
+    """What to do about an image that is missing or cannot be decoded: stop, or leave it out."""
     year: int = 0
     """Of VOC and COCO; by default the last one that is there."""
     form: Literal["", "wide", "list", "long"] = ""
@@ -52,11 +52,13 @@ class DataSettings:
     features: tuple[str, ...] = ()
     """The columns of a manifest that are the input; guessed if not given."""
     separator: str = ""
-    """What stands between labels in one cell of a manifest; guessed if not given."""
+    """What separates labels in one cell of a manifest, "none" if a cell is one label; guessed if not given."""
     absent: Literal["", "negative", "unknown"] = ""
     """What a label is that a manifest does not mention; by default it depends on the form."""
     minus_one: Literal["", "unknown", "negative"] = ""
     """What -1 stands for; by default unknown."""
+    names: str = ""
+    """A file with the names of labels that the data gives as ids, CSV (id,name) or JSON."""
     split_column: str = ""
     """The column of a manifest that says which split an item is of; guessed if not given."""
     delimiter: str = ""
@@ -82,10 +84,11 @@ class DataSettings:
         """Return what is said of how data is read, as arguments of `open_data` after its path, split left out."""
         names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
         more = ("separator", "absent", "minus_one", "split_column", "delimiter", "encoding")
+        renamed = {"class_names": self.names} if self.names else {}
         said = {name: value for name in (*names, *more) if (value := getattr(self, name))}
         if len(self.labels) == 1:
             said["labels"] = self.labels[0]
-        return said
+        return said | renamed
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ def show(found: Inspection, console: Console) -> None:
     """Print the facts, the labels that stand out, and the advice."""
     print_ = console.print
     print_(Text(plain(found.note)), style="dim")
+    for sentence in found.warnings:
+        print_(Text(f"Beware: {plain(sentence)}.", "yellow"))
     print_(_fact_table(found))
     print_(Text("\nPositives per item (unknown labels not counted)", "bold"))
     print_(_per_item(found))

@@ -35,6 +35,8 @@ def _parts(found: Inspection) -> Iterator[str]:
     labels = found.labels
     names, counts = labels.names, labels.counts
     yield page.paragraph(found.note)
+    for sentence in found.warnings:
+        yield page.paragraph(f"Beware: {sentence}.")
     yield page.facts((name, text) for name, text, _ in facts(found))
     yield page.paragraph(COUNTING)
     yield from _advice(found)

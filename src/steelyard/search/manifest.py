@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from steelyard._files import write_atomic
+from steelyard._locks import sole
 from steelyard._sealed import sealed, unsealed
 
 FILE: Final = "manifest.json"
@@ -118,25 +117,5 @@ def writing(folder: Path) -> Iterator[None]:
 
     Its file goes with the writing; one that a killed process left goes with the next.
     """
-    path = folder / LOCK
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if not _is_at(descriptor, path):  # who had it took the file away: the lock is another's to give
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
-        finally:
-            os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that has this name now."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+    with sole(folder / LOCK, waits=True):
+        yield

@@ -7,7 +7,6 @@ has ids and paths, mapped into memory: one is found by its row at once, a row by
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import os
 from bisect import bisect_left
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from steelyard._files import replacing
+from steelyard._locks import has_locks, lock
 from steelyard.search.blocks import Blocks, sums_of
 from steelyard.search.manifest import PartFacts
 from steelyard.search.sql import column
@@ -111,7 +111,7 @@ class Part:
         self._held = -1
         try:
             self._held = os.open(folder / facts.names, os.O_RDONLY)
-            fcntl.flock(self._held, fcntl.LOCK_SH)
+            lock(self._held, shared=True)
             sizes = self.table.stat().st_size, os.fstat(self._held).st_size
             if not os.path.samestat(os.fstat(self._held), (folder / facts.names).stat()):
                 raise Gone
@@ -239,18 +239,18 @@ class Part:
 
 
 def remove_unless_held(folder: Path, facts: PartFacts) -> None:
-    """Remove the files of a part, unless some process has it open."""
+    """Remove the files of a part, unless some process has it open, or it cannot be told whether one has."""
+    if not has_locks():
+        return
     try:
         descriptor = os.open(folder / facts.names, os.O_RDONLY)
     except FileNotFoundError:
         (folder / facts.table).unlink(missing_ok=True)
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (folder / facts.names).unlink(missing_ok=True)  # first, as that is the one a reader asks for
-        (folder / facts.table).unlink(missing_ok=True)
-    except BlockingIOError:
-        pass
+        if lock(descriptor, waits=False):
+            (folder / facts.names).unlink(missing_ok=True)  # first, as that is the one a reader asks for
+            (folder / facts.table).unlink(missing_ok=True)
     finally:
         os.close(descriptor)
 

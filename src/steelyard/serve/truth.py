@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from steelyard.data.aligned import aligned
 from steelyard.labels import Labels
-from steelyard.run.config import load_config
 from steelyard.run.datasets import open_datasets
+from steelyard.run.locating import run_config
 from steelyard.serve.archive import View
 
 MOST_JUDGED = 20_000
@@ -59,7 +59,7 @@ class Judged(NamedTuple):
 def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
     """Return the labels of the data that a run was trained, validated and tested on."""
     try:
-        config = load_config(folder / "config.toml")
+        config = run_config(folder)
         if not config.data.path:
             return Truth({}, "The run was not trained from a path, so what is true of items is not known here.")
         found = open_datasets(config.data, config.model, config.train.seed)

@@ -1,0 +1,192 @@
+"""One writer at a time: locks that end with their process, those of the system where it has any."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+_OUTLIVED = 10.0  # seconds that worker processes may outlive the one that was killed, with its lock
+_UNSIGNED = 10.0  # seconds after which a lock without a holder is what a killed process left
+_PAUSE = 0.05
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # by some network disks
+
+
+class Taken(Exception):
+    """Another process has the lock; its text says which."""
+
+
+def has_locks() -> bool:
+    """Whether this system can lock open files."""
+    return fcntl is not None
+
+
+def lock(descriptor: int, shared: bool = False, waits: bool = True) -> bool:
+    """Lock an open file until it is closed; return whether it was. Without locks of the system nobody is kept out."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def sole(path: Path, waits: bool = False) -> Iterator[None]:
+    """Be the only process that holds `path`, a file that is there while it is held; else wait, or raise `Taken`.
+
+    However the process that holds it ends, the next one gets it. Where the system has no locks, that it ended is seen
+    from its number and the time at which it was started, which the file holds; of a process on another machine it
+    cannot be seen.
+    """
+    descriptor = _acquired(path, waits)
+    try:
+        _sign(descriptor, path)
+        yield
+    finally:
+        if fcntl is not None:  # before it is let go, so that no other's file is removed; Windows removes no open file
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+        if fcntl is None:
+            path.unlink(missing_ok=True)
+
+
+def _acquired(path: Path, waits: bool) -> int:
+    """Return the lock file, open and held by this process."""
+    patience, by_name = time.monotonic() + _OUTLIVED, fcntl is None
+    while True:
+        try:
+            descriptor = _by_name(path) if by_name else _by_system(path, waits)
+        except OSError as error:
+            if by_name or error.errno not in _UNSUPPORTED:
+                raise
+            by_name = True
+            if not _content(path):  # made just now to be locked
+                path.unlink(missing_ok=True)
+            continue
+        if descriptor is not None:
+            return descriptor
+        holder = _holder(path)
+        if holder is None:  # it was let go, or taken over
+            continue
+        if not waits and ((holder and _is_alive(holder)) or time.monotonic() > patience):
+            raise Taken(_described(holder))
+        time.sleep(_PAUSE)
+
+
+def _by_system(path: Path, waits: bool) -> int | None:
+    """Return the file locked by the system, None where another process has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if lock(descriptor, waits=waits) and _is_at(descriptor, path):  # else who had it took the file away
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _by_name(path: Path) -> int | None:
+    """Return the file made by this process, None where another process that still lives has made it."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        pass
+    before, holder = _content(path), _holder(path)
+    if holder and not _is_alive(holder):
+        aside = path.with_name(f"{path.name}.{os.getpid()}")
+        with suppress(FileNotFoundError):
+            path.replace(aside)
+            if _content(aside) != before:  # another process was quicker to take it over: it is theirs
+                aside.replace(path)
+        aside.unlink(missing_ok=True)
+    return None
+
+
+def _sign(descriptor: int, path: Path) -> None:
+    """Write down which process has the lock."""
+    holder = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "born": _born(os.getpid()),
+        "since": datetime.now().isoformat(" ", "seconds"),
+    }
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(holder).encode())
+    except OSError as error:  # a full disk: name the file
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _holder(path: Path) -> dict[str, Any] | None:
+    """What is known of the process that has the lock: nothing where it has not signed yet, None without a file."""
+    with suppress(ValueError):
+        document = json.loads(_content(path))
+        if isinstance(document, dict) and isinstance(document.get("pid"), int):
+            return document
+    try:
+        is_old = time.time() - path.stat().st_mtime > _UNSIGNED
+    except FileNotFoundError:
+        return None
+    return {"pid": -1, "host": socket.gethostname()} if is_old else {}
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_alive(holder: dict[str, Any]) -> bool:
+    """Whether a process may still be there: of another machine, and on Windows, that cannot be told."""
+    if holder.get("host") != socket.gethostname():
+        return True
+    if holder["pid"] < 1:
+        return False
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it is another user's
+    now = _born(holder["pid"])
+    return now == "" or holder.get("born") in ("", None, now)
+
+
+def _born(pid: int) -> str:
+    """Return when a process was started, by the kernel's clock, so that its number is not taken for a later one's."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _described(holder: dict[str, Any]) -> str:
+    if not holder or holder["pid"] < 1:
+        return "another process"
+    return f"process {holder['pid']} on {holder['host']}, since {holder.get('since', 'some time')}"
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,134 @@
+"""Data given in Python as (inputs, labels): arrays, DataFrames, lists of labels, sparse matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.labels import Labels
+from steelyard.labels.inputs import as_values
+from steelyard.labels.targets import UNKNOWN
+
+_DENSE_LIMIT = 4_000_000_000  # bytes of a sparse matrix of features written out
+
+
+def given_inputs(inputs: Any) -> NDArray[Any]:
+    """Return inputs as one array (N, …); a sparse matrix is written out as float32, where that is no more than 4 GB."""
+    if _is_sparse(inputs):
+        size = 4 * inputs.shape[0] * inputs.shape[1]
+        if size > _DENSE_LIMIT:
+            raise ValueError(
+                f"the inputs are a sparse matrix of shape {inputs.shape}, which would take {size / 1e9:.1f} GB written "
+                "out, more than 4 GB: reduce its columns, e.g. with sklearn's TruncatedSVD"
+            )
+        return np.asarray(inputs.toarray(), np.float32)
+    if _is_frame(inputs):
+        return _numbers(inputs, "inputs")
+    return np.asarray(inputs)
+
+
+def given_labels(labels: Any, names: Sequence[str] | None = None) -> Labels:
+    """Return labels given in any usual form as a table.
+
+    Args:
+        labels: `Labels`; an array or nested lists (N, L) of 1, 0, −1 or NaN (unknown) or between; a DataFrame, whose
+            columns are the names; a scipy sparse matrix, in which what is not stored is absent; or one list of label
+            names per item, in which what is not listed is absent.
+        names: of the labels of training, where these are other items.
+    """
+    if isinstance(labels, Labels):
+        return labels
+    if _is_sparse(labels):
+        cells = labels.tocoo()
+        values = _without_nan(as_values(cells.data))
+        return Labels.from_cells(cells.row, cells.col, values, cells.shape, 0, names)
+    if _is_frame(labels):
+        return Labels(_without_nan(_numbers(labels, "labels")), [str(name) for name in labels.columns])
+    if (lists := _label_lists(labels)) is not None:
+        return _listed(lists, names)
+    return Labels(_without_nan(as_values(labels)), names)
+
+
+def _is_sparse(data: Any) -> bool:
+    return hasattr(data, "tocoo") and hasattr(data, "toarray")
+
+
+def _is_frame(data: Any) -> bool:
+    """Is it a table with named columns, of pandas or polars?"""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+
+
+def _numbers(frame: Any, what: str) -> NDArray[Any]:
+    """Return the columns of a DataFrame as one array; what is missing is NaN."""
+    columns = []
+    for j, name in enumerate(frame.columns):
+        column = frame.iloc[:, j] if hasattr(frame, "iloc") else frame[name]
+        try:
+            values = np.asarray(column)
+            columns.append(values if values.dtype.kind in "biuf" else np.array(_filled(column), np.float64))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"column {name!r} of the {what} holds {getattr(column, 'dtype', 'something else')}, not numbers: "
+                "encode it as numbers, or leave it out"
+            ) from None
+    return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
+
+
+def _filled(column: Iterable[Any]) -> list[float]:
+    """The cells of a column of objects as numbers: None, and pandas' NA, which is not equal to itself, are NaN."""
+    return [np.nan if cell is None or str(cell) == "<NA>" else _number(cell) for cell in column]
+
+
+def _number(cell: Any) -> float:
+    if isinstance(cell, str | bytes):
+        raise TypeError("text is not a number")
+    return float(cell)
+
+
+def _without_nan(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the values with −1, unknown, where they are NaN."""
+    return np.where(np.isnan(values), UNKNOWN, values) if values.dtype.kind == "f" else values
+
+
+def _label_lists(labels: Any) -> list[list[Any]] | None:
+    """Return one list of label names per item where that is what is given, None where it is a table of values."""
+    if isinstance(labels, str | bytes) or (hasattr(labels, "dtype") and getattr(labels, "ndim", 1) != 1):
+        return None
+    rows = list(labels) if isinstance(labels, Iterable) else []
+    if not rows or not all(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows):
+        return None
+    lists = [sorted(row, key=str) if isinstance(row, set | frozenset) else list(row) for row in rows]
+    texts = any(isinstance(entry, str) for row in lists for entry in row)
+    ragged = len({len(row) for row in lists}) > 1
+    sets = any(isinstance(row, set | frozenset) for row in rows)
+    return lists if texts or ragged or sets else None
+
+
+def _listed(lists: list[list[Any]], names: Sequence[str] | None) -> Labels:
+    """Return a table of labels from one list of names, or of whole numbers, per item."""
+    for i, row in enumerate(lists):
+        if odd := [entry for entry in row if not isinstance(entry, str | int | np.integer)]:
+            raise ValueError(
+                f"labels[{i}] holds {odd[0]!r:.40}: give the names of the item's labels, or a table (N, L) with "
+                "equally long rows"
+            )
+    texts = [[str(entry) for entry in row] for row in lists]
+    known = {entry for row in texts for entry in row}
+    order = tuple(names) if names is not None else tuple(sorted(known, key=_in_order))
+    if strange := sorted(known - set(order)):
+        raise ValueError(
+            f"the label {strange[0]!r} is not among the {len(order)} labels of training: remove it, or train with "
+            "items that have it"
+        )
+    place = {name: j for j, name in enumerate(order)}
+    items = np.repeat(np.arange(len(texts)), [len(row) for row in texts])
+    columns = np.array([place[entry] for row in texts for entry in row], np.int64)
+    return Labels.from_cells(items, columns, np.ones(len(columns), np.int8), (len(texts), len(order)), 0, order)
+
+
+def _in_order(name: str) -> tuple[bool, int, str]:
+    """Sort numbers by their value, before names."""
+    return (not name.isdecimal(), len(name) * name.isdecimal(), name)

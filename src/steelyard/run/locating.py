@@ -1,0 +1,51 @@
+"""Where the files of a run lie: kept absolute, and found again where a run was moved together with its data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets
+from steelyard.run.deployment import ESTIMATE
+from steelyard.run.folder import RunFolder
+
+_FILES = (
+    *(("data", "path"), ("data", "images"), ("data", "names"), ("data", "cache"), ("data", "validation")),
+    *(("data", "test"), ("evaluate", "deploy_prior"), ("model", "weights")),
+)
+"""Settings that name files; those of validation and test may be splits instead."""
+
+
+def with_absolute_paths(config: Config, datasets: Datasets) -> Config:
+    """Return the settings with absolute paths, so that a run finds its files from any folder."""
+    changes: dict[str, dict[str, str]] = {"data": dict(datasets.files)}
+    for section, key in (("data", "cache"), ("evaluate", "deploy_prior"), ("model", "weights")):
+        value = getattr(getattr(config, section), key)
+        if value and value != ESTIMATE:
+            changes.setdefault(section, {})[key] = str(Path(value).absolute())
+    return config.with_overrides(changes)
+
+
+def run_config(run: str | os.PathLike[str]) -> Config:
+    """Return the settings of a run; a file that lay beside its folder is found where both were moved together."""
+    folder = RunFolder(run)
+    folder.read_config()  # which tells whether it is whole
+    config = load_config(folder / "config.toml")
+    if (was := folder.first_place) is None:
+        return config
+    changes: dict[str, dict[str, str]] = {}
+    for section, key, value in _absolute(config):
+        moved = Path(os.path.normpath(folder.path.absolute() / os.path.relpath(value, was)))
+        if not Path(value).exists() and moved.exists():
+            changes.setdefault(section, {})[key] = str(moved)
+    return config.with_overrides(changes)
+
+
+def _absolute(config: Config) -> Iterator[tuple[str, str, str]]:
+    """Yield section, key and value of the settings that are absolute paths."""
+    for section, key in _FILES:
+        value = getattr(getattr(config, section), key)
+        if isinstance(value, str) and Path(value).is_absolute():
+            yield section, key, value
