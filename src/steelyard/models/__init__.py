@@ -1,6 +1,6 @@
 """Networks: backbones, heads, and features computed once."""
 
-from steelyard.models.build import build_model, fine_tunes, image_size, load_model
+from steelyard.models.build import build_model, fine_tunes, image_size, load_model, with_members
 from steelyard.models.frozen import frozen_data, frozen_features
 from steelyard.models.inputs import Input, input_of
 from steelyard.models.model import Model
@@ -17,4 +17,5 @@ __all__ = [
     "image_size",
     "input_of",
     "load_model",
+    "with_members",
 ]

@@ -18,6 +18,7 @@ from steelyard.models.cross_attention import CrossAttention
 from steelyard.models.heads import BottleneckHead, CosineHead, LinearHead, PlacesHead
 from steelyard.models.inputs import Input
 from steelyard.models.lite import KINDS, Lite
+from steelyard.models.members import Members
 from steelyard.models.ml_gcn import MLGCNHead, label_graph
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
@@ -40,6 +41,8 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
     the training items: how many there are and, for ML-GCN, their names and which occur together.
     """
     settings = replace(settings, backbone=_decided(settings, input))
+    if settings.head == "members":
+        raise ValueError("model.head is members, which only a race makes: choose another, or train with --recipe auto")
     if settings.mirror and input.kind != "image":
         raise ValueError(f"model.mirror is true, but the data has {input.kind}, no images: set it to false")
     backbone = _backbone(settings, input)
@@ -80,9 +83,19 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     with torch.random.fork_rng(devices=[]):
         backbone = _backbone(replace(settings, pretrained=False), input)
         parts = (state.get("head.embeddings", empty), state.get("head.graph", empty))
-        model = _assembled(settings, input, backbone, n_labels, *parts)
+        if settings.head == "members":
+            head = Members.of_description(description["members"], backbone.n_features, n_labels)
+            model = Model(settings, input, backbone, head, n_labels, None)
+        else:
+            model = _assembled(settings, input, backbone, n_labels, *parts)
     _fill(model, state, "the file of the model")
     return model.eval()
+
+
+def with_members(model: Model, head: Members) -> Model:
+    """Return a model with the same backbone whose head is `head`, which takes features as the backbone gives them."""
+    settings = replace(model.settings, head="members")
+    return Model(settings, model.input, model.backbone, head, model.n_labels, None)
 
 
 def fine_tunes(settings: ModelSettings, input: Input) -> bool:

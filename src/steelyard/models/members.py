@@ -85,7 +85,7 @@ class Members(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return log-odds (B, L)."""
-        total = self.weights[0] * self.members[0](features)
+        total: Tensor = self.weights[0] * self.members[0](features)
         for weight, member in zip(self.weights[1:], list(self.members)[1:], strict=True):
             total = total + weight * member(features)
         return total

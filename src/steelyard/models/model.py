@@ -12,6 +12,7 @@ from steelyard.data.subset import Labelled
 from steelyard.models.backbone import Backbone, ImageBackbone
 from steelyard.models.heads import PlacesHead
 from steelyard.models.inputs import Input
+from steelyard.models.members import Members
 from steelyard.models.normalise import Normalise
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.settings import ModelSettings
@@ -111,8 +112,9 @@ class Model(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return what `load_model` needs besides the tensors of `state_dict()`, as plain JSON."""
-        return {
+        description = {
             "settings": asdict(self.settings),
             "input": {"kind": self.input.kind, "shape": list(self.input.shape)},
             "n_labels": self.n_labels,
         }
+        return description | ({"members": self.head.describe()} if isinstance(self.head, Members) else {})

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from steelyard.data.files import check_choice
 
-Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places"]
+Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members"]
 
 BACKBONES = ("auto", "linear", "mlp", "small", "resnet12", "resnet32", "lite0", "lite1", "lite2", "cross_attention")
 """What `backbone` may be, besides timm:NAME."""
@@ -30,7 +30,7 @@ class ModelSettings:
     learns all else: to be tried where there are few images, or batches whose labels are not as frequent as later."""
     head: Head = "linear"
     """What makes logits of features; cosine: between −1 and 1, for LDAM's softmax; places: of a convolutional
-    backbone's maps, before their mean is taken."""
+    backbone's maps, before their mean is taken; members: what a race leaves, it cannot be set."""
     bias: Literal["prior", "zero"] = "prior"
     """Where the last layer starts: prior at the frequency of every label as the objective sees it, with weights of 0;
     zero at 0 with small random weights, as in the papers. The cosine head has no bias, and losses without a link no

@@ -130,7 +130,7 @@ class Nystroem(Transform):
         some = self.landmarks[:1000]
         square = _square_distances(some, some)
         apart = square[square > 1e-6 * square.amax()]
-        self.width.copy_(self.scale * (apart.median().sqrt() if len(apart) else 1.0))
+        self.width.fill_(self.scale * (float(apart.median().sqrt()) if len(apart) else 1.0))
         values, vectors = torch.linalg.eigh(self._kernel(self.landmarks).double())
         inverse = torch.where(values > 1e-6 * values[-1], values.clamp_min(1e-12).rsqrt(), 0.0)
         self.root.copy_((vectors * inverse) @ vectors.T)

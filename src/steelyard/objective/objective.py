@@ -136,13 +136,7 @@ class Objective(nn.Module):
         seen = logits.detach()
         main = self._fused(logits, checked, index)
         if main is None:
-            cells = resolved = self.resolver(checked, seen, index)
-            if self.masking is not None and self.training:
-                cells = cells.times(self.masking.mask(self._masked(checked), index).to(cells.a.dtype))
-            if self.expected is not None:
-                weights = self._weights(checked.values, cells.a.dtype)
-                self._note(self.expected, weights, resolved)
-                cells = cells.times(weights)
+            cells = self.cells(checked, seen, index)
             main = self.loss.evaluate(logits, cells, self._divisor(logits, cells))
         if self.masking is not None and self.masking.observes == "training" and self.training:
             with self.beside():
@@ -155,6 +149,21 @@ class Objective(nn.Module):
             with self.beside():
                 self.resolver.remember(index, seen, self.probability)
         return Value(torch.stack([part.to(parts["loss"].dtype) for part in parts.values()]).sum(), parts)
+
+    def cells(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the coefficients of a batch: unknown labels resolved, then masked, then weighted.
+
+        In training mode labels are masked, and the mean weights of each class are noted.
+        """
+        cells: Cells = self.resolver(targets, logits, index)
+        resolved = cells
+        if self.masking is not None and self.training:
+            cells = cells.times(self.masking.mask(self._masked(targets), index).to(cells.a.dtype))
+        if self.expected is not None:
+            weights = self._weights(targets.values, cells.a.dtype)
+            self._note(self.expected, weights, resolved)
+            cells = cells.times(weights)
+        return cells
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
         """Return (w₊, w₋): the mean weights with which positives and negatives of each class enter training."""

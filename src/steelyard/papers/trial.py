@@ -32,7 +32,10 @@ from steelyard.training.step import pick_device
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
-_LATER = (("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero"))
+_LATER = (
+    *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
+    *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
+)
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
 
 

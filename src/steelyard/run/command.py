@@ -264,6 +264,8 @@ def items_of(
         source = replace(data, validation=0.0, test=other.split)
         return open_datasets(source, config.model, config.train.seed).test, other.split
     own = open_datasets(data, config.model, config.train.seed)
+    if trained.folder is not None and own.validation is None and (folds := RunFolder(trained.folder).read_folds()):
+        own = own._replace(validation=folds)  # the model has seen all items, their folds' models have not
     for name in first:
         if getattr(own, name) is not None:
             return getattr(own, name), name

@@ -33,6 +33,10 @@ GUESSED = (
 )
 
 
+SHARE = 0.1
+"""The share of items that the training loop holds out by default."""
+
+
 class Datasets(NamedTuple):
     """Three sets of items with the same labels in the same order; validation and test may be missing."""
 
@@ -57,7 +61,8 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         open_data(settings.path, split=settings.split or None, on_bad_image=settings.on_bad_image, **settings.reader())
     )
     notes = [opened.note]
-    validation = _other(opened, settings.validation) if isinstance(settings.validation, str) else None
+    share = SHARE if settings.validation == "auto" else settings.validation
+    validation = _other(opened, share) if isinstance(share, str) else None
     test = _other(opened, settings.test) if settings.test else None
     notes += [part.note for part in (validation, test) if part is not None]
     sized = [None if part is None else _sized(part.data, settings, model) for part in (opened, validation, test)]
@@ -70,7 +75,7 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
     datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed, files)
-    return split_off(datasets, settings.validation, seed)
+    return split_off(datasets, share, seed)
 
 
 def open_to_inspect(path: str, images: str | None, split: str | None, reading: Mapping[str, Any]) -> Opened:
@@ -89,7 +94,8 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
 
     Images that have a size keep it where `data.size` does not say another.
     """
-    if isinstance(settings.validation, str) and datasets.validation is None:
+    share = SHARE if settings.validation == "auto" else settings.validation
+    if isinstance(share, str) and datasets.validation is None:
         raise ValueError(
             f"data.validation is {settings.validation!r}, but data is not a path: give the items themselves, or a share"
         )
@@ -103,7 +109,7 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
     names = datasets.train.labels.names
     return split_off(
         datasets._replace(train=sized[0], validation=_like(sized[1], names), test=_like(sized[2], names)),
-        settings.validation,
+        share,
         seed,
     )
 

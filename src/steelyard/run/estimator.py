@@ -32,10 +32,12 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `classes_` are the names of its columns, or their numbers.
 
     Args:
-        recipe: a method of `steelyard train --recipes`; "auto" is chosen by the labels.
-        hidden: units of a hidden layer; 0 for a linear model.
-        epochs, batch_size, lr, weight_decay: of training; 0 epochs or items of a batch are as many as suit the data.
-        validation: the share of items held out for calibration, thresholds and the choice of the epoch; 0 for none.
+        recipe: a method of `steelyard train --recipes`; "auto" lets small models compete on the items.
+        hidden: units of a hidden layer, trained by the training loop; 0 for what the recipe does.
+        epochs, batch_size, lr, weight_decay: of the training loop, which setting one of them asks for; 0 or None is
+            what suits the data.
+        validation: the share of items held out for calibration and thresholds; None: folds of all items, or a tenth
+            for the training loop; 0 for none.
         seed: of everything random.
         settings: any other settings, a nested dict in the shape of the TOML file.
         verbose: whether progress is shown.
@@ -51,9 +53,9 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         hidden: int = 0,
         epochs: int = 0,
         batch_size: int = 0,
-        lr: float = 3e-3,
-        weight_decay: float = 0.01,
-        validation: float = 0.1,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        validation: float | None = None,
         seed: int = 0,
         settings: Mapping[str, Any] | None = None,
         verbose: bool = False,
@@ -74,16 +76,15 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if values.ndim != 2:
             raise ValueError(f"y has shape {values.shape}: give one column a label, (N, L)")
         labels = Labels(values, names) if isinstance(values, np.ndarray) else Labels.from_scipy(values, names=names)
-        said: dict[str, Any] = {
+        overrides: dict[str, Any] = {
             "model": {"backbone": "mlp", "width": self.hidden} if self.hidden else {"backbone": "linear"},
             "optimizer": {"lr": self.lr, "weight_decay": self.weight_decay},
             "train": {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed, "device": "cpu"},
         }
         for section, content in (self.settings or {}).items():
-            said[section] = {**said.get(section, {}), **content}
-        self.run_ = fit(
-            (x, labels), self.recipe, validation=float(self.validation), settings=said, verbose=self.verbose
-        )
+            overrides[section] = {**overrides.get(section, {}), **content}
+        share = None if self.validation is None else float(self.validation)
+        self.run_ = fit((x, labels), self.recipe, validation=share, settings=overrides, verbose=self.verbose)
         self.classes_ = np.arange(labels.n_labels) if names is None else np.array(names)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from steelyard.data.subset import Labelled
 from steelyard.labels import Labels
 from steelyard.models import Model
 from steelyard.objective import Objective
+from steelyard.run.baselines import beside_baselines
 from steelyard.run.config import Config
 from steelyard.run.datasets import Datasets, paths_of
 from steelyard.run.evaluation import Judged, judge, report
@@ -30,9 +31,17 @@ from steelyard.run.objectives import known_labels
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated
 from steelyard.run.run_report import write_report
+from steelyard.run.small_models import (
+    OutOfFold,
+    annotated_sentence,
+    assuming_negative,
+    baseline,
+    features_of,
+    is_small,
+)
 from steelyard.run.terminal import plain, say
 from steelyard.training import group
-from steelyard.training.batches import n_workers
+from steelyard.training.batches import is_array, n_workers
 from steelyard.training.loop import Outcome
 from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_precision
@@ -53,6 +62,10 @@ class Learned(NamedTuple):
     single_label: bool
     """Whether every item has exactly one label."""
     device: torch.device
+    out_of_fold: OutOfFold | None = None
+    """What folds of the training items say of them, where small models were fitted to all."""
+    annotated_only: tuple[int, ...] = ()
+    """Labels of which only positives are known: their unknown cells were taken as absent."""
 
 
 def finish(
@@ -80,6 +93,9 @@ def finish(
         for name in ("validation", "test")
     }
     parts = {name: data for name in ("train", *outputs) if (data := getattr(given, name)) is not None}
+    folds = learned.out_of_fold
+    if folds is not None and outputs["validation"] is None:
+        outputs["validation"], parts["validation"] = (folds.logits, folds.targets), given.train
     lost = {name: _skipped(data) for name, data in parts.items()}
     reading = reading_of(config, learned.objective, labels, outputs["validation"])
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
@@ -93,8 +109,16 @@ def finish(
     }
     if group.is_first():
         metrics = {name: report(trained, found, config.evaluate) for name, found in judged.items()}
+        regression = _regression(learned, config)
+        for name, content in metrics.items():
+            others = None if regression is None else regression(name)
+            content["baselines"] = _beside(judged[name], labels, others)
+            if learned.annotated_only:
+                content["notes"].append(annotated_sentence(labels.names, learned.annotated_only))
         folder.write_model(learned.model.cpu(), labels.names, counts, n_known, single)
         folder.write_reading(reading)
+        if folds is not None:
+            folder.write_folds(folds.logits.numpy(), folds.targets.numpy(), folds.folds)
         folder.write_metrics(metrics)
         shown = next((name for name in ("test", "validation") if name in judged), None)
         if shown is not None and draws:
@@ -120,6 +144,28 @@ def finish(
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # all of it that is needed has a file of its own
     group.barrier()
     return trained
+
+
+def _regression(learned: Learned, config: Config) -> Callable[[str], Tensor] | None:
+    """Return what gives the log-odds of logistic regression on some items; None where the inputs are not features."""
+    train = learned.datasets.train
+    given = learned.learner.input
+    if given.kind != "features" or not is_array(train) or not is_small(train, given):
+        return None
+    fitted = baseline(assuming_negative(train)[0], learned.device, config.train.seed)
+
+    def log_odds(name: str) -> Tensor:
+        items = getattr(learned.datasets, name)
+        return fitted.out_of_fold if items is None else fitted.model.logits(features_of(items))
+
+    return log_odds
+
+
+def _beside(judged: Judged, labels: Labels, regression: Tensor | None) -> dict[str, Any] | None:
+    """Return the run's scores beside those of baselines; None where it has no probabilities."""
+    if not judged.reading.has_probability:
+        return None
+    return beside_baselines(torch.logit(judged.probabilities.double()), judged.targets, labels, regression)
 
 
 def _skipped(data: Labelled) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from rich.progress import Progress
 
 from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
-from steelyard.models import Input, Model, build_model, fine_tunes, frozen_data, input_of
+from steelyard.models import Input, Model, build_model, fine_tunes, frozen_data, input_of, with_members
 from steelyard.models.tabular import Features
 from steelyard.report.headline import plural
 from steelyard.run import cautions
@@ -22,19 +23,30 @@ from steelyard.run.advice import resolve_auto
 from steelyard.run.automatic import with_budget
 from steelyard.run.beginning import begin_run, sole_writer
 from steelyard.run.config import Config
-from steelyard.run.datasets import Datasets, given_datasets, open_datasets
+from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.deployment import ESTIMATE, read_prior
 from steelyard.run.finish import Learned, finish
 from steelyard.run.folder import RunFolder, Trained
+from steelyard.run.learner import learner_of, nothing_held_out
 from steelyard.run.objectives import make_objective
 from steelyard.run.parts import Part, has_link
+from steelyard.run.race_table import race_progress, show_race
+from steelyard.run.small_models import (
+    annotated_sentence,
+    assuming_negative,
+    fill_linear,
+    linear,
+    outcome_of,
+    race,
+    start_from_regression,
+)
 from steelyard.run.together import missing_others, one_voice, together
 from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group
 from steelyard.training.batches import check_share, n_workers
 from steelyard.training.loop import train
 from steelyard.training.progress import Watch, watch
-from steelyard.training.settings import AugmentSettings
+from steelyard.training.settings import AugmentSettings, Learner
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 from steelyard.training.tensorboard import Board
@@ -57,21 +69,31 @@ class Asked(NamedTuple):
 
 
 def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> Asked:
-    """Open the data and settle the recipe: "auto" is resolved by the training labels, and by whether one fine-tunes."""
-    config = configure(None if recipe == "auto" else recipe)
+    """Open the data and settle recipe and learner: what "auto" stands for depends on inputs and training labels."""
+    given = configure(None if recipe == "auto" else recipe)
+    config = nothing_held_out(given)
     if datasets is None:
         datasets = open_datasets(config.data, config.model, config.train.seed)
     else:
         datasets = given_datasets(datasets, config.data, config.model, config.train.seed)
+    learner: Learner = "loop" if len(datasets.train) == 0 else learner_of(config, recipe, datasets.train)
     name, why = recipe, ""
-    if recipe == "auto":
+    if recipe == "auto" and learner == "race":
+        why = "small models compete on the features, and items that they were not fitted to decide"
+    elif recipe == "auto":
         name, why = resolve_auto(datasets.train.labels, bool(config.evaluate.deploy_prior))
         if len(datasets.train) and fine_tunes(config.model, input_of(datasets.train)):
             name, why = f"{name}+finetune", f"{why}; {_FINETUNE}"
-        config = configure(name)
-    if datasets.settings:
-        config = config.with_overrides({"data": dict(datasets.settings)})
-    return Asked(with_budget(config, datasets), name, why, datasets)
+        given = configure(name)
+    share: float | str = given.data.validation
+    if share == "auto":
+        share = SHARE if learner == "loop" and datasets.validation is None else 0.0
+        datasets = split_off(datasets, share, given.train.seed)
+    settled = {"data": {**datasets.settings, "validation": share}, "train": {"learner": learner}}
+    config = given.with_overrides(settled)
+    if learner == "loop":
+        config = with_budget(config, datasets)
+    return Asked(config, name, why, datasets)
 
 
 @missing_others()
@@ -97,7 +119,6 @@ def run(
 def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) -> Learned:
     """Train, and leave it at that: nothing is calibrated, measured or kept but checkpoints; for the rest see `run`."""
     config, datasets = asked.config, asked.datasets
-    labels: Labels = datasets.train.labels
     begin = partial(begin_run, folder, config, datasets, overwrite)
     together(lambda: _check(config, datasets))
     if not overwrite:
@@ -107,19 +128,82 @@ def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) ->
     if overwrite:  # what is there goes only now that the rest was not refused
         together(begin)
     trained_on, learner = together(lambda: _ready(model, config, datasets, folder, device, console))
+    ready = _Ready(config, folder, device, model, learner, trained_on)
+    if config.train.learner == "race":
+        return _learn_by_race(ready, console)
+    if config.train.learner == "linear":
+        return _learn_linear(ready, console)
+    return _learn_by_loop(ready, shown, console)
+
+
+class _Ready(NamedTuple):
+    """All that learning needs."""
+
+    config: Config
+    folder: RunFolder
+    device: torch.device
+    model: Model
+    """What is kept."""
+    learner: Model
+    """What is trained: `model`, or its head over features."""
+    datasets: Datasets
+    """What the learner takes."""
+
+    @property
+    def single_label(self) -> bool:
+        """Whether every item has exactly one label."""
+        overlay, labels = self.config.train.augment.overlay, self.datasets.train.labels
+        return overlay < 1 and is_single_label(self.config.evaluate, labels)
+
+
+def _learn_by_race(ready: _Ready, console: Console) -> Learned:
+    """Let small models compete; the model that is kept has the winner as its head."""
+    config, begun = ready.config, time.monotonic()
+    data, only = assuming_negative(ready.datasets.train)
+    datasets = ready.datasets._replace(train=data)
+    if only:
+        _say(console, f"Beware: {annotated_sentence(data.labels.names, only)}.", "yellow")
+    with race_progress(console) as say:
+        result, out_of_fold = race(data, config.train, ready.device, say)
+    show_race(result.document(), console)
+    ready.folder.write_race(result.document())
+    model = with_members(ready.model, result.head)
+    learner = over_features(model) if config.model.frozen else model
+    objective = make_objective(config.objective, data.labels, ready.folder.path, config.train.seed)
+    outcome = outcome_of(learner, begun, bool(result.facts["converged"]))
+    return Learned(model, learner, objective, datasets, outcome, ready.single_label, ready.device, out_of_fold, only)
+
+
+def _learn_linear(ready: _Ready, console: Console) -> Learned:
+    """Fit the linear model of the objective to convergence."""
+    config, begun, data = ready.config, time.monotonic(), ready.datasets.train
+    objective = make_objective(config.objective, data.labels, ready.folder.path, config.train.seed)
+    fit, out_of_fold, converged = linear(data, objective, ready.device, config.train.seed)
+    objective.cpu()
+    if not converged:
+        _say(console, f"Not converged after {fit.steps} steps: some labels can be told apart without limit.", "yellow")
+    fill_linear(ready.learner, fit)
+    outcome = outcome_of(ready.learner, begun, converged)
+    single = ready.single_label
+    return Learned(ready.model, ready.learner, objective, ready.datasets, outcome, single, ready.device, out_of_fold)
+
+
+def _learn_by_loop(ready: _Ready, shown: Watch, console: Console) -> Learned:
+    """Train step by step, and keep the best epoch."""
+    config, folder, learner, datasets = ready.config, ready.folder, ready.learner, ready.datasets
+    labels: Labels = datasets.train.labels
     objective = together(lambda: make_objective(config.objective, labels, folder.path, config.train.seed))
-    together(lambda: start_at_prior(learner, objective, trained_on.train, config.train))
-    single = config.train.augment.overlay < 1 and is_single_label(config.evaluate, labels)
+    if together(lambda: start_at_prior(learner, objective, datasets.train, config.train)) and n_processes() == 1:
+        start_from_regression(learner, datasets.train, ready.device, config.train.seed)
     check = None
-    if trained_on.validation is not None:
-        workers = n_workers(config.train.workers, trained_on.validation)
-        held = trained_on.validation
-        check = validator(held, objective, config.evaluate, single, workers, config.train.precision)
+    if (held := datasets.validation) is not None:
+        workers = n_workers(config.train.workers, held)
+        check = validator(held, objective, config.evaluate, ready.single_label, workers, config.train.precision)
     with one_voice():
         outcome = train(
             learner,
             objective,
-            trained_on.train,
+            datasets.train,
             config.optimizer,
             config.schedule,
             config.train,
@@ -132,13 +216,14 @@ def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) ->
     if outcome.converged is False:
         _say(console, "Still improving when the budget ended: raise train.epochs.", "yellow")
     learner.load_state_dict(outcome.weights)
-    return Learned(model, learner, objective, trained_on, outcome, single, device)
+    return Learned(ready.model, learner, objective, datasets, outcome, ready.single_label, ready.device)
 
 
 def _check(config: Config, datasets: Datasets) -> None:
     """Refuse what cannot work, before anything is written."""
     labels: Labels = datasets.train.labels
-    check_share(config.train.batch_size, n_processes())
+    if config.train.learner == "loop":
+        check_share(config.train.batch_size, n_processes())
     if not labels.counts.any():
         raise ValueError("no training label is present anywhere: there is nothing to learn; give other labels")
     for name in ("validation", "test"):
@@ -149,7 +234,8 @@ def _check(config: Config, datasets: Datasets) -> None:
         raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
     if datasets.validation is None and config.objective.masking.arguments.get("observes") == "validation":
         raise ValueError('objective.masking.observes is "validation", but there are no such items: set data.validation')
-    if config.model.bias == "prior" and config.objective.unknown.kind == "ignore" and _only_positives(labels):
+    ignores = config.objective.unknown.kind == "ignore" and config.train.learner != "race"
+    if config.model.bias == "prior" and ignores and _only_positives(labels):
         raise ValueError(
             "objective.unknown is ignore, but no label has a known negative, so every item would get every label: set "
             "it to wan, or train with --recipe auto"

@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._files import remove_partial, write_atomic
+from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
 from steelyard.labels.targets import ArrayLike
@@ -33,7 +34,7 @@ _VERSION = 1
 _BEGUN = "steelyard run"
 _FILES = (  # but for those by which a run is known: they are written over
     *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
-    *("model.onnx", "model.json"),
+    *("model.onnx", "model.json", "race.json", "folds.npz"),
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _LOCK = ".writing"
@@ -245,6 +246,25 @@ class RunFolder:
     def write_reading(self, reading: Reading) -> None:
         """Write how logits become probabilities."""
         reading.save(self / "calibration.json")
+
+    def write_race(self, document: Mapping[str, Any]) -> None:
+        """Write the candidates of a race and what became of them."""
+        write_atomic(self / "race.json", json.dumps(document, allow_nan=False, indent=1) + "\n")
+
+    def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike) -> None:
+        """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,)."""
+        with replacing(self / "folds.npz") as file:
+            np.savez_compressed(file, logits=np.asarray(logits), targets=np.asarray(targets), folds=np.asarray(folds))
+
+    def read_folds(self) -> tuple[NDArray[np.float32], NDArray[Any]] | None:
+        """Return the out-of-fold logits and targets (N, L), None where the run has none."""
+        if not (self / "folds.npz").is_file():
+            return None
+        try:
+            with np.load(self / "folds.npz", allow_pickle=False) as arrays:
+                return arrays["logits"], arrays["targets"]
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{self / 'folds.npz'} is corrupt ({error}): restore it, or train again") from None
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write metrics by the name of the items they were measured on, beside those of other items."""

@@ -32,6 +32,7 @@ from steelyard.training.hidden import batch_size
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
+N_FOLDS = 5
 FINALISTS = 6
 """Candidates that are tried on all folds."""
 MOST_MEMBERS = 6
@@ -206,7 +207,7 @@ def run_race(
     x: Tensor,
     targets: Tensor,
     seed: int = 0,
-    budget: float = BUDGET,
+    budget: float = 0.0,
     single: bool = False,
     folds: NDArray[np.int64] | None = None,
     say: Say = lambda sentence: None,
@@ -223,13 +224,14 @@ def run_race(
         x: features (N, F).
         targets: (N, L); unknown ones are ignored, see `positives_only`.
         seed: of folds, landmarks and hidden layers.
-        budget: work units; candidates that would exceed it are skipped.
+        budget: work units, 0 for `BUDGET`; candidates that would exceed it are skipped.
         single: whether the result must be a single candidate.
         folds: (N,), the fold of each item; by default folds that share out each label.
         say: takes a sentence about progress.
     """
+    budget = budget or BUDGET
     if folds is None:
-        folds = folds_of(targets.cpu(), 5 if len(x) < 3000 else 3, seed)
+        folds = folds_of(targets.cpu(), N_FOLDS if len(x) < 3000 else 3, seed)
     items = Items(x, targets, folds)
     share = -(-SCREENED * items.n_folds // max(len(x), 1))
     course = _Course(items, seed, Budget(budget), list(range(min(max(share, 1), items.n_folds))), say)
@@ -358,8 +360,8 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
         steps = 60 if path else 20
         return float(once + n * inputs * rank + n_folds * steps * n * n_labels * (2 * rank + 60))
     size = batch_size(n)
-    steps = min(most_steps(items), 15 * n / size)
-    return float(n_folds * steps * size * 3 * (inputs * spec.width + spec.width * n_labels))
+    most = min(most_steps(items), 15 * n / size)
+    return float(n_folds * most * size * 3 * (inputs * spec.width + spec.width * n_labels))
 
 
 def _plain(value: float) -> float | None:

@@ -196,9 +196,10 @@ def _mlt(mu: float, lam: float, n_draws: int) -> dict[str, Any]:
 
 
 AS_PAPERS: dict[str, Any] = {
+    "data": {"validation": 0.1},
     "model": {"bias": "zero"},
     "schedule": {"warmup_epochs": 0.0},
-    "train": {"epochs": 30, "batch_size": 128, "monitor": "map", "patience": 0},
+    "train": {"learner": "loop", "epochs": 30, "batch_size": 128, "monitor": "map", "patience": 0},
 }
 """What lies below every set-up of a paper, in place of what is automatic for users' own data."""
 

@@ -74,6 +74,7 @@ def summary_lines(metrics: Metrics) -> list[str]:
             f"{percent(get(metrics, 'at_half', 'exact_match'))}"
         )
     lines.append(f"mAP over the labels of each item {percent(get(metrics, 'mAP', 'item'))}")
+    lines += baseline_lines(metrics)
     one = metrics["single_label"]
     if one is not None:
         few = [f"{percent(part['accuracy'])} on the {k} rarest" for k, part in one["rarest"].items()]
@@ -84,6 +85,23 @@ def summary_lines(metrics: Metrics) -> list[str]:
         lines.append(f"mAP is between {percent(low)} and {percent(high)} with confidence {percent(share)}")
     if get(metrics, "deploy_prior", "shifted") is not False and metrics["deploy_prior"] is not None:
         lines.append(f"read for the label frequencies of {_prior(metrics['deploy_prior'])}")
+    return lines
+
+
+def baseline_lines(metrics: Metrics) -> list[str]:
+    """Return one line per baseline: by how much the run is better on the same items."""
+    rows = metrics.get("baselines") or {}
+    lines = []
+    for name, row in rows.items():
+        ours = rows["this run"]
+        if row is ours or None in (*row.values(), *ours.values()):
+            continue
+        gain, ratio = 100 * (ours["map"] - row["map"]), ours["log_loss"] / row["log_loss"] if row["log_loss"] else 1.0
+        verdict = "better" if gain > 0 and ratio < 1 else "worse" if gain < 0 and ratio > 1 else "mixed"
+        lines.append(
+            f"{verdict} than {name}: mAP {percent(ours['map'])} against {percent(row['map'])} ({gain:+.1f}), log-loss "
+            f"per label {ours['log_loss']:.4f} against {row['log_loss']:.4f} (× {ratio:.2f})"
+        )
     return lines
 
 

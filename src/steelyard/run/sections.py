@@ -26,8 +26,9 @@ class DataSettings:
     """What the data is: table, voc, multi_mnist, …; guessed if not given."""
     split: str = ""
     """The part to train on; by default the training part."""
-    validation: float | str = 0.1
-    """The share of items held out for validation, 0 for none; or another split, such as "val"; or a path."""
+    validation: float | str = "auto"
+    """The share of items held out for validation, 0 for none; or another split, such as "val"; or a path. auto is
+    none for small models, which are judged by folds, and a tenth for the training loop."""
     test: str = ""
     """A split or a path on which the finished model is tested."""
     size: int = 0

@@ -63,7 +63,8 @@ class Items:
 def rows_of(cells: Cells, rows: Tensor) -> Cells:
     """Return the cells of some items."""
     a, b, counted, side = (None if part is None else part[rows] for part in cells)
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     return Cells(a, b, counted, side)
 
 
@@ -96,7 +97,8 @@ class View:
     def scaled(self) -> Tensor:
         """Features of mean 0 and mean square 1."""
         mean, deviation = self.scaling
-        return (self.x - mean) / deviation
+        scaled: Tensor = (self.x - mean) / deviation
+        return scaled
 
 
 class Trial(NamedTuple):
@@ -206,7 +208,8 @@ def new_network(view: View, spec: MemberSpec, cells: Cells, seed: int) -> nn.Seq
     member = Member(spec._replace(transform="none", kernel=""), view.x.shape[1], cells.a.shape[1])
     network = member.network.to(view.x.device)
     first, last = network[1], network[4]
-    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
     nn.init.kaiming_normal_(first.weight, nonlinearity="relu")
     nn.init.zeros_(first.bias)
     nn.init.normal_(last.weight, std=0.01 / spec.width**0.5)
@@ -229,12 +232,12 @@ def refit(view: View, trial: Trial, seed: int) -> Member:
         network = new_network(view, spec, items.cells, seed)
         loss = LOSSES[spec.loss]().to(items.x.device)
         fit_hidden(network, view.scaled, items.cells, loss, None, trial.steps, seed)
-        first, own = network[1], member.network
+        member.network.load_state_dict(network.state_dict())
+        first = member.network[1]
         assert isinstance(first, nn.Linear)
-        own.load_state_dict(network.state_dict())
         mean, deviation = view.scaling  # taken into the first layer
-        own[1].weight.data.copy_(first.weight / deviation)  # type: ignore[union-attr]
-        own[1].bias.data.copy_(first.bias - first.weight @ (mean / deviation))  # type: ignore[union-attr]
+        first.bias.data -= first.weight.data @ (mean / deviation)
+        first.weight.data /= deviation
     return member.eval()
 
 

@@ -110,7 +110,7 @@ def null_cost(loss: PairLoss, cells: Cells) -> Tensor:
 
 
 def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
-    """Return the bias (L,), float64, at which Σ a ℓ₊'(z) + Σ b ℓ₋'(z) = 0; a side without cells counts as half a cell."""
+    """Return the bias (L,), float64, at which Σ a ℓ₊'(z) + Σ b ℓ₋'(z) = 0; a side without cells has half a cell."""
     a, b = (part.sum(0, dtype=torch.float64) for part in (cells.a, cells.b))
     target = torch.log(a.clamp_min(0.5)) - torch.log(b.clamp_min(0.5))
     low, high = torch.full_like(target, -30.0), torch.full_like(target, 30.0)
@@ -161,7 +161,8 @@ class _Problem:
     def only(self, keep: Tensor) -> _Problem:
         """Return the problem of some labels."""
         a, b, counted, side = (None if part is None else part[:, keep] for part in self.cells)
-        assert a is not None and b is not None
+        assert a is not None
+        assert b is not None
         return _Problem(self.x, Cells(a, b, counted, side), self.loss, self.penalty)
 
 

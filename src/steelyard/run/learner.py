@@ -1,0 +1,77 @@
+"""How a run learns: by a race of small models, as one linear model fitted to convergence, or by the training loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from steelyard.balance.processes import n_processes
+from steelyard.models import input_of
+from steelyard.run.config import Config
+from steelyard.run.parts import has_link
+from steelyard.run.sections import ObjectiveSettings
+from steelyard.run.small_models import is_small
+from steelyard.training.settings import Learner, OptimizerSettings, ScheduleSettings, TrainSettings
+
+_FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
+_OF_THE_LOOP = (
+    "epochs",
+    "batch_size",
+    "ema",
+    "monitor",
+    "keep",
+    "patience",
+    "validate_every",
+    "tensorboard",
+    "sampler",
+)
+
+
+def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
+    """Return the learner that settings, recipe and training items ask for.
+
+    Features, of a table or of a frozen backbone, are learned by a race where the recipe is auto, and else by a linear
+    model where the objective is a fixed sum over cells. Whoever sets the optimizer, the schedule, epochs or another
+    network asks for the training loop, which all other inputs and objectives have too.
+    """
+    if config.train.learner != "auto":
+        return config.train.learner
+    if n_processes() > 1 or not _over_features(config, train) or _sets_the_loop(config):
+        return "loop"
+    if recipe == "auto" and config.objective == ObjectiveSettings():
+        return "race"
+    return "linear" if recipe != "auto" and is_fixed(config.objective) else "loop"
+
+
+def is_fixed(objective: ObjectiveSettings) -> bool:
+    """Return whether an objective is a sum over cells whose coefficients do not change while training."""
+    return (
+        has_link(objective.loss)
+        and objective.unknown.kind in _FIXED_RULES
+        and objective.masking.kind == objective.label_pair.kind == "none"
+        and objective.weighting.arguments.get("start", 1) == 1
+    )
+
+
+def _over_features(config: Config, train: Any) -> bool:
+    model, given = config.model, input_of(train)
+    small = is_small(train, given)
+    plain = model.head == "linear" and model.dropout == 0 and model.bias == "prior"
+    if given.kind == "features":
+        return small and plain and model.backbone in ("auto", "linear")
+    return small and plain and model.frozen
+
+
+def _sets_the_loop(config: Config) -> bool:
+    """Whether a setting that only the training loop has differs from its default."""
+    plain = TrainSettings()
+    return (
+        config.optimizer != OptimizerSettings()
+        or config.schedule != ScheduleSettings()
+        or any(getattr(config.train, name) != getattr(plain, name) for name in _OF_THE_LOOP)
+    )
+
+
+def nothing_held_out(config: Config) -> Config:
+    """Return the settings with no item held out, where that is left to the learner, which is not known yet."""
+    return replace(config, data=replace(config.data, validation=0.0)) if config.data.validation == "auto" else config

@@ -1,0 +1,56 @@
+"""The candidates of a race as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from steelyard.run.terminal import say
+
+MOST_ROWS = 8
+"""Candidates that are printed; all are in race.json."""
+
+
+def show_race(document: Mapping[str, Any], console: Console) -> None:
+    """Print the best candidates and what was made of them."""
+    rows = document["candidates"]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("candidate")
+    for name in ("log-loss", "mAP", "weight", "seconds"):
+        table.add_column(name, justify="right")
+    for row in rows[:MOST_ROWS]:
+        loss = row["log_loss"] if row["log_loss"] is not None else row["screened_log_loss"]
+        table.add_row(
+            row["candidate"],
+            "–" if loss is None else f"{loss:.4f}",
+            "–" if row["map"] is None else f"{100 * row['map']:.1f}",
+            f"{row['weight']:.2f}" if row["weight"] else "",
+            f"{row['seconds']:.1f}",
+        )
+    console.print(table)
+    if len(rows) > MOST_ROWS:
+        console.print(Text(f"and {len(rows) - MOST_ROWS} more in race.json", "dim"))
+    say(console, outcome_sentence(document))
+
+
+def outcome_sentence(document: Mapping[str, Any]) -> str:
+    """Return what won, in one sentence."""
+    members = [row for row in document["candidates"] if row["weight"]]
+    what = f"the mean of {len(members)} candidates" if len(members) > 1 else members[0]["candidate"]
+    score = "" if document["map"] is None else f", mAP {100 * document['map']:.1f}"
+    return f"Taken: {what}; out of fold, log-loss {document['log_loss']:.4f}{score}."
+
+
+@contextmanager
+def race_progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """Give a function that shows a sentence about progress: a status line on a terminal, plain lines elsewhere."""
+    if not console.is_terminal:
+        yield lambda sentence: say(console, sentence)
+        return
+    with console.status("Race of small models") as status:
+        yield lambda sentence: status.update(f"Race of small models: {sentence}")

@@ -1,0 +1,189 @@
+"""Small models over features: fitted to all items, judged by what each fold held out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
+from steelyard.labels import Labels
+from steelyard.labels.targets import as_targets
+from steelyard.losses import BCE
+from steelyard.losses.loss import Cells
+from steelyard.losses.pair import PairLoss
+from steelyard.models import Input
+from steelyard.models.heads import LinearHead
+from steelyard.models.members import MemberSpec
+from steelyard.models.model import Model
+from steelyard.models.transforms import Standardised
+from steelyard.objective import Objective
+from steelyard.run.crossfit import folds_of
+from steelyard.run.race import N_FOLDS, Race, Say, positives_only, run_race
+from steelyard.training.batches import is_array
+from steelyard.training.candidates import FINE, Items, Linear, View
+from steelyard.training.linear import LinearFit
+from steelyard.training.loop import Outcome
+
+_PLAIN = MemberSpec("standardise")
+
+FEWEST_ITEMS = 20
+"""Items below which folds say nothing."""
+MOST_CELLS = 3e8
+"""Items × labels, or items × features, above which small models do not fit in memory."""
+
+
+class OutOfFold(NamedTuple):
+    """What models fitted without an item's fold say of it."""
+
+    logits: Tensor
+    """(N, L), float32."""
+    targets: Tensor
+    """(N, L)."""
+    folds: NDArray[np.int64]
+    """(N,)."""
+
+
+class Baseline(NamedTuple):
+    """Logistic regression on the same items: what a user would otherwise do."""
+
+    out_of_fold: Tensor
+    """Log-odds (N, L) of the training items."""
+    model: LinearFit
+    """Of the features as they are, fitted to all training items, on the CPU."""
+
+
+def features_of(data: Any) -> Tensor:
+    """Return the features (N, F) of a data set in memory, float32."""
+    return as_tensor(as_inputs(data.inputs)).float()
+
+
+def assuming_negative(data: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return features with unknown labels taken as absent wherever only positives are known, and which labels.
+
+    Without negatives there is nothing to tell a present label from: what is learned for such a label is the
+    probability that it was annotated.
+    """
+    values = data.labels.values
+    only = positives_only(values)
+    if not only.any():
+        return data, ()
+    assumed = np.where(only, np.maximum(values, 0), values)
+    labels = Labels(assumed, data.labels.names, data.labels.ids)
+    return ArrayDataset(data.inputs, labels, "features"), tuple(np.flatnonzero(only).tolist())
+
+
+def annotated_sentence(names: Sequence[str], only: Sequence[int]) -> str:
+    """Return what is assumed of labels whose negatives are not known."""
+    which = "every label" if len(only) == len(names) else f"{len(only)} labels, such as {names[only[0]]},"
+    return (
+        f"of {which} only positives are known, so unknown is taken as absent: its probability is that of being "
+        "annotated, not of being present"
+    )
+
+
+def race(data: Any, settings: Any, device: torch.device, say: Say) -> tuple[Race, OutOfFold]:
+    """Run the race on features; `settings` are those of [train]."""
+    targets = torch.from_numpy(data.labels.rows(np.arange(len(data))))
+    x = features_of(data).to(device)
+    result = run_race(x, targets.to(device), settings.seed, settings.budget, settings.single, say=say)
+    return result, OutOfFold(result.log_odds, targets, result.folds)
+
+
+def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> tuple[LinearFit, OutOfFold, bool]:
+    """Fit the linear model of an objective whose cells are fixed, its penalty chosen by folds.
+
+    Returns the model of the features as they are, its out-of-fold logits, and whether all labels converged.
+    """
+    targets = torch.from_numpy(data.labels.rows(np.arange(len(data))))
+    folds = folds_of(targets, N_FOLDS, seed)
+    cells = Cells(*(_on(part, device) for part in _cells(objective, targets)))
+    items = Items(features_of(data).to(device), targets.to(device), folds, cells)
+    view = View(items, _PLAIN, seed)
+    assert isinstance(objective.loss, PairLoss)
+    model = Linear(view, objective.loss.to(device), objective.to(device).log_odds)
+    strength, _ = model.path(list(range(items.n_folds)))
+    fits: dict[int, LinearFit] = {}
+    trial = model.trial(strength, list(range(items.n_folds)), fits, FINE)
+    logits = torch.empty(targets.shape)
+    for fold, fit in fits.items():
+        held = items.inside(fold)
+        logits[held.cpu()] = fit.logits(view.rotation.x[held]).cpu()
+    return _of_features(model.refit(strength), view), OutOfFold(logits, targets, folds), trial.converged
+
+
+def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
+    """Return logistic regression with its penalty chosen by folds."""
+    targets = torch.from_numpy(data.labels.rows(np.arange(len(data)))).to(device)
+    items = Items(features_of(data).to(device), targets, folds_of(targets.cpu(), N_FOLDS, seed))
+    view = View(items, _PLAIN, seed)
+    loss = BCE()
+    model = Linear(view, loss, loss.link)
+    strength, trial = model.path(list(range(items.n_folds)))
+    fit = _of_features(model.refit(strength), view)
+    return Baseline(trial.log_odds.cpu(), fit._replace(weight=fit.weight.cpu(), bias=fit.bias.cpu()))
+
+
+def fill_linear(model: Model, fit: LinearFit) -> None:
+    """Make a linear model of features as they are the head of `model`, which normalises them first."""
+    head, normalise = model.head, model.normalise
+    assert isinstance(head, LinearHead)
+    weight, bias = fit.weight.cpu(), fit.bias.cpu()
+    head.last.weight.data.copy_((weight * normalise.std[:, None]).T)
+    head.last.bias.data.copy_(bias + normalise.mean @ weight)
+
+
+def start_from_regression(model: Model, data: Any, device: torch.device, seed: int) -> bool:
+    """Start a linear model at logistic regression's weights, its biases left where they are; return whether it can.
+
+    What cannot be fitted to convergence (masks that are drawn anew, pseudo-labels, samplers) is trained step by step
+    from there. The biases have been put to the objective's own stationary point, which weights of mean logit 0 keep.
+    """
+    plain = (
+        model.settings.bias == "prior" and model.settings.backbone == "linear" and isinstance(model.head, LinearHead)
+    )
+    if not plain or not is_array(data) or not is_small(data, model.input):
+        return False
+    fit = baseline(assuming_negative(data)[0], device, seed).model
+    bias = model.head.last.bias.data.clone()
+    fill_linear(model, fit)
+    centre = features_of(data).mean(0) @ fit.weight
+    model.head.last.bias.data.copy_(bias + model.normalise.mean @ fit.weight - centre)
+    return True
+
+
+def is_small(data: Any, given: Input) -> bool:
+    """Return whether small models can be fitted to features: enough items for folds, and all fit in memory."""
+    return len(data) >= FEWEST_ITEMS and len(data) * max(data.labels.n_labels, given.shape[0]) <= MOST_CELLS
+
+
+def _of_features(fit: LinearFit, view: View) -> LinearFit:
+    """Return a model of standardised features as one of the features themselves."""
+    transform = view.transform
+    assert isinstance(transform, Standardised)
+    weight = fit.weight / transform.deviation[:, None]
+    return fit._replace(weight=weight, bias=fit.bias - transform.mean @ weight)
+
+
+def outcome_of(network: nn.Module, begun: float, converged: bool) -> Outcome:
+    """Return a training without epochs as the training loop would report it."""
+    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    return Outcome(weights, 0, [], time.monotonic() - begun, False, converged, [], 0.0)
+
+
+def _cells(objective: Objective, targets: Tensor) -> Cells:
+    """Return the coefficients of all cells, and let the objective note its mean weights."""
+    objective.start_epoch(1, 1)
+    objective.train()
+    nothing = torch.zeros(targets.shape)
+    with torch.no_grad():
+        return objective.cells(as_targets(targets, nothing), nothing, torch.arange(len(targets)))
+
+
+def _on(part: Tensor | None, device: torch.device) -> Any:
+    return None if part is None else part.to(device)
