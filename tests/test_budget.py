@@ -105,6 +105,14 @@ def test_a_run_of_positives_alone_does_not_keep_its_first_epoch(tmp_path: Path) 
     assert history[-1]["validation"]["assumed_loss"] < history[0]["validation"]["assumed_loss"]
 
 
+def test_a_monitor_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.monitor is 'assumed_map', but no validation label is unknown"):
+        sy.fit(items(), "bce", settings={"train": {"monitor": "assumed_map"}}, verbose=False)
+    x, y = items(unknown=0.3)
+    with pytest.raises(ValueError, match=r"train.monitor is 'assumed_loss', but objective.loss 'two_way'"):
+        sy.fit((x, y), "two-way", settings={"train": {"monitor": "assumed_loss"}}, verbose=False)
+
+
 @pytest.mark.parametrize(
     ("values", "monitor", "converged"),
     [

@@ -22,8 +22,10 @@ from steelyard.models.model import Model
 from steelyard.objective import ExpectedPositives, Objective, Role, prior_logits
 from steelyard.objective.start import first_cells
 from steelyard.training.batches import item_frequencies
+from steelyard.training.files import load_tensors
 from steelyard.training.settings import AugmentSettings, SamplerSettings, TrainSettings
 from steelyard.training.start import start_at_prior
+from steelyard.training.update import Eager
 
 N, L = 400, 6
 SHARES = (0.01, 0.03, 0.1, 0.2, 0.35, 0.6)
@@ -354,3 +356,32 @@ def test_positives_alone_need_a_rule_for_unknown_labels() -> None:
     sy.fit((x, positives), "bce", settings={**given, "model": {"bias": "zero"}}, verbose=False)
     positives[0, 0] = 0
     sy.fit((x, positives), "bce", settings=given, verbose=False)
+
+
+@pytest.mark.parametrize("recipe", ["pal", "plm"])
+def test_a_run_broken_off_goes_on_as_if_it_had_not_been(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start is computed again, from labels alone, and its weights and pseudo-labels are those that were kept."""
+    x, y = (part[:200] for part in rare(2000))
+    y[::3] = np.where(y[::3] == 0, -1, y[::3])
+    given: dict[str, Any] = {
+        "recipe": recipe,
+        "settings": {"train": {"epochs": 3, "batch_size": 20, "device": "cpu", "checkpoint_seconds": 0}},
+        "verbose": False,
+    }
+    sy.fit((x, y), out=tmp_path / "straight", **given)
+    plain, taken = Eager.run, iter(range(14))
+
+    def broken(self: Eager, *more: Any) -> int:
+        if next(taken, None) is None:
+            raise RuntimeError("the power is off")
+        return plain(self, *more)
+
+    monkeypatch.setattr(Eager, "run", broken)
+    with pytest.raises(RuntimeError, match="power"):
+        sy.fit((x, y), out=tmp_path / "broken", **given)
+    monkeypatch.undo()
+    sy.fit((x, y), out=tmp_path / "broken", **given)
+    weights = [load_tensors(tmp_path / name / "model.safetensors")[0] for name in ("straight", "broken")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -206,7 +206,7 @@ def test_the_best_epoch_of_a_net_with_batch_statistics(tmp_path: Path) -> None:
             data=images(48),
             optimizer=OptimizerSettings(lr=0.01),
             schedule=ScheduleSettings(),
-            settings=replace(SETTINGS, epochs=3),
+            settings=replace(SETTINGS, epochs=3, monitor="map"),
             folder=tmp_path / "run",
             validate=validate,
         )

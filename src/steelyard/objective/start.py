@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.balance.weighting import Weighting
 from steelyard.labels import Labels
 from steelyard.labels.targets import Targets, as_targets, known
 from steelyard.losses.loss import Cells, NoLink
@@ -186,7 +187,8 @@ def _in_first_epoch(objective: Objective, n_labels: int, n_epochs: int) -> Itera
     try:
         resolver.start_epoch(1, n_epochs)
         for weighting in objective.weightings:
-            weighting.start_epoch(1, n_epochs)
+            if isinstance(weighting, Weighting):
+                weighting.start_epoch(1, n_epochs)
         with torch.no_grad():
             yield
     finally:

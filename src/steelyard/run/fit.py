@@ -245,11 +245,13 @@ def _check(config: Config, datasets: Datasets) -> None:
             f"train.patience is {config.train.patience}, but there are no validation items to be patient with: set "
             "data.validation"
         )
-    if datasets.validation is not None and monitor in ("f1", "loss", "ace") and not has_link(loss):
+    if datasets.validation is not None and monitor in ("f1", "loss", "ace", "assumed_loss") and not has_link(loss):
         raise ValueError(
             f"train.monitor is {monitor!r}, but objective.loss {loss.kind!r} gives no probabilities before they are "
             "calibrated: choose map"
         )
+    if (held := datasets.validation) is not None and monitor.startswith("assumed") and not held.labels.unknown_rate:
+        raise ValueError(f"train.monitor is {monitor!r}, but no validation label is unknown: choose loss or map")
     if config.model.frozen and config.train.augment != AugmentSettings():
         raise ValueError(
             "model.frozen keeps the features of every image once, so train.augment cannot vary them: drop one"

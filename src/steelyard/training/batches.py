@@ -50,7 +50,7 @@ def item_frequencies(settings: SamplerSettings, labels: Labels, seed: int) -> ND
     if settings.kind == "class_aware":
         _, items = labels.items_by_label()
         chances = np.repeat(1 / np.maximum(labels.counts, 1), labels.counts)
-        return np.bincount(items, chances, minlength=labels.n_items)
+        return np.bincount(items, chances, minlength=labels.n_items).astype(np.float64)
     if settings.kind == "undersample":
         sampler = Undersample(labels, settings.per_class, 0, 1, seed)
         sampler.set_epoch(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ def train(
         watch: shows how it goes.
     """
     watch = watch or Watch()
-    settings, schedule = settled(settings, schedule, _workload(data, objective, settings, validate is not None))
+    settings, schedule = _settled(settings, schedule, data, objective, validate is not None)
     check_overlay(settings.augment.overlay, objective)
     device = pick_device(settings.device)
     precision = pick_precision(settings.precision, device)
@@ -232,13 +233,18 @@ def train(
     )
 
 
-def _workload(data: Any, objective: Objective, settings: TrainSettings, validates: bool) -> Workload:
-    """What automatic settings depend on; validation items are taken to be annotated as the training items are."""
-    labels = data.labels
+def _settled(
+    settings: TrainSettings, schedule: ScheduleSettings, data: Any, objective: Objective, validates: bool
+) -> tuple[TrainSettings, ScheduleSettings]:
+    """What automatic settings become for a caller who left any; how validation items are annotated is unknown."""
     inside: Any = data.data if isinstance(data, Subset) else data
     is_costly = not (is_array(data) and inside.inputs.ndim == 2)
-    link, assumes = isinstance(objective.loss, PairLoss), objective.resolver.assumes_negative
-    return Workload(labels, draws_of(settings.sampler, labels), labels if validates else None, is_costly, link, assumes)
+    has_link, labels = isinstance(objective.loss, PairLoss), data.labels
+    if settings.monitor == "auto":
+        settings = replace(settings, monitor="loss" if has_link else "map")
+    held, assumes = labels if validates else None, objective.resolver.assumes_negative
+    draws = draws_of(settings.sampler, labels)
+    return settled(settings, schedule, Workload(labels, draws, held, is_costly, has_link, assumes))
 
 
 def _converged(records: list[Record], monitor: str) -> bool | None:
