@@ -97,9 +97,11 @@ def baseline_lines(metrics: Metrics) -> list[str]:
         if row is ours or None in (*row.values(), *ours.values()):
             continue
         gain, ratio = 100 * (ours["map"] - row["map"]), ours["log_loss"] / row["log_loss"] if row["log_loss"] else 1.0
-        verdict = "better" if gain > 0 and ratio < 1 else "worse" if gain < 0 and ratio > 1 else "mixed"
+        worse = (gain < -0.05) + (ratio > 1.005)
+        better = (gain > 0.05) + (ratio < 0.995)
+        verdict = "better than" if better > worse else "worse than" if worse > better else "on a par with"
         lines.append(
-            f"{verdict} than {name}: mAP {percent(ours['map'])} against {percent(row['map'])} ({gain:+.1f}), log-loss "
+            f"{verdict} {name}: mAP {percent(ours['map'])} against {percent(row['map'])} ({gain:+.1f}), log-loss "
             f"per label {ours['log_loss']:.4f} against {row['log_loss']:.4f} (× {ratio:.2f})"
         )
     return lines

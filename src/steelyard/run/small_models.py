@@ -144,16 +144,16 @@ def start_from_regression(model: Model, data: Any, device: torch.device, seed: i
     What cannot be fitted to convergence (masks that are drawn anew, pseudo-labels, samplers) is trained step by step
     from there. The biases have been put to the objective's own stationary point, which weights of mean logit 0 keep.
     """
-    plain = (
-        model.settings.bias == "prior" and model.settings.backbone == "linear" and isinstance(model.head, LinearHead)
-    )
-    if not plain or not is_array(data) or not is_small(data, model.input):
+    head, settings = model.head, model.settings
+    if settings.bias == "zero" or settings.backbone != "linear" or not isinstance(head, LinearHead):
+        return False
+    if not is_array(data) or not is_small(data, model.input):
         return False
     fit = baseline(assuming_negative(data)[0], device, seed).model
-    bias = model.head.last.bias.data.clone()
+    bias = head.last.bias.data.clone()
     fill_linear(model, fit)
-    centre = features_of(data).mean(0) @ fit.weight
-    model.head.last.bias.data.copy_(bias + model.normalise.mean @ fit.weight - centre)
+    mean = model.normalise.mean - features_of(data).mean(0)
+    head.last.bias.data.copy_(bias + mean @ fit.weight)
     return True
 
 
