@@ -34,7 +34,7 @@ test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime,
 lowest: export PYTEST_DEBUG_TEMPROOT = $(shell df -k /dev/shm 2> /dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
 lowest:  ## the tests of the core with the lowest versions of what it needs, in build/lowest
 	$(PYTHON) -m venv build/lowest
-	build/lowest/bin/python -m pip install --quiet -c constraints.txt -c constraints-lowest.txt -e '.[report,search,serve]' \
+	build/lowest/bin/python -m pip install --quiet -c constraints.txt -c constraints-lowest.txt -e '.[report,search,serve,pretrained]' \
 		'pytest>=8,<9.2' pytest-xdist hypothesis mpmath httpx
 	build/lowest/bin/python -m pytest $(CORE) -o tmp_path_retention_policy=failed
 

@@ -103,7 +103,9 @@ def _here(asked: Asked, out: str | None, console: Console) -> Predicted:
         if asked.runtime == "onnx"
         else prediction.scores(trained, inputs, asked.batch_size, workers, pick_device(asked.device, "--device"))
     )
-    shows = Progress(console=console, transient=True, disable=not console.is_terminal)
+    # Before 14.3 rich ends even a disabled bar with an empty line, where it does not go to a terminal.
+    where = console if console.is_terminal else Console(quiet=True)
+    shows = Progress(console=where, transient=True, disable=not console.is_terminal)
     with ExitStack() as opened:
         sinks: list[prediction.Sink] = []
         if out is not None:
