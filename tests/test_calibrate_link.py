@@ -253,6 +253,15 @@ def test_a_file_gives_back_exactly_the_same(at: int, tmp_path: Path) -> None:
     assert document["version"] == 1
 
 
+def test_a_file_that_names_a_pooled_line_is_read(tmp_path: Path) -> None:
+    """Files written before a label's prior had its own level held the pooled line too; nothing is read by it."""
+    platt = fitted()[2]
+    cal.save(platt, tmp_path / "c.json")
+    document = json.loads((tmp_path / "c.json").read_text())
+    (tmp_path / "c.json").write_text(json.dumps({**document, "pooled": [1.0, -2.0]}))
+    assert cal.load(tmp_path / "c.json").state() == platt.state()
+
+
 def test_an_objective_s_link_is_saved_with_its_weights_of_the_moment(tmp_path: Path) -> None:
     masking = balance.PartialLabelMasking(COUNTS, 1000, rate=0.0, initial="mean")
     objective = Objective(losses.NegativeTolerant(COUNTS, 1000), masking=masking)

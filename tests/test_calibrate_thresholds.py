@@ -20,6 +20,15 @@ def counted(p: np.ndarray, t: np.ndarray, cut: float) -> tuple[float, float, flo
     return over(hits, k), over(hits, total), over(2 * hits, k + total), k - hits, total - hits
 
 
+def defensible(p: np.ndarray, t: np.ndarray, cut: float) -> bool:
+    """What F1 may take: at most three times as many decisions as positives, 1.2 times as precise as chance or ½."""
+    if t.all() or cut == np.inf:
+        return True
+    k = (p >= cut).sum()
+    precision = t[p >= cut].mean()
+    return bool(cut > 0 and k <= max(3 * t.sum(), 1) and precision >= min(0.5, 1.2 * t.mean()))
+
+
 def cases(seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     p = rng.random((rng.integers(1, 40), 3))
@@ -38,11 +47,11 @@ def test_no_cut_does_better(seed: int, goal: str, level: float) -> None:
     report = cal.threshold_report(p, t, goal, **extra)
     for c in range(3):
         known = t[:, c] != -1
-        if not (t[:, c] == 1).any():
+        if not (t[:, c] == 1).any() or not ((t[:, c] == 0).any() or known.all()):
             continue
         x, y = p[known, c], t[known, c]
         got = counted(x, y, report.thresholds[c])
-        every = [counted(x, y, cut) for cut in [np.inf, *np.unique(x)]]
+        every = [counted(x, y, cut) for cut in [np.inf, *np.unique(x)] if goal != "f1" or defensible(x, y, cut)]
         np.testing.assert_allclose([report.precision[c], report.recall[c], report.f1[c]], got[:3], atol=1e-12)
         if goal == "f1":
             assert got[2] == report.value[c] == max(e[2] for e in every)
@@ -77,6 +86,7 @@ def test_ties_and_neighbours():
     assert (near >= cal.thresholds(near, np.array([[1], [0]]))).ravel().tolist() == [True, False]
     equal = np.array([[0.8], [0.6], [0.4], [0.2]])  # F1 is 2/3 with one, and with four decided
     assert cal.thresholds(equal, np.array([[1], [0], [0], [1]])).item() == pytest.approx(0.7)
+    assert cal.thresholds(equal, np.array([[1], [1], [1], [0]])[::-1]).item() == pytest.approx(0.2)  # all, but not 0
 
 
 def test_from_probabilities_alone():
@@ -116,9 +126,72 @@ def test_a_label_without_positives_goes_by_its_probabilities_and_unknown_cells_d
     p, t = np.random.default_rng(0).random((200, 3)), np.full((200, 3), -1)
     t[:50, 0] = p[:50, 0] > 0.6
     t[:, 1] = 0
-    cuts = cal.thresholds(np.where((t == -1) & (np.arange(3) == 0), np.nan, p), t)
-    assert cuts[0] == cal.thresholds(p[:50, :1], t[:50, :1])[0]
-    np.testing.assert_array_equal(cuts[1:], cal.thresholds(p[:, 1:]))
+    for goal in ({}, {"goal": "precision", "level": 0.7}):
+        cuts = cal.thresholds(np.where((t == -1) & (np.arange(3) == 0), np.nan, p), t, **goal)
+        assert cuts[0] == cal.thresholds(p[:50, :1], t[:50, :1], **goal)[0]
+        np.testing.assert_array_equal(cuts[2:], cal.thresholds(p[:, 2:], **goal))
+        want = cal.thresholds(p[:, 1:2], **goal) if goal else [np.inf]  # known to be absent, never to be present
+        np.testing.assert_array_equal(cuts[1:2], want)
+
+
+@pytest.mark.parametrize("goal", [{}, {"goal": "precision", "level": 0.8}, {"goal": "recall", "level": 0.8}])
+def test_known_positives_alone_do_not_decide_for_everything(goal: dict) -> None:
+    """Labels of which positives alone are known tell no precision: their probabilities do."""
+    rng = np.random.default_rng(0)
+    p = rng.random((500, 1)) ** 8
+    t = np.where(rng.random(p.shape) < p, 1, -1)
+    np.testing.assert_array_equal(cal.thresholds(p, t, **goal), cal.thresholds(p, **goal))
+    assert 0.01 < cal.threshold_report(p, t, **goal).share.item() < 0.5
+
+
+def test_f1_does_not_decide_a_rare_label_for_everybody() -> None:
+    """Probabilities that hardly tell items apart: the best F1 is that of deciding for all of them."""
+    rng = np.random.default_rng(0)
+    p = np.stack([0.002 * (1 + 0.1 * rng.random(4000)), rng.random(4000) ** 20, rng.random(4000)], 1)
+    p[:, 2] = 0.3 + 0.01 * p[:, 2]
+    t = (rng.random(p.shape) < p).astype(int)
+    plain = [max((counted(p[:, c], t[:, c], cut)[2], -cut) for cut in p[:, c])[1] for c in (0, 2)]
+    assert (p[:, 2] >= -plain[1]).mean() > 0.9  # what the guard is for
+    for targets in (t, None):
+        report = cal.threshold_report(p, targets, prior_positives=20.0)
+        assert report.thresholds.min() > 0
+        assert (report.share <= 3 * t.mean(0) + 1e-9).all()
+        assert report.never.tolist() == (report.thresholds == np.inf).tolist()
+        assert report.reached.tolist() == (~report.never).tolist()
+        assert not report.never[1]
+        assert report.share[2] < 0.1  # a few that chance put together
+        assert targets is not None or bool(report.never[2])
+        decided = (p >= report.thresholds).sum(0)
+        np.testing.assert_array_equal(report.decided, decided)
+        np.testing.assert_allclose(report.share, decided / 4000)
+    nobody = cal.threshold_report(np.full((50, 1), 0.4), np.arange(50)[:, None] % 5 == 0)
+    assert nobody.never.all()
+    assert nobody.decided.item() == 0
+    most = cal.threshold_report(np.full((50, 1), 0.4), np.arange(50)[:, None] % 5 > 0)
+    assert most.thresholds.item() == 0.4  # four of five: all of them, but nothing less probable
+    zero = cal.threshold_report(np.array([[0.0], [0.0], [0.0]]), np.array([[1], [1], [0]]))
+    assert zero.never.all()
+
+
+def test_the_guard_costs_well_ranked_labels_nothing() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(3000, 6)) * 3 - np.array([0.0, 2, 4, 5, 6, 7])
+    p = 1 / (1 + np.exp(-z))
+    t = (rng.random(p.shape) < p).astype(int)
+    report = cal.threshold_report(p, t)
+    for c in range(6):
+        assert report.f1[c] == pytest.approx(max(counted(p[:, c], t[:, c], cut)[2] for cut in p[:, c]))
+
+
+def test_what_cannot_be_reached_is_marked() -> None:
+    p = np.array([[0.9, 0.9], [0.5, 0.8], [0.4, 0.1]])
+    t = np.array([[0, 1], [1, 1], [0, 0]])
+    report = cal.threshold_report(p, t, "precision", level=0.9)
+    assert report.reached.tolist() == [False, True]
+    assert report.never.tolist() == [True, False]
+    assert report.decided.tolist() == [0, 2]
+    assert cal.threshold_report(p, t, "recall", level=0.9).reached.all()
+    assert cal.threshold_report(p, goal="cost", cost_fp=1.0, cost_fn=1.0).decided.tolist() == [2, 2]
 
 
 def test_a_prior_steadies_labels_of_few_positives():

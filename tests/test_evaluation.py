@@ -247,7 +247,8 @@ def test_accuracy_by_argmax() -> None:
 def test_validation_is_judged_by_fits_that_did_not_see_the_item() -> None:
     g = np.random.default_rng(0)
     n = 60
-    z, y = g.normal(size=(n, 4)).astype(np.float32), (g.random((n, 4)) < 0.2).astype(np.int8)  # nothing to be learned
+    y = (g.random((n, 4)) < 0.2).astype(np.int8)
+    z = (g.normal(size=(n, 4)) + 0.5 * y).astype(np.float32)  # little to be learned
     trained = small_run()
     reading = trained.reading.fit(z, y, "isotonic")
     reading = reading.with_thresholds(Aim("f1"), reading.out_of_fold(z, y), y)

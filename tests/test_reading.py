@@ -93,7 +93,7 @@ def test_the_whole_chain_by_hand() -> None:
     np.testing.assert_allclose(reading.log_odds(z), linked, rtol=1e-6, atol=1e-6)
 
     fitted = reading.fit(z, y, "platt")
-    line = Platt().fit(reading.log_odds(z), y)
+    line = Platt().fit(reading.log_odds(z), y, reading.level)
     calibrated = line.slope.numpy() * reading.log_odds(z) + line.shift.numpy()
     np.testing.assert_allclose(fitted.log_odds(z), calibrated, rtol=1e-12, atol=1e-12)
     known = y >= 0
@@ -194,7 +194,7 @@ def test_softmax_is_calibrated_on_what_it_determines() -> None:
     np.testing.assert_allclose(reading.probability(moved), reading.probability(z / 10), rtol=1e-8, atol=1e-12)
     s = 30 * z / 10
     rest = np.stack([np.log(np.exp(np.delete(s, c, 1)).sum(1)) for c in range(4)], 1)
-    line = Platt().fit(np.clip(s - rest, -100, 100), y)
+    line = Platt().fit(np.clip(s - rest, -100, 100), y, reading.level)
     np.testing.assert_allclose(reading.probability(z / 10), line(np.clip(s - rest, -100, 100)), rtol=1e-8, atol=1e-12)
 
 
@@ -237,7 +237,8 @@ def test_out_of_fold_leaves_the_fold_out(kind: str) -> None:
     assert np.array_equal(clean[folds == 2], other[folds == 2])
     for fold in (0, 1, 3):
         assert not np.allclose(clean[folds == fold], other[folds == fold], atol=1e-3)
-    mine = MAKERS[kind]().fit(reading.log_odds(z)[folds != 2], y[folds != 2])(reading.log_odds(z)[folds == 2])
+    odds = reading.log_odds(z)
+    mine = MAKERS[kind]().fit(odds[folds != 2], y[folds != 2], reading.level)(odds[folds == 2])
     np.testing.assert_allclose(clean[folds == 2], mine, atol=3e-4)  # the slope of isotonic steps
 
 
@@ -312,7 +313,7 @@ def test_steps_do_not_cost_the_ranking() -> None:
     z, y = held_out(800, seed=2)
     fitted = reading_of(part(), COUNTS, N_KNOWN).fit(z, y, "isotonic")
     eta = fitted.probability(z.astype(np.float32))
-    steps = Isotonic().fit(z, y)(z.astype(np.float32))
+    steps = Isotonic().fit(z, y, fitted.level)(z.astype(np.float32))
     np.testing.assert_allclose(eta, steps, atol=3e-4)
     wanted = mean_average_precision(z, y)
     assert abs(mean_average_precision(eta, y) - wanted) < 1e-3
@@ -324,7 +325,7 @@ def test_where_the_link_gives_zero_calibrators_look_behind_it() -> None:
     fitted = reading_of(part("asymmetric"), COUNTS, N_KNOWN).fit(z, y)
     assert fitted.base == "logits"
     assert {name for name in fitted.trials if name.endswith("on logits")} == {f"{k} on logits" for k in MAKERS}
-    direct = MAKERS[fitted.kind]().fit(z, y)
+    direct = MAKERS[fitted.kind]().fit(z, y, fitted.level)
     np.testing.assert_allclose(fitted.probability(z), direct(z), atol=3e-4)
     assert "logits" in fitted.how
 

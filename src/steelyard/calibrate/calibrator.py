@@ -34,8 +34,15 @@ class Calibrator(ABC):
     """
 
     @abstractmethod
-    def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
-        """Fit to logits (N, L) and targets (N, L) that training has not seen, and return self."""
+    def fit(self, logits: ArrayLike, targets: ArrayLike, level: ArrayLike | None = None) -> Self:
+        """Fit to logits (N, L) and targets (N, L) that training has not seen, and return self.
+
+        Args:
+            logits, targets: (N, L); unknown targets are left out.
+            level: how frequent each label is where the items come from, (L,) inside (0, 1), such as (n + ½)/(k + 1) of
+                n positives among k known labels of training: what a label with few positives is brought to. NaN, or
+                None for all labels, takes the frequency among these items, smoothed (`levels.smoothed_level`).
+        """
 
     @abstractmethod
     def state(self) -> State:

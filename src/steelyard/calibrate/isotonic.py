@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple, Self, TypeAlias, final
 
 import numpy as np
@@ -9,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import Calibrator, Held, NotFitted, Per, State, check_labels, check_per, held_out
-from steelyard.calibrate.scaling import Line, fit_line
+from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, check_per, held_out
+from steelyard.calibrate.levels import check_level, own_level_line
+from steelyard.calibrate.lines import fit_line
 from steelyard.calibrate.shrinkage import IDENTITY_POSITIVES, SHAPE_POSITIVES, check_prior_positives, prior_share
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses.focused import LOG_ZERO
@@ -34,7 +36,7 @@ class Own(NamedTuple):
     """What a label adds to the pooled curve f: η = (1 − share) curve(z) + share σ(slope logit f(z) + shift)."""
 
     curve: Curve | None
-    """None for a label without positives or without negatives: it has the pooled curve."""
+    """None for a label without positives or without negatives, whose share is 1: it has the pooled curve's shape."""
     share: float
     slope: float
     shift: float
@@ -46,14 +48,14 @@ class Isotonic(Calibrator):
 
     f is fitted on the cells of all labels, f_c on the label's own, by scikit-learn's pool-adjacent-violators, linear
     between its steps. A label is shrunk in two steps, both with a prior worth m positives (see `shrinkage`): the line
-    a_c, b_c, whose prior is 1, 0, brings the pooled curve to the label's level, which few labels tell; and
-    λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself has σ as a prior worth one positive, so that η
-    does not reach 0 or 1 unless σ(z) does. Below thousands of positives `Platt` has fewer ways to be wrong. The steps
-    tie items that the logits tell apart: rank by the logits.
+    a_c, b_c, whose prior has the label's own level from counts and a slope that all labels share (see `levels`), brings
+    the pooled curve to the label's level; and λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself
+    has σ as a prior worth one positive, so that η does not reach 0 or 1 unless σ(z) does. Below thousands of positives
+    `Platt` has fewer ways to be wrong. The steps tie items that the logits tell apart: rank by the logits.
 
     Args:
         per: "label", or "pooled" for one curve.
-        prior_positives: m, how many positives the pooled fit is worth beside a label's own (150).
+        prior_positives: m, how many positives the prior is worth beside a label's own (150).
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:
@@ -63,9 +65,13 @@ class Isotonic(Calibrator):
         self._pooled: Curve | None = None
         self._own: list[Own] = []
 
-    def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
-        """Fit to logits (N, L) and targets (N, L) that training has not seen, and return self."""
+    def fit(self, logits: ArrayLike, targets: ArrayLike, level: ArrayLike | None = None) -> Self:
+        """Fit to logits (N, L) and targets (N, L) that training has not seen, and return self; `level`: see Calibrator.
+
+        Not used where all labels have one curve.
+        """
         held = held_out(logits, targets).on_cpu()
+        frequency = check_level(level, held)
         z, t = (x.to(torch.float64).numpy() for x in (held.logits, held.targets))
         known = np.ones(z.shape, bool) if held.known is None else held.known.numpy()
         every = z[known]
@@ -74,10 +80,8 @@ class Isotonic(Calibrator):
         pooled = _rising(every, (1 - share) * t[known] + share * identity.numpy())
         self._pooled, self._own = pooled, []
         if self.per == "label":
-            heights = torch.logit(torch.from_numpy(pooled.at(z))).clamp(LOG_ZERO, -LOG_ZERO)
-            level = Held(heights, held.targets, held.known, held.present, held.absent)
-            one = torch.ones(1, dtype=torch.float64)
-            line = fit_line(level, Line(one, torch.zeros_like(one)), self.prior_positives, False, True)
+            heights = replace(held, logits=torch.logit(torch.from_numpy(pooled.at(z))).clamp(LOG_ZERO, -LOG_ZERO))
+            line = fit_line(heights, own_level_line(heights, frequency), self.prior_positives, False, True)
             for c, (slope, shift) in enumerate(zip(line.slope.tolist(), line.shift.tolist(), strict=True)):
                 cells = known[:, c]
                 rarer = min(float(held.present[c]), float(held.absent[c]))
@@ -116,9 +120,9 @@ class Isotonic(Calibrator):
             check_labels(z, len(self._own))
             level = torch.logit(eta).clamp(LOG_ZERO, -LOG_ZERO)
             for c, own in enumerate(self._own):
+                eta[:, c] = torch.sigmoid(own.slope * level[:, c] + own.shift)
                 if own.curve is not None:
-                    brought = torch.sigmoid(own.slope * level[:, c] + own.shift)
-                    eta[:, c] = (1 - own.share) * torch.from_numpy(own.curve.at(x[:, c])) + own.share * brought
+                    eta[:, c] = (1 - own.share) * torch.from_numpy(own.curve.at(x[:, c])) + own.share * eta[:, c]
         return eta.to(z.device)
 
     def _log_odds(self, z: Tensor) -> Tensor:

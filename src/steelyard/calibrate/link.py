@@ -54,7 +54,7 @@ class Link(Calibrator):
             width = next((len(w) for w in self._weights if isinstance(w, Tensor) and w.ndim), self.loss.n_labels or 1)
             self.loss.log_odds(_on_device_of(self.loss, torch.zeros(1, width)), *self._weights)  # refuses bad ones now
 
-    def fit(self, logits: ArrayLike, targets: ArrayLike) -> Self:
+    def fit(self, logits: ArrayLike, targets: ArrayLike, level: ArrayLike | None = None) -> Self:
         """Return self: there is nothing to fit; shapes are checked."""
         paired(logits, targets, "logits")
         return self

@@ -13,12 +13,13 @@ from steelyard.calibrate.scaling import Scaling
 class Platt(Scaling):
     """Platt scaling: η = σ(a_c z + b_c), a_c ≥ 0 (Platt 1999).
 
-    a, b minimise the log-loss of the known labels; a label's are shrunk toward the pooled ones by partial pooling (see
-    `shrinkage`), the pooled fit counting as m positives.
+    a, b minimise the log-loss of the known labels; a label's are shrunk by partial pooling (see `shrinkage`) toward the
+    slope that all labels share and the shift that gives the label its own level, from counts (see `levels`). A rare
+    label so keeps its frequency, which a line shared by all labels does not know.
 
     Args:
         per: "label", or "pooled" for one line.
-        prior_positives: m, how many positives the pooled fit is worth beside a label's own (20).
+        prior_positives: m, how many positives the prior is worth beside a label's own (20).
     """
 
     @property
@@ -28,4 +29,4 @@ class Platt(Scaling):
     @property
     def shift(self) -> Tensor:
         """The shifts b, float64 (L,), or (1,) if pooled."""
-        return self._fitted()[0].shift
+        return self._fitted().shift

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 PRIOR_POSITIVES = 20.0
-"""How many positives the pooled fit is worth beside a label's own (chosen by examples/choose_prior_positives.py)."""
+"""How many positives a label's prior is worth beside its own (chosen by examples/choose_prior_positives.py)."""
 SHAPE_POSITIVES = 150.0
 """The same where a label has a curve of its own, with more ways to be wrong than a line has (chosen alike)."""
 IDENTITY_POSITIVES = 1.0
@@ -24,8 +24,8 @@ def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positiv
     or as the prior expects it (Σ q), whichever is more: five positives where a hundred are expected are no weak
     evidence. A fit to (1−λ) y + λ q, q the prior's η at the label's own logits, is the posterior mode when the prior
     labelled cells with m such outcomes (a data-augmentation prior, the conjugate one of an exponential family). Five
-    positives of five expected leave four fifths of the say to m = 20; five thousand leave it .4 %; without positives,
-    or without negatives, a label leaves it everything.
+    positives of five expected leave four fifths of the say to m = 20; five thousand leave it .4 %; none where hundreds
+    are expected leaves it little, none where none is expected leaves it everything.
 
     Args:
         present, absent: n₊ and n₋.
@@ -34,7 +34,7 @@ def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positiv
     """
     observed = torch.minimum(present, absent)
     n = torch.maximum(observed, torch.minimum(expected, present + absent - expected))
-    return torch.where(observed > 0, prior_positives / (prior_positives + n), 1.0)
+    return prior_positives / (prior_positives + n)
 
 
 def check_prior_positives(value: float) -> float:

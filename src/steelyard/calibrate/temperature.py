@@ -15,7 +15,8 @@ class Temperature(Scaling):
 
     T minimises the log-loss of the known labels; a label's T is shrunk toward the pooled one by partial pooling (see
     `shrinkage`), the pooled fit counting as m positives. A temperature moves no logit across 0: logits whose zero is
-    not at even odds (rebalanced training, any loss but BCE) want log-odds from `Link` as input, or `Platt`.
+    not at even odds (rebalanced training, any loss but BCE) want log-odds from `Link` as input, or `Platt`. For the
+    same reason it cannot give a rare label its level, and `fit` makes no use of `level`.
 
     Args:
         per: "label", or "pooled" for one temperature.

@@ -16,6 +16,11 @@ from steelyard.metrics.inputs import Pair, positive, probable, unlabelled
 
 Goal: TypeAlias = Literal["f1", "precision", "recall", "cost"]
 
+F1_SHARE = 3.0
+"""For F1 a label is decided at most this many times as often as it is present: at three times, F1 is at most ½."""
+F1_LIFT = 1.2
+"""For F1 a decision is at least this many times as precise as deciding at random, or right more often than not."""
+
 _CELLS_AT_ONCE = 1 << 21
 
 
@@ -29,6 +34,17 @@ class ThresholdReport:
     precision: Any
     recall: Any
     f1: Any
+    decided: Any
+    """Items that are decided to have the label, of those it was chosen by."""
+    share: Any
+    """The same as a share of them."""
+    reached: Any
+    """Whether the goal is reached: the precision or recall asked for, or for F1 and cost a threshold that decides."""
+
+    @property
+    def never(self) -> Any:
+        """Which labels (L,), bool, are never decided present: their threshold is infinite."""
+        return self.thresholds == math.inf
 
 
 class _Aim(NamedTuple):
@@ -84,14 +100,22 @@ def threshold_report(
     - "recall": the largest precision T/k among cuts with recall T/P of at least `level`;
     - "cost": the least c_fp (k − T) + c_fn (P − T). Without targets that is Bayes' threshold c_fp/(c_fp + c_fn).
 
-    Positives are counted from `targets`; without them, or for a label of which no positive is known, expected ones from
-    calibrated probabilities over all items, T = Σ η (F1 is then that of the expected counts, which differs from the
-    expected F1 by O(1/P)). With few positives the best cut of a sample is a matter of chance: `prior_positives` = m
-    counts a cell as (1−λ) y + λ η, λ = m/(m + max(n₊, Σ η)), the partial pooling of the calibrators; 0 takes the sample
-    as it is. For a world where a label has another frequency π' than π among these items, `prior` weighs its positives
-    π'/π and its negatives (1−π')/(1−π) in all counts; the thresholds are still those of the probabilities given. Of
-    cuts that do equally well the highest is taken ("recall": the lowest). A threshold lies half-way between the
-    probabilities that it parts; below all of them it is 0.
+    The best F1 alone leads to decisions that nobody would defend: where probabilities hardly tell items apart, F1 grows
+    with k, and a label of frequency .002 is decided for every item. So "f1" takes only cuts that decide for at most
+    3 times as many items as have the label, k ≤ 3 P, and with a precision T/k of at least 1.2 times its frequency, or
+    of ½. Any other cut has F1 ≤ ½, or is hardly better than chance. A label without such a cut, or with known
+    negatives and no known positive, is never decided: its threshold is inf. Nor is a threshold 0, which any item
+    would pass, unless every item has the label: a cut below all items is at the least probable one, at most ½.
+
+    Positives are counted from `targets`; without them, or for a label of which no positive, or no negative, is known
+    (unless all items are known to have it), expected ones from calibrated probabilities over all items, T = Σ η (F1 is
+    then that of the expected counts, which differs from the expected F1 by O(1/P)). With few positives the best cut of
+    a sample is a matter of chance: `prior_positives` = m counts an item as (1−λ) y + λ η, λ = m/(m + max(n₊, Σ η)), the
+    partial pooling of the calibrators; 0 takes the sample as it is. For a world where a label has another frequency π'
+    than π among these items, `prior` weighs its positives π'/π and its negatives (1−π')/(1−π) in all counts; the
+    thresholds are still those of the probabilities given. Of cuts that do equally well the highest is taken ("recall":
+    the lowest). A threshold lies half-way between the probabilities that it parts; below all of them it is 0 (but see
+    "f1").
 
     Args:
         probabilities: (N, L), calibrated wherever no target is given.
@@ -113,18 +137,22 @@ def threshold_report(
         for start in range(0, n_labels, step)
     ]
     dtype = compute_dtype(pair.values)
-    columns = [torch.cat(parts).to(dtype) for parts in zip(*blocks, strict=True)]
-    return ThresholdReport(*(pair.give(column) for column in columns))
+    columns = [torch.cat(parts) for parts in zip(*blocks, strict=True)]
+    plain = [column.to(dtype) if column.dtype.is_floating_point else column for column in columns]
+    return ThresholdReport(*(pair.give(column) for column in plain))
 
 
 def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool) -> tuple[Tensor, ...]:
-    """Return threshold, value, precision, recall and F1 of some labels."""
+    """Return the fields of a report for some labels."""
     p = pair.values[:, labels].to(compute_dtype(pair.values))
     y = positive(pair.targets[:, labels]).double()
     used = torch.ones_like(p, dtype=torch.bool) if pair.known is None else pair.known[:, labels]
     n = y.sum(0) if has_targets else torch.zeros_like(y[0])
+    no_positive = (n == 0) & used.any(0) & has_targets
+    full = (n == len(y)) & has_targets
     expected = torch.where(used, p, 0.0).sum(0, dtype=torch.float64)
-    share = torch.where(n > 0, prior / (prior + torch.maximum(n, expected)), 1.0)
+    both = (n > 0) & ((n < used.sum(0)) | full)
+    share = torch.where(both, prior / (prior + torch.maximum(n, expected)), 1.0)
     used = used | (share == 1)
     t = torch.where(used, (1 - share) * y + share * p.double(), 0.0)
     w_pos, w_neg = _class_weights(aim.prior[labels], t, used)
@@ -132,17 +160,16 @@ def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool
     nothing = torch.zeros_like(t[:1])
     hits = torch.cat([nothing, t.gather(0, order).cumsum(0)])
     recall = _over(hits, hits[-1:])  # before weights, which cancel, round anything
-    said = torch.cat([nothing, used.gather(0, order).double().cumsum(0)])
-    hits, said = w_pos * hits, w_pos * hits + w_neg * (said - hits)
+    k = torch.cat([nothing, used.gather(0, order).double().cumsum(0)])
+    hits, k = w_pos * hits, w_pos * hits + w_neg * (k - hits)
     low = torch.cat([p[1:], torch.full_like(p[:1], -1.0)])
     a_cut = torch.cat([torch.ones_like(used[:1]), (p > low) & (p >= 0)])
-    precision, f1 = _over(hits, said), _over(2 * hits, said + hits[-1:])
-    cost = (aim.false_positive[labels] * (said - hits) + aim.false_negative[labels] * (hits[-1:] - hits)) / said[-1:]
+    precision, f1 = _over(hits, k), _over(2 * hits, k + hits[-1:])
+    cost = (aim.false_positive[labels] * (k - hits) + aim.false_negative[labels] * (hits[-1:] - hits)) / k[-1:]
+    if aim.goal == "f1":
+        a_cut[1:] &= (_defensible(hits, k, precision)[1:] & (p > 0) & ~no_positive) | full
     chosen = _choose(aim, precision, recall, f1, cost, a_cut)
-    between = torch.where(low >= 0, low + (p - low) / 2, 0.0)
-    between = torch.where(between > low, between, p)  # neighbouring floats have nothing between them
-    cuts = torch.cat([torch.full_like(p[:1], torch.inf), between])
-    threshold = cuts.gather(0, chosen)[0]
+    threshold = _cuts(p, low, aim.goal == "f1", full).gather(0, chosen)[0]
     if aim.goal == "cost":
         wrong_yes, wrong_no = w_neg * aim.false_positive[labels], w_pos * aim.false_negative[labels]
         bayes = wrong_yes / (wrong_yes + wrong_no)
@@ -151,7 +178,24 @@ def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool
         threshold = torch.where(share == 1, bayes.to(p.dtype), threshold)
     precision, recall, f1, cost = (x.gather(0, chosen)[0] for x in (precision, recall, f1, cost))
     value = {"f1": f1, "precision": recall, "recall": precision, "cost": cost}[aim.goal]
-    return threshold, value, precision, recall, f1
+    reached = {"precision": precision, "recall": recall}.get(aim.goal, precision) >= aim.level
+    reached &= threshold < torch.inf
+    return threshold, value, precision, recall, f1, chosen[0], chosen[0] / used.sum(0), reached
+
+
+def _defensible(hits: Tensor, k: Tensor, precision: Tensor) -> Tensor:
+    """Return which cuts "f1" may take: not far more decisions than positives, and better than chance."""
+    positives = hits[-1:]
+    few = k <= (F1_SHARE * positives).clamp_min(1.0)
+    return few & (precision >= (F1_LIFT * _over(positives, k[-1:])).clamp_max(0.5))
+
+
+def _cuts(p: Tensor, low: Tensor, never_zero: bool, full: Tensor) -> Tensor:
+    """Return the threshold of each cut, the first of which decides for nothing; p descends, `low` is the next."""
+    last = torch.where(full, 0.0, p.clamp_max(0.5)) if never_zero else torch.zeros_like(p)
+    between = torch.where(low >= 0, low + (p - low) / 2, last)
+    between = torch.where((between > low) | (low < 0), between, p)  # neighbouring floats have nothing between them
+    return torch.cat([torch.full_like(p[:1], torch.inf), between])
 
 
 def _class_weights(prior: Tensor, t: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,14 +229,16 @@ def _inputs(probabilities: ArrayLike, targets: ArrayLike | None) -> tuple[Pair, 
     if len(pair.values) == 0:
         raise ValueError("probabilities has no row: a threshold is chosen on items, so give at least one")
     if pair.known is not None:
-        blank = ~positive(pair.targets).any(0)
-        outside = blank & ~((pair.values >= 0) & (pair.values <= 1)).all(0)
-        if bool(outside.any()):
-            c = int(outside.nonzero()[0])
-            raise ValueError(
-                f"probabilities of label {c}, of which no positive is known, leave [0, 1]: they are all there is to "
-                "choose its threshold by, so mend them"
-            )
+        present = positive(pair.targets)
+        blank = {"positive": ~present.any(0), "negative": ~(pair.known & ~present).any(0)}
+        for kind, labels in blank.items():
+            outside = labels & ~((pair.values >= 0) & (pair.values <= 1)).all(0)
+            if bool(outside.any()):
+                c = int(outside.nonzero()[0])
+                raise ValueError(
+                    f"probabilities of label {c}, of which no {kind} is known, leave [0, 1]: they are all there is to "
+                    "choose its threshold by, so mend them"
+                )
     return pair, targets is not None
 
 

@@ -27,6 +27,7 @@ from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
 from steelyard.run.sections import DataSettings, EvaluateSettings
 from steelyard.run.terminal import console_of, say
+from steelyard.run.threshold_table import show_thresholds
 from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.batches import n_workers
@@ -118,6 +119,7 @@ def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
         for name, found in metrics.items():
             console.print()
             scores.show(found, console, name)
+        show_thresholds(metrics, console)
         _say_next(out, console)
     return metrics
 
@@ -223,6 +225,8 @@ def calibrate(
     with RunFolder(run).writing():
         metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
     _show(metrics, name, as_json)
+    if not as_json:
+        show_thresholds({name: metrics}, console_of())
 
 
 def _check_used(

@@ -17,6 +17,7 @@ from steelyard.data.split import stratified_split
 from steelyard.labels import UNKNOWN, Labels
 
 Folds: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 
 MAKERS: dict[str, type[Temperature | Platt | Isotonic]] = {
     "temperature": Temperature,
@@ -77,7 +78,7 @@ def outside(targets: Tensor, folds: Folds, fold: int) -> Tensor | None:
     return at if fewest_of_a_kind(targets[at]) > 0 else None
 
 
-def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds) -> Tensor:
+def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds, level: Floats | None = None) -> Tensor:
     """Return log-odds (N, L), those of each fold by a calibrator that was fitted on the others alone.
 
     Where the others hold no positive, or no negative, to fit on, the scores are left as they are.
@@ -87,13 +88,14 @@ def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds) -> Te
         scores: log-odds or logits (N, L), float64.
         targets: (N, L).
         folds: (N,), of `folds_of`.
+        level: how frequent each label is, (L,), see `Calibrator.fit`.
     """
     out = scores.clone()
     for fold in np.unique(folds).tolist():
         others = outside(targets, folds, fold)
         if others is not None:
             inside = torch.from_numpy(np.flatnonzero(folds == fold))
-            calibrator = MAKERS[kind]().fit(scores[others], targets[others])
+            calibrator = MAKERS[kind]().fit(scores[others], targets[others], level)
             out[inside] = calibrated(calibrator, scores[inside])
     return out
 
@@ -115,7 +117,14 @@ class Choice(NamedTuple):
     losses: dict[str, float]
 
 
-def settle(kind: str, bases: Mapping[str, Tensor], has_link: bool, targets: Tensor, folds: Folds | None) -> Choice:
+def settle(
+    kind: str,
+    bases: Mapping[str, Tensor],
+    has_link: bool,
+    targets: Tensor,
+    folds: Folds | None,
+    level: Floats | None = None,
+) -> Choice:
     """Settle on a calibrator: its kind, where that is "auto", and what it takes, where there are several bases.
 
     Chosen by `choose`; with too few known positives or negatives, the link, or where there is none Platt, on the last
@@ -127,6 +136,7 @@ def settle(kind: str, bases: Mapping[str, Tensor], has_link: bool, targets: Tens
         has_link: whether the first base is the log-odds of a link, good as they are.
         targets: (N, L).
         folds: (N,), or None for those of `folds_of`.
+        level: how frequent each label is, (L,), see `Calibrator.fit`.
     """
     kinds = list(MAKERS) if kind == "auto" else [kind]
     candidates = {f"{k}{said}": (k, scores) for k in kinds for said, scores in bases.items()}
@@ -138,13 +148,15 @@ def settle(kind: str, bases: Mapping[str, Tensor], has_link: bool, targets: Tens
     if rarer >= FEWEST and len(targets) > 1:
         at = folds_of(targets) if folds is None else folds
         if all(outside(targets, at, fold) is not None for fold in np.unique(at).tolist()):
-            return choose(candidates, targets, at)
+            return choose(candidates, targets, at, level)
     if kind == "auto":
         return Choice("platt" if rarer > 0 and not has_link else "link", {})
     return Choice(list(candidates)[-1], {})
 
 
-def choose(candidates: Mapping[str, tuple[str, Tensor]], targets: Tensor, folds: Folds) -> Choice:
+def choose(
+    candidates: Mapping[str, tuple[str, Tensor]], targets: Tensor, folds: Folds, level: Floats | None = None
+) -> Choice:
     """Choose by K-fold log-loss the first candidate that is no worse than the best by more than one standard error.
 
     The error is that of the difference to the best, from its spread over items, whose labels are summed: cells of one
@@ -155,10 +167,11 @@ def choose(candidates: Mapping[str, tuple[str, Tensor]], targets: Tensor, folds:
             it takes; the kind "link" leaves them as they are.
         targets: (N, L), with a known label.
         folds: (N,), of `folds_of`.
+        level: how frequent each label is, (L,), see `Calibrator.fit`.
     """
     n_known = int((targets != UNKNOWN).sum())
     costs = {
-        name: item_log_loss(scores if kind == "link" else cross_fitted(kind, scores, targets, folds), targets)
+        name: item_log_loss(scores if kind == "link" else cross_fitted(kind, scores, targets, folds, level), targets)
         for name, (kind, scores) in candidates.items()
     }
     best = min(costs.values(), key=lambda cost: float(cost.sum()))

@@ -26,6 +26,7 @@ from steelyard.run.label_names import Match, match_labels
 from steelyard.run.prediction import batch_logits
 from steelyard.run.reading import Reading
 from steelyard.run.sections import EvaluateSettings
+from steelyard.run.threshold_table import threshold_rows
 from steelyard.training.outputs import all_outputs
 
 Given: TypeAlias = tuple[ArrayLike, ArrayLike | Labels]
@@ -71,6 +72,7 @@ def evaluate(
     """Return every metric of a trained model on labelled items, as a nested dict of plain numbers, fit for JSON.
 
     On top of all that `Evaluator.compute` gives, at the reading's thresholds, there is `at_half`, decisions at ½;
+    `thresholds`, what decisions come to label by label (`threshold_rows`);
     `plain_sigmoid` and `by_link`, what calibration and scores are where logits are read by σ, and by the loss's link
     alone; `single_label`, accuracy by argmax; `unreadable`, how many images were skipped, their labels unknown;
     `reading`, how probabilities came about; `deploy_prior`; `labels_lacking` and `labels_besides`, by which the data
@@ -161,6 +163,9 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
         **found,
         "unreadable": judged.n_unreadable,
         "at_half": at_half if reading.has_probability else None,
+        "thresholds": threshold_rows(reading, trained.names, judged.probabilities, judged.targets)
+        if reading.has_probability
+        else None,
         "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), judged.targets, settings.bins),
         "by_link": _by_link(judged, settings.bins),
         "single_label": measures.single_label_scores(judged.probabilities, judged.logits, judged.targets, rarest)

@@ -227,7 +227,6 @@ class _Isotonic(nn.Module):
     share: Tensor
     slope: Tensor
     shift: Tensor
-    own: Tensor
 
     def __init__(self, isotonic: Isotonic) -> None:
         super().__init__()
@@ -240,13 +239,12 @@ class _Isotonic(nn.Module):
             self.curves = Curves([pooled if e["curve"] is None else _curve(e["curve"]) for e in entries])
             for name in ("share", "slope", "shift"):
                 self.register_buffer(name, torch.tensor([e[name] for e in entries], dtype=torch.float64))
-            self.register_buffer("own", torch.tensor([e["curve"] is not None for e in entries]))
 
     def forward(self, scores: Tensor) -> Tensor:
         eta = self.pooled(scores)
         if self.per_label:
             brought = sigmoid(self.slope * logit(eta) + self.shift)
-            eta = torch.where(self.own, (1 - self.share) * self.curves(scores) + self.share * brought, eta)
+            eta = (1 - self.share) * self.curves(scores) + self.share * brought  # a label without a curve has share 1
         return logit(eta) + ISOTONIC_TILT * scores / (10 + scores.abs())
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from steelyard._files import write_atomic
 from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
+from steelyard.calibrate.levels import smoothed_level
 from steelyard.calibrate.link import pair_of, probe
 from steelyard.labels.targets import UNKNOWN, ArrayLike
 from steelyard.losses import Loss, NoLink, WeightedLoss
@@ -146,6 +147,15 @@ class Reading:
             return np.asarray(self.counts / self.n_known)
 
     @property
+    def level(self) -> Floats:
+        """The smoothed frequency of each label in training, (L,), that calibrators start from; NaN where not known.
+
+        What training takes as known counts as known: where unknown labels are assumed to be absent, all items do.
+        """
+        smoothed = smoothed_level(torch.from_numpy(self.counts), torch.from_numpy(self.n_known)).numpy()
+        return np.where(self.n_known > 0, smoothed, np.nan)
+
+    @property
     def thresholds(self) -> Floats:
         """The least η, (L,), of a label that is decided present; infinite where none is ever."""
         return np.full(self.n_labels, self.aim.fixed) if self.chosen_thresholds is None else self.chosen_thresholds
@@ -235,6 +245,8 @@ class Reading:
     def fit(self, logits: ArrayLike, targets: ArrayLike, kind: str = "auto", folds: ArrayLike | None = None) -> Reading:
         """Return the reading with a calibrator fitted to items that training has not seen; thresholds start at ½.
 
+        A label with few positives among them is brought to its frequency in training (see `level`).
+
         Args:
             logits: (N, L).
             targets: (N, L); unknown ones are left out.
@@ -257,11 +269,12 @@ class Reading:
         z, t = self._pair(logits, targets)
         bases = plain._bases(z)
         said = {BASES[base]: scores for base, scores in bases.items()}
-        name, trials = settle(kind, said, self.link is not None, t, self._folds(t, folds))
+        name, trials = settle(kind, said, self.link is not None, t, self._folds(t, folds), self.level)
         if name == "link":
             return replace(plain, trials=trials)
         kind, base = next((k, b) for k in MAKERS for b in bases if name == k + BASES[b])
-        fitted = replace(plain, kind=kind, calibrator=MAKERS[kind]().fit(bases[base], t), base=base, trials=trials)
+        calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
+        fitted = replace(plain, kind=kind, calibrator=calibrator, base=base, trials=trials)
         prior = mean_eta(fitted._calibrated(bases[base]), t)
         return replace(fitted, fitted_prior=prior, n_fitted=len(t), fitted_to=mark_of(t))
 
@@ -292,7 +305,7 @@ class Reading:
         _, dtype, from_numpy = read_logits(logits[:0])
         scores = replace(self, calibrator=None)._scores(z)
         at = self._folds(t, folds)
-        odds = cross_fitted(self.kind, scores, t, folds_of(t) if at is None else at)
+        odds = cross_fitted(self.kind, scores, t, folds_of(t) if at is None else at, self.level)
         return given_back(rounded_eta(self._shifted(odds.clamp(LOG_ZERO, -LOG_ZERO)), dtype), from_numpy)
 
     def with_prior(self, to_prior: ArrayLike | None) -> Reading:

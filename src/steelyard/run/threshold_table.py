@@ -1,0 +1,149 @@
+"""The decisions that thresholds lead to, label by label: for metrics.json and for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from steelyard.labels import UNKNOWN
+from steelyard.report.reliability import wilson
+from steelyard.run.aims import Aim
+from steelyard.run.label_names import some_labels
+from steelyard.run.measures import number
+from steelyard.run.reading import Reading
+from steelyard.run.scores import percent
+from steelyard.run.terminal import plain, say
+
+Decisions: TypeAlias = dict[str, Any]
+
+MOST_ROWS = 20
+"""Labels that are shown in a terminal at most."""
+_COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
+
+
+def threshold_rows(reading: Reading, names: Sequence[str], probabilities: Tensor, targets: Tensor) -> Decisions:
+    """Return what decisions η ≥ threshold come to on some items, as plain JSON: the goal, and one entry per label.
+
+    Of each label: `threshold`, null where it is `never` decided present; `precision` of the decided items whose label
+    is known, with Wilson's 95 % interval; `recall`; `decided`, how many of all items, and their `share`; `frequency`
+    among known items; `positives` in training; and `reached`, whether precision or recall is what was asked for, null
+    where nothing was, or nothing is known. `never` names the labels that are never decided.
+
+    Args:
+        reading: with the thresholds.
+        names: of the labels, (L,).
+        probabilities: η (N, L) by calibrators that do not know the items (`Reading.out_of_fold`).
+        targets: (N, L).
+    """
+    decided = reading.decisions(probabilities)
+    known, present = targets != UNKNOWN, (targets >= 0.5) & (targets != UNKNOWN)
+    hits, judged, positives, n_known, n_decided = (
+        x.sum(0).double().numpy() for x in (decided & present, decided & known, present, known, decided)
+    )
+    precision, recall, frequency = (_over(*pair) for pair in ((hits, judged), (hits, positives), (positives, n_known)))
+    low, high = wilson(np.nan_to_num(precision), np.maximum(judged, 1))
+    asked = {"precision": precision, "recall": recall}.get(reading.aim.goal)
+    limits = reading.thresholds
+    labels = [
+        {
+            "label": name,
+            "threshold": number(limits[c]),
+            "never": bool(np.isposinf(limits[c])),
+            "precision": number(precision[c]),
+            "precision_interval": [max(float(low[c]), 0.0), min(float(high[c]), 1.0)] if judged[c] else None,
+            "recall": number(recall[c]),
+            "decided": int(n_decided[c]),
+            "share": number(n_decided[c] / len(targets)) if len(targets) else None,
+            "frequency": number(frequency[c]),
+            "positives": int(reading.counts[c]),
+            "reached": None if asked is None or np.isnan(asked[c]) else bool(asked[c] >= reading.aim.target),
+        }
+        for c, name in enumerate(names)
+    ]
+    return {
+        "goal": reading.aim.goal,
+        "target": reading.aim.target if reading.aim.goal in ("precision", "recall") else None,
+        "chosen_on_items": reading.chosen_thresholds is not None,
+        "items": len(targets),
+        "heading": heading(reading.aim, reading.chosen_thresholds is not None),
+        "never": [row["label"] for row in labels if row["never"]],
+        "labels": labels,
+    }
+
+
+def heading(aim: Aim, chosen: bool) -> str:
+    """Return what thresholds are for, with the target, in words."""
+    if aim.needs_items and not chosen:
+        return "Thresholds: ½ for every label, since no items were held out to choose them on"
+    if aim.goal == "cost":
+        costs = f"a false positive costs {aim.false_positive_cost:g}, a miss {aim.false_negative_cost:g}"
+        return f"Thresholds for the least cost, where {costs}"
+    return {
+        "half": "Thresholds: ½ for every label",
+        "f1": "Thresholds for the best F1",
+        "precision": f"Thresholds for a precision of at least {percent(aim.target)} %, with the most recall",
+        "recall": f"Thresholds for a recall of at least {percent(aim.target)} %, with the most precision",
+    }[aim.goal]
+
+
+def show_thresholds(metrics: Mapping[str, Any], console: Console) -> None:
+    """Print the table of the items that thresholds were chosen on, else of the first part of `metrics.json`."""
+    part = metrics.get("validation") or next(iter(metrics.values()), None)
+    if part is not None and part.get("thresholds") is not None:
+        show_table(part["thresholds"], console)
+
+
+def show_table(decisions: Decisions, console: Console) -> None:
+    """Print the labels, those rarest in training first, at most 20, and the labels that are never decided."""
+    rows = sorted(decisions["labels"], key=lambda row: row["positives"])
+    table = Table(box=None, pad_edge=False)
+    table.add_column("label", overflow="ellipsis", no_wrap=True, max_width=40)
+    for name in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows[:MOST_ROWS]:
+        interval = row["precision_interval"]
+        table.add_row(
+            Text(plain(row["label"])),
+            "never" if row["never"] else probability(row["threshold"]),
+            percent(row["precision"]),
+            "–" if interval is None else f"{percent(interval[0])} to {percent(interval[1])}",
+            percent(row["recall"]),
+            f"{row['decided']:,}",
+            percent(row["share"]),
+            _remark(row, decisions["goal"]),
+        )
+    console.print()
+    console.print(Text(f"{decisions['heading']} (on {decisions['items']:,} items, rarest labels first)", "bold"))
+    console.print(table)
+    if len(rows) > MOST_ROWS:
+        say(console, f"and {len(rows) - MOST_ROWS:,} more in metrics.json")
+    never = decisions["never"]
+    if never:
+        why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
+        names = plain(some_labels(never))
+        say(console, f"Never decided, since {why}: {len(never):,} of {len(rows):,} labels ({names}).", "yellow")
+
+
+def probability(value: float) -> str:
+    """Return a probability as .xxx; one that is not 0 does not read as 0."""
+    if 0 < value < 0.0005:
+        return "<.001"
+    text = f"{value:.3f}"
+    return text.removeprefix("0") if value < 1 else text
+
+
+def _remark(row: Mapping[str, Any], goal: str) -> str:
+    if row["never"]:
+        return "unreachable" if goal == "precision" else ""
+    return "below target" if row["reached"] is False else ""
+
+
+def _over(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.divide(a, b, out=np.full_like(a, np.nan), where=b > 0)

@@ -1,0 +1,179 @@
+"""The table of decisions: in metrics.json, on the terminal, and what it says of labels that are never decided."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from scipy.special import expit
+from scipy.stats import binomtest
+
+from run_data import write_table
+from small_run import part, reading_of
+from steelyard.cli import main
+from steelyard.run.aims import Aim
+from steelyard.run.reading import Reading
+from steelyard.run.threshold_table import MOST_ROWS, heading, probability, show_table, show_thresholds, threshold_rows
+
+N_TRAIN = 4000
+FREQUENCY = np.array([0.002, 0.004, 0.01, 0.3, 0.4])
+NAMES = ("no clue", "rare", "seldom", "often", "more often")
+
+
+def strict(text: str) -> Any:
+    """JSON without NaN and infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def rare_labels(n: int = 1000, seed: int = 0) -> tuple[Reading, np.ndarray, np.ndarray]:
+    """A reading fitted on validation items whose logits say nothing about the first label, and their η out of fold."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 5)) * np.array([0.05, 2, 2, 2, 2]) + np.log(FREQUENCY / (1 - FREQUENCY))
+    y = (rng.random(z.shape) < expit(z)).astype(np.int8)
+    y[:2, 0] = 1
+    fitted = reading_of(part(), np.round(expit(z).mean(0) * N_TRAIN), N_TRAIN).fit(z + 1.5, y, "platt")
+    return fitted, fitted.out_of_fold(z + 1.5, y), y
+
+
+def table_of(aim: Aim) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
+    fitted, eta, y = rare_labels()
+    reading = fitted.with_thresholds(aim, eta, y)
+    return (
+        threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.from_numpy(y)),
+        eta,
+        y,
+        reading.thresholds,
+    )
+
+
+def printed(table: dict[str, Any], width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show_table(table, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_no_rare_label_is_decided_for_everybody() -> None:
+    table, eta, y, limits = table_of(Aim("f1"))
+    rows = {row["label"]: row for row in table["labels"]}
+    assert list(rows) == list(NAMES)
+    for c, name in enumerate(NAMES):
+        row, said = rows[name], eta[:, c] >= limits[c]
+        assert row["never"] == np.isinf(limits[c])
+        assert row["threshold"] == (None if np.isinf(limits[c]) else limits[c])
+        assert row["threshold"] != 0
+        assert row["decided"] == said.sum()
+        assert row["share"] == said.mean()
+        assert row["share"] <= 4 * y[:, c].mean()
+        assert row["frequency"] == y[:, c].mean()
+        if said.any():
+            hits = int((said & (y[:, c] == 1)).sum())
+            assert row["precision"] == hits / said.sum()
+            assert row["recall"] == hits / y[:, c].sum()
+            ends = binomtest(hits, int(said.sum())).proportion_ci(0.95, "wilson")
+            assert row["precision_interval"] == pytest.approx([ends.low, ends.high], abs=1e-6)
+    assert rows["often"]["recall"] > 0.5
+    assert rows["no clue"]["share"] < 0.01
+    assert table["never"] == [name for name in NAMES if rows[name]["never"]]
+    assert strict(json.dumps(table, allow_nan=False)) == table
+
+
+def test_a_precision_that_cannot_be_reached_is_named() -> None:
+    table, eta, _, limits = table_of(Aim("precision", 0.95))
+    rows = {row["label"]: row for row in table["labels"]}
+    assert "no clue" in table["never"]
+    assert "more often" not in table["never"]
+    for name in table["never"]:
+        assert rows[name]["decided"] == 0
+        assert rows[name]["precision"] is None
+        assert rows[name]["precision_interval"] is None
+    assert table["target"] == 0.95
+    text = printed(table)
+    assert "at least 95.0 %" in text
+    assert text.count("unreachable") == len(table["never"])
+    assert f"{len(table['never'])} of 5 labels (label" in text
+    assert "'no clue'" in text
+    assert (eta >= limits).sum(0).tolist() == [row["decided"] for row in table["labels"]]
+
+
+def test_recall_below_the_target_is_marked() -> None:
+    fitted, eta, y = rare_labels()
+    reading = fitted.with_thresholds(Aim("recall", 0.9), eta, y)
+    shifted = threshold_rows(reading, NAMES, torch.from_numpy(eta * 0.5), torch.from_numpy(y))
+    assert shifted["labels"][3]["reached"] is False
+    assert "below target" in printed(shifted)
+    assert (
+        threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.full((1000, 5), -1))["labels"][3]["recall"] is None
+    )
+
+
+def test_the_table_on_a_terminal_is_short_and_rarest_first() -> None:
+    reading = reading_of(part(), np.arange(50, 0, -1), 100).with_thresholds(Aim("half"))
+    names = [f"label\x1b{c}" for c in range(50)]
+    y = torch.zeros(10, 50, dtype=torch.int8)
+    table = threshold_rows(reading, names, torch.zeros(10, 50), y)
+    text = printed(table)
+    assert "\x1b" not in text
+    lines = [line for line in text.splitlines() if line.startswith("label·")]
+    assert [line.split()[0] for line in lines] == [f"label·{c}" for c in range(49, 49 - MOST_ROWS, -1)]
+    assert "and 30 more in metrics.json" in text
+    assert "Never" not in text  # nothing is decided, but a probability of ½ would be
+    show_thresholds({}, Console(file=io.StringIO()))
+    show_thresholds({"test": {"thresholds": None}}, Console(file=io.StringIO()))
+
+
+def test_numbers_and_headings() -> None:
+    assert [probability(x) for x in (0.5, 0.0004, 0.0, 0.00051, 1.0, 0.25)] == [
+        *(".500", "<.001", ".000", ".001", "1.000", ".250"),
+    ]
+    assert "best F1" in heading(Aim("f1"), True)
+    assert "½" in heading(Aim("f1"), False)
+    assert "recall of at least 80.0 %" in heading(Aim("recall", 0.8), True)
+    assert "costs 1, a miss 5" in heading(Aim("cost", false_negative_cost=5.0), False)
+
+
+def test_train_and_calibrate_print_and_keep_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 5)).astype(np.float32)
+    y = (x[:, :4] + 0.5 * rng.normal(size=(400, 4)) > [0, 0.7, 9, 1.5]).astype(np.int8)  # one is never present
+    names = ("cat", "dog", "unicorn", "bird")
+    data = write_table(tmp_path / "items.csv", x, y, names)
+
+    def run(*args: object) -> str:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sys, "argv", ["steelyard", *map(str, args)])
+            patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
+            with suppress(SystemExit):
+                main()
+        ended = capsys.readouterr()
+        assert ended.out, ended.err
+        return ended.out
+
+    quick = ("--set", "train.epochs=3", "--set", "train.batch_size=32")
+    text = run("train", "--data", data, "--recipe", "bce", "--out", tmp_path / "run", *quick)
+    assert text.count("Thresholds for the best F1") == 1
+    assert "1 of 4 labels (label 'unicorn')" in text
+    metrics = strict((tmp_path / "run" / "metrics.json").read_text())
+    table = metrics["validation"]["thresholds"]
+    assert [row["label"] for row in table["labels"]] == list(names)
+    assert table["never"] == ["unicorn"]
+    assert table["labels"][0]["decided"] > 0
+    asked = ("--thresholds", "precision", "--target", 0.9)
+    text = run("calibrate", tmp_path / "run", *asked)
+    assert "Thresholds for a precision of at least 90.0 %" in text
+    kept = strict((tmp_path / "run" / "metrics.json").read_text())["recalibration"]["thresholds"]
+    assert kept["target"] == 0.9
+    assert "unicorn" in kept["never"]
+    assert "unreachable" in text
+    assert strict(run("calibrate", tmp_path / "run", *asked, "--json"))["thresholds"] == kept
