@@ -216,6 +216,21 @@ def test_float16_keeps_half_the_bytes_and_the_metrics_of_what_it_kept(bins: int)
         assert ace == pytest.approx(m.calibration_error(kept, t, bins, binning, "label").ace.mean(), abs=1e-12)
 
 
+def test_calibration_errors_of_a_group_are_those_of_its_cells() -> None:
+    """Pooled as those of all labels are: means over labels of few cells each would be several times as large."""
+    p, t = drawn(12, n=400)
+    report = evaluated(p, t, []).compute(rarest=[L])
+    groups = {"groups": m.label_groups(COUNTS), "rarest": {str(L): np.arange(L)}}
+    for kind, members in groups.items():
+        for name, index in members.items():
+            got = report[kind][name]
+            want = m.calibration_error(p[:, index], t[:, index])
+            assert (got["ace"], got["mce"], got["ece"]) == pytest.approx((want.ace, want.mce, want.ece), abs=1e-12)
+            assert got["by_chance"] == pytest.approx(m.error_by_chance(want.bins)._asdict(), abs=1e-12)
+    whole, pooled = report["rarest"][str(L)], report["calibration"]["pooled"]["width"]
+    assert (whole["ace"], whole["by_chance"]) == (pooled["ace"], pooled["by_chance"])
+
+
 def test_bfloat16_is_taken() -> None:
     p, t = (torch.from_numpy(x).bfloat16() for x in drawn(9, soft=True))
     assert evaluated(p, t, []).compute() == evaluated(p.float(), t.float(), []).compute()

@@ -131,6 +131,7 @@ class _ByLabel:
             width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
             label_mass[:, at] = bin_sums(pair, label_mass_edges(bins, pair))
         self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # their edges are not told
+        self.width_sums, self.wide_edges = width, wide_edges
         self.pooled_width = from_sums(width.sum(1), wide_edges)
         self.pooled_mass = from_sums(pooled_mass.sum(1), pooled_edges)
 
@@ -167,14 +168,16 @@ class _ByLabel:
             }
 
     def part(self, index: Array) -> dict[str, Any]:
-        """Return the report of some labels."""
+        """Return the report of some labels; calibration errors are those of their cells pooled."""
+        error = from_sums(self.width_sums[:, torch.from_numpy(np.asarray(index))].sum(1), self.wide_edges)
         return {
             "labels": len(index),
             **_named_mean("mAP", "labels_left_out", self.ap[index]),
             **_decision_report(self.true[index], self.predicted[index], self.support[index]),
             "brier": _over(self.square[index].sum(), self.known[index].sum()),
             "log_loss": _over(self.log[index].sum(), self.known[index].sum()),
-            **{name: mean_defined(getattr(self.width, name)[index]).value for name in ("ace", "mce", "ece")},
+            **{name: float(getattr(error, name)) for name in ("ace", "mce", "ece")},
+            "by_chance": error_by_chance(error.bins)._asdict(),
         }
 
     def draws(self, groups: dict[str, dict[str, Array]]) -> dict[str, Any]:
