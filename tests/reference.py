@@ -148,10 +148,9 @@ def rebalanced(
 
 
 def inverse_frequency(targets: np.ndarray, counts: Sequence[float], power: float = 0.5) -> np.ndarray:
-    """n_c^−power over the largest such among the classes positive in the batch."""
+    """n_c^−power over the largest such among all classes."""
     raw = np.asarray(counts, dtype=np.float64) ** -power
-    present = [c for c in range(len(raw)) if (targets[:, c] > 0).any()]
-    return np.broadcast_to(raw / max(raw[c] for c in present), targets.shape)
+    return np.broadcast_to(raw / raw.max(), targets.shape)
 
 
 def class_balanced(targets: np.ndarray, counts: Sequence[float], beta: float, mode: str) -> np.ndarray:

@@ -205,6 +205,7 @@ def test_a_loss_without_probabilities_is_ranked_all_the_same() -> None:
     assert found["per_label"][0]["f1"] is None
     assert found["per_label"][0]["average_precision"] is not None
     assert found["groups"]["head"]["ace"] is None
+    assert found["groups"]["head"]["by_chance"] is None
     assert "TwoWay" in found["notes"][0]
     assert found["intervals"]["macro"] is None
     assert found["intervals"]["mAP"]["label"][0] < wanted
@@ -503,6 +504,10 @@ def test_the_table_says_what_the_numbers_are() -> None:
         "best F1",
     ):
         assert said in text
+    table = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("labels", "all", "head"))}
+    assert table["labels"][-3:] == ["ACE", "by", "chance"]
+    for row, of in (("all", found["calibration"]["pooled"]["width"]), ("head", found["groups"]["head"])):
+        assert table[row][-2:] == [f"{100 * x:.1f}" for x in (of["ace"], of["by_chance"]["ace"])]
     assert "estimated without their labels" in text
     assert "confidence 95.0" in text
     assert all("\n" not in line for line in summary_lines(found))

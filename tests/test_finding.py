@@ -131,7 +131,8 @@ def test_a_page(folder: Path, tmp_path: Path) -> None:
     assert "<b>x" not in text
     assert "<i>.png" not in text
     assert "&lt;i&gt;.png" in text
-    assert "http" not in text
+    assert "http:" not in text
+    assert "https:" not in text
 
 
 def test_a_thumbnail_keeps_its_shape(tmp_path: Path) -> None:

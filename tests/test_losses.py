@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import reference as ref
 from reference import Pair
 from steelyard import losses
-from steelyard.balance import LabelPair, Rebalanced
+from steelyard.balance import ClassBalanced, Deferred, LabelPair, Rebalanced
 from steelyard.losses.focused import log1mexp, power
 from steelyard.losses.table import TABLE, Row, markdown
+from steelyard.objective import Objective
 
 COUNTS = [900, 120, 15, 1]
 N_ITEMS = 1000
@@ -335,14 +336,33 @@ def test_ldam_softmax_needs_one_positive(row: list[float], said: str) -> None:
 
 
 @pytest.mark.parametrize("given", [torch.tensor, lambda y: torch.tensor(y, dtype=torch.float64)])
-def test_ldam_softmax_counts_items_of_weight_0(given: Callable[[np.ndarray], torch.Tensor]) -> None:
-    """As the mean of every loss does: a weight says nothing about which labels are known."""
+def test_ldam_softmax_divides_by_the_weights(given: Callable[[np.ndarray], torch.Tensor]) -> None:
+    """As the authors do, by torch's weighted cross-entropy: deferred weights change no item's share of the step."""
     z = LOGITS[:3] / 8
     targets = np.array([[1, 0, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]])
     items = np.array(ref.ldam_softmax(z, targets, COUNTS))
-    weight = torch.tensor([[1.0], [0.0], [3.0]])
-    got = losses.LDAM(torch.tensor(COUNTS), softmax=True)(torch.tensor(z), given(targets), weight)
-    assert float(got) == pytest.approx((items[0] + 3 * items[2]) / 3, rel=1e-11)
+    loss = losses.LDAM(torch.tensor(COUNTS), softmax=True)
+    for weight in ([1.0, 0.0, 3.0], [0.1, 0.2, 0.05]):  # the second adds up to less than 1
+        got = loss(torch.tensor(z), given(targets), torch.tensor(weight)[:, None].double())
+        assert float(got) == pytest.approx(np.average(items, weights=weight), rel=1e-11)
+    assert float(loss(torch.tensor(z), given(targets), torch.zeros(3, 1))) == 0
+
+
+def test_ldam_with_deferred_weights_is_the_authors_cross_entropy() -> None:
+    """Both value and gradient of cross_entropy(s·(z − Δ_y), y, weight=w), with w the class-balanced weights."""
+    counts, classes = torch.tensor([5000, 500, 50]), torch.tensor([0, 0, 1, 0, 2, 0])
+    targets = torch.nn.functional.one_hot(classes)
+    z = torch.tensor(np.random.default_rng(1).normal(size=(6, 3)) / 9, requires_grad=True)
+    weighting = Deferred(ClassBalanced(counts, 0.9999), 2)
+    objective = Objective(losses.LDAM(counts, softmax=True), weighting=weighting)
+    margins = torch.tensor(ref.ldam_margins(counts.tolist()))
+    for epoch in (1, 2):
+        objective.start_epoch(epoch, 2)
+        (gradient,) = torch.autograd.grad(objective(z, targets).total, z)
+        weight = torch.ones(3, dtype=torch.float64) if epoch == 1 else (1 - 0.9999) / (1 - 0.9999 ** counts.double())
+        moved = 30 * (z - targets * margins)
+        (want,) = torch.autograd.grad(torch.nn.functional.cross_entropy(moved, classes, weight), z)
+        torch.testing.assert_close(gradient, want, rtol=1e-6, atol=1e-9)
 
 
 def test_arrays_that_torch_does_not_take() -> None:

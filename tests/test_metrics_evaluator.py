@@ -216,6 +216,21 @@ def test_float16_keeps_half_the_bytes_and_the_metrics_of_what_it_kept(bins: int)
         assert ace == pytest.approx(m.calibration_error(kept, t, bins, binning, "label").ace.mean(), abs=1e-12)
 
 
+def test_calibration_errors_of_a_group_are_those_of_its_cells() -> None:
+    """Pooled as those of all labels are: means over labels of few cells each would be several times as large."""
+    p, t = drawn(12, n=400)
+    report = evaluated(p, t, []).compute(rarest=[L])
+    groups = {"groups": m.label_groups(COUNTS), "rarest": {str(L): np.arange(L)}}
+    for kind, members in groups.items():
+        for name, index in members.items():
+            got = report[kind][name]
+            want = m.calibration_error(p[:, index], t[:, index])
+            assert (got["ace"], got["mce"], got["ece"]) == pytest.approx((want.ace, want.mce, want.ece), abs=1e-12)
+            assert got["by_chance"] == pytest.approx(m.error_by_chance(want.bins)._asdict(), abs=1e-12)
+    whole, pooled = report["rarest"][str(L)], report["calibration"]["pooled"]["width"]
+    assert (whole["ace"], whole["by_chance"]) == (pooled["ace"], pooled["by_chance"])
+
+
 def test_bfloat16_is_taken() -> None:
     p, t = (torch.from_numpy(x).bfloat16() for x in drawn(9, soft=True))
     assert evaluated(p, t, []).compute() == evaluated(p.float(), t.float(), []).compute()
@@ -309,41 +324,119 @@ def test_why_a_file_is_refused(form: str, settings: dict[str, Any], why: str | N
             m.Evaluator.load(path)
 
 
+def corrected(value: float, draws: np.ndarray, z: float) -> list[float]:
+    """The bias-corrected interval on the scale of arcsin √θ, by the formula."""
+    turned = np.arcsin(np.sqrt(np.clip(draws[~np.isnan(draws)], 0, 1)))
+    middle = 2 * np.arcsin(np.sqrt(value)) - turned.mean()
+    ends = np.clip([middle - z * turned.std(ddof=1), middle + z * turned.std(ddof=1)], 0, np.pi / 2)
+    return list(np.sin(ends) ** 2)
+
+
 def test_bootstrap_is_the_metric_of_the_resampled_items() -> None:
     p, t = drawn(8, n=120, soft=True)
     evaluator = evaluated(p, t, [])
     resamples, confidence = 40, 0.8
-    got = evaluator.compute(bootstrap=resamples, confidence=confidence, seed=5)["intervals"]
+    report = evaluator.compute(bootstrap=resamples, confidence=confidence, seed=5)
+    got = report["intervals"]
     order = evaluator._store.canonical_order()
     draws: dict[str, list[float]] = {}
+    ap_draws = []
     for weights in boot.resample_weights(len(p), resamples, seed=5):
         rows = np.repeat(order, weights)
         q, y = p[rows], t[rows]
-        prf, error, ap = m.precision_recall_f1(q >= 0.5, y), m.calibration_error(q, y), m.average_precision(q, y)
+        prf = m.precision_recall_f1(q >= 0.5, y)
         values = {
-            "mAP.label": m.mean_average_precision(q, y),
             "mAP.item": m.mean_average_precision(q, y, per="item"),
-            **{f"{mean}.{name}": x for mean in ("macro", "micro") for name, x in vars(getattr(prf, mean)).items()},
-            **{f"per_label.{j}.average_precision": ap[j] for j in (0, L - 1)},
+            **{f"micro.{name}": x for name, x in vars(prf.micro).items()},
+            "macro.f1": prf.macro.f1,
             "exact_match": m.exact_match(q >= 0.5, y),
             "brier": m.brier(q, y),
             "log_loss": m.log_loss(q, y),
-            "calibration.pooled.width.ace": error.ace,
-            "calibration.pooled.width.mce": error.mce,
-            "calibration.pooled.width.ece": error.ece,
-            "groups.tail.mAP": m.mean_by_group(ap, COUNTS)["tail"].value,
-            "rarest.5.macro.recall": m.mean_of_rarest(prf.recall, COUNTS, 5).value,
+            "rarest.5.macro.f1": m.mean_of_rarest(prf.f1, COUNTS, 5).value,
         }
+        ap_draws.append(m.average_precision(q, y))
         for name, value in values.items():
             draws.setdefault(name, []).append(value)
+    ap = np.array(ap_draws)
+    positives = (t >= 0.5).sum(0)
+    center = np.nansum(ap, 0) / np.maximum(1, (~np.isnan(ap)).sum(0))
+    spread = center + (ap - center) * np.sqrt(positives / (positives - 1))
+    draws |= {f"per_label.{j}.average_precision": spread[:, j] for j in (0, L - 1)}
+    draws |= {
+        "mAP.label": np.nanmean(spread, 1),
+        "groups.tail.mAP": [m.mean_by_group(row, COUNTS)["tail"].value for row in spread],
+    }
+    z = 1.2815515655446004  # the .9 quantile of a standard normal
     for name, values_drawn in draws.items():
         node: Any = got
+        value: Any = report
         for key in name.split("."):
-            node = node[int(key) if isinstance(node, list) else key]
-        assert node == pytest.approx(np.nanquantile(values_drawn, [0.1, 0.9]), abs=1e-12), name
+            node, value = ((x[int(key)] if isinstance(x, list) else x[key]) for x in (node, value))
+        want = corrected(value, np.array(values_drawn), z)
+        if name == "log_loss":
+            half = z * np.std(values_drawn, ddof=1)
+            want = [2 * value - np.mean(values_drawn) - half, 2 * value - np.mean(values_drawn) + half]
+        assert node == pytest.approx(want, abs=1e-9), name
     assert (got["resamples"], got["confidence"]) == (resamples, confidence)
     assert len(got["per_label"]) == L
+    assert "calibration" not in got
+    assert got["macro"].keys() == {"f1"}
     assert evaluator.compute(bootstrap=resamples, seed=6)["intervals"] != got
+
+
+def test_an_interval_lies_on_the_other_side_of_the_bias() -> None:
+    """Resamples that are all too high say that the estimate is, too: a percentile interval would lie above it."""
+    draws = 0.5 + np.linspace(0.05, 0.15, 21)
+    low, high = boot.interval(0.5, draws, 0.95)
+    assert low < high < 0.5
+    assert (low, high) == pytest.approx((0.34, 0.46), abs=0.01)
+    assert boot.interval(0.02, np.array([0.0, 0.05, 0.2]), 0.95)[0] == 0  # stays a share
+    assert boot.interval(3.0, np.array([2.0, 4.0]), 0.95, share=False) == pytest.approx([0.228, 5.772], abs=0.001)
+    assert boot.interval(0.5, np.array([1.0, 5.0]), 0.95, share=False)[0] == 0
+
+
+@pytest.mark.parametrize("draws", [[], [0.5], [np.nan, 0.5], [1.0, 1.0, 1.0]])
+def test_no_interval_without_variation(draws: list[float]) -> None:
+    assert np.isnan(boot.interval(1.0, np.array(draws), 0.95)).all()
+
+
+COVERED = ("mAP.label", "mAP.item", "macro.f1", "micro.f1", "exact_match", "brier", "log_loss")
+
+
+def at_path(tree: Any, path: str) -> Any:
+    for key in path.split("."):
+        tree = tree[key]
+    return tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("separation", [1.0, 1.5])
+@pytest.mark.parametrize("n_items", [300, 1000, 3000])
+def test_intervals_cover_the_truth(n_items: int, separation: float) -> None:
+    """Of 400 evaluations at least .90 of the 95 % intervals hold what infinitely many items would show.
+
+    Twelve labels of frequency .01 to .3, scores of two normal distributions, probabilities that are right.
+    """
+    rng, frequency = np.random.default_rng(n_items), np.geomspace(0.01, 0.3, 12)
+
+    def items(n: int) -> m.Evaluator:
+        y = rng.random((n, 12)) < frequency
+        z = rng.normal(size=(n, 12)) + separation * y
+        odds = frequency / (1 - frequency) * np.exp(separation * (z - separation / 2))
+        evaluator = m.Evaluator(12)
+        evaluator.update(odds / (1 + odds), y)
+        return evaluator
+
+    truth = items(400_000).compute(threshold=frequency)
+    inside = dict.fromkeys(COVERED, 0)
+    for seed in range(400):
+        intervals = items(n_items).compute(threshold=frequency, bootstrap=200, seed=seed)["intervals"]
+        for path in COVERED:
+            low, high = at_path(intervals, path)
+            inside[path] += low <= at_path(truth, path) <= high
+    covered = {path: n / 400 for path, n in inside.items()}
+    print(n_items, separation, covered)
+    assert min(covered.values()) >= 0.9, covered
 
 
 def test_weighted_average_precision_with_ties_and_nothing_drawn() -> None:

@@ -523,6 +523,7 @@ def test_descriptions_and_tensors_that_do_not_belong_together_are_named() -> Non
         ({"width": 0}, "model.width is 0"),
         ({"layers": 0}, "model.layers is 0"),
         ({"dropout": 1.0}, "model.dropout is 1.0"),
+        ({"reachability": 0.0}, "model.reachability is 0.0"),
         ({"embeddings": "glove.txt"}, "set it to ml_gcn"),
         ({"head": "places", "frozen": True}, "not kept; set frozen = false"),
     ],
@@ -706,16 +707,17 @@ def oltr_by_hand(head: OLTRHead, f: np.ndarray, centroids: dict[int, np.ndarray]
             guess = p["hallucinate.weight"] @ x + p["hallucinate.bias"]
             weight = {c: np.exp(guess[c]) for c in centroids}
             memory = sum(weight[c] / sum(weight.values()) * centroids[c] for c in centroids)
-            reach = min(np.sqrt(((x - c) ** 2).sum()) for c in centroids.values())
-        v = (x + np.tanh(p["select.weight"] @ x + p["select.bias"]) * memory) / reach
+            reach = head.reachability / min(np.sqrt(((x - c) ** 2).sum()) for c in centroids.values())
+        v = (x + np.tanh(p["select.weight"] @ x + p["select.bias"]) * memory) * reach
         v = v / (1 + np.sqrt((v**2).sum()))
         w = p["weight"] / np.sqrt((p["weight"] ** 2).sum(1, keepdims=True))
         logits.append(16 * w @ v + p["bias"])
     return np.array(logits)
 
 
-def test_oltr_by_hand() -> None:
-    head = made("linear", FEATURES, "oltr").head
+@pytest.mark.parametrize("reachability", [1.0, 10.0])
+def test_oltr_by_hand(reachability: float) -> None:
+    head = made("linear", FEATURES, "oltr", reachability=reachability).head
     assert isinstance(head, OLTRHead)
     nn.init.normal_(head.bias)
     rng = np.random.default_rng(0)

@@ -64,6 +64,7 @@ def test_table_1_is_set_up_as_in_the_paper() -> None:
     assert found["ML-GCN"].model.head == "ml_gcn"
     oltr = found["OLTR"]
     assert (oltr.model.head, oltr.model.dropout, oltr.optimizer.lr, oltr.optimizer.backbone_lr) == ("oltr", 0, 0.1, 0.1)
+    assert oltr.model.reachability == 10
     coco = configured(COCO_MLT)
     assert coco["DB-Focal"].objective.loss.arguments["mu"] == 0.2
     assert coco["DB-Focal"].objective.loss.arguments["lam"] == 2.0

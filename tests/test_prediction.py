@@ -145,6 +145,32 @@ def test_long_files_hold_what_is_decided_or_most_probable(tmp_path: Path, ending
     assert [None if r[2] is None else np.float32(r[2]) for r in found] == [r[2] for r in wanted]
 
 
+FORMULAS = ["=1+1", "+1", "-x", "@x", "\tx", "x=1", "'=x"]
+
+
+@pytest.mark.parametrize("form", ["wide", "long"])
+@pytest.mark.parametrize(("ending", "raw"), [("csv", False), ("csv", True), ("jsonl", False), ("parquet", False)])
+def test_no_spreadsheet_runs_an_id(tmp_path: Path, ending: str, raw: bool, form: Any) -> None:
+    """An id or a label that begins like a formula has a ' before it in CSV, unless that is switched off."""
+    trained = replace(run(), names=("=cmd", "b", "c", "d"))
+    x = items(len(FORMULAS)).inputs
+    out = tmp_path / f"x.{ending}"
+    inputs = FeatureInputs(lambda: [(x, FORMULAS)], len(x), "error")
+    predict(trained, inputs, out, form=form, top=4 if form == "long" else 0, raw_ids=raw)
+    guarded = ending == "csv" and not raw
+    if ending == "csv":
+        with out.open(encoding="utf-8", newline="") as file:
+            records = list(csv.DictReader(file))
+    elif ending == "jsonl":
+        records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    else:
+        records = pq.read_table(out).to_pylist()
+    ids = list(dict.fromkeys(record["id"] for record in records))
+    assert ids == ([f"'{name}" for name in FORMULAS[:5]] + FORMULAS[5:] if guarded else FORMULAS)
+    if form == "long":
+        assert {record["label"] for record in records} == {"'=cmd" if guarded else "=cmd", "b", "c", "d"}
+
+
 def test_blocks_join_whatever_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained, data = run(), items(100)
     predict(trained, inputs_of(data), tmp_path / "whole.parquet", batch_size=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -17,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from sklearn.metrics import average_precision_score
 from sklearn.metrics import precision_recall_curve as reference_curve
 
@@ -30,7 +32,9 @@ from steelyard.report.history import drawable, history_curves, ratio_curves, ser
 from steelyard.report.label_scores import label_bars, label_points, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
 from steelyard.report.reliability import reliability_diagram, wilson
+from steelyard.run.contact_sheet import Shown, write_sheet
 from steelyard.run.runpage import ComparedRun, Evaluated, evaluated_of, write_comparison_page, write_run_page
+from steelyard.search import Hit
 
 EVIL = [
     "<script>alert(1)</script>",
@@ -408,6 +412,34 @@ def test_tables_mark_align_and_dash(tmp_path: Path):
 
 
 # ---- pages
+
+
+def policy_of(file: Path) -> dict[str, str]:
+    (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', file.read_text())
+    return {part.split()[0]: part.partition(" ")[2] for part in policy.split("; ")}
+
+
+def test_a_page_may_load_its_own_style_and_pictures_and_nothing_else(tmp_path: Path):
+    """A standalone page is opened from anywhere: what slipped into it may neither run nor fetch."""
+    e = made(3, 40)
+    report, sheet = tmp_path / "report.html", tmp_path / "sheet.html"
+    write_run_page(report, "run", "", measured(e), epochs(3, 3), e, "steelyard train", "test")
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    write_sheet(str(sheet), "found", [Shown(Hit("a", 0.5, {"cat": 0.5}), str(tmp_path / "a.png"))])
+    for file in (report, sheet):
+        source = file.read_text()
+        (style,) = re.findall(r"<style>(.*?)</style>", source, flags=re.S)
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert policy_of(file) == {
+            "default-src": "'none'",
+            "style-src": f"'sha256-{digest}'",
+            "img-src": "data:",
+            "base-uri": "'none'",
+            "form-action": "'none'",
+        }
+        assert source.index("Content-Security-Policy") < source.index("<title>")
+        assert not re.search(r"<[^>]* style=|<script| on[a-z]+=", source)
+        assert set(re.findall(r'<img[^>]* src="([a-z]+:)', source)) == {"data:"}
 
 
 @pytest.mark.parametrize(("n_labels", "n_items"), [(1, 40), (8, 300), (600, 60), (3, 0)])

@@ -109,8 +109,8 @@ def test_a_mistake_in_a_query_shows_its_place(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("asked", "status"),
     [
-        ({}, 400),
         ({"wanted": "cow"}, 400),
+        ({"limit": "cat:0.5"}, 400),
         ({"wanted": "cat", "limit": "cat:2"}, 400),
         ({"wanted": "cat", "limit": "dog:0.5"}, 400),
         ({"q": "cat", "k": 101}, 422),
@@ -244,6 +244,19 @@ def test_the_openapi_document_describes_every_answer(ask: Ask) -> None:
     for path, methods in document["paths"].items():
         assert methods["get"]["description"], path
         assert methods["get"]["responses"]["200"]["content"], path
+        assert {"413", "414", "421", "422", "500", "503"} <= methods["get"]["responses"].keys(), path
+    too_long = ask("/api/search", q="a" * 9000)
+    assert too_long.status_code == 414
+    shapes.Problem.model_validate(too_long.json())
+
+
+def test_nothing_asked_for_is_nothing_found(ask: Ask) -> None:
+    """Every parameter is optional in the OpenAPI document, so leaving all of them out is no mistake."""
+    for empty in ({}, {"q": "  "}, {"k": 5}):
+        answer = ask("/api/search", **empty)
+        assert answer.status_code == 200
+        result = shapes.SearchResult.model_validate(answer.json())
+        assert (result.hits, result.terms, result.more, result.n_items) == ([], [], False, 60)
 
 
 def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:

@@ -279,6 +279,9 @@ def predict(
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     form: str = typer.Option("wide", help="wide: a column for each label; long: a row for each label that is present."),
     top: int = typer.Option(0, help="Of the long form: the K likeliest labels instead."),
+    raw_ids: bool = typer.Option(
+        False, "--raw-ids", help="In CSV, do not put a ' before ids that begin with =, +, - or @ (formulas)."
+    ),
     batch_size: int = typer.Option(256, help="Items at a time."),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out images that cannot be read, and list them."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
@@ -306,6 +309,7 @@ def predict(
         images,
         form,  # type: ignore[arg-type]
         top,
+        raw_ids,
         batch_size,
         skip_bad,
         device,

@@ -18,12 +18,3 @@ def summed(x: Tensor) -> Tensor:
     total = x.detach().clone()
     dist.all_reduce(total)
     return total
-
-
-def largest(x: Tensor) -> Tensor:
-    """Return the elementwise maximum of `x` over all processes of the job; every process must call it."""
-    if n_processes() == 1:
-        return x
-    top = x.detach().clone()
-    dist.all_reduce(top, op=dist.ReduceOp.MAX)
-    return top

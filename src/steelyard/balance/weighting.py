@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.balance.processes import largest, summed
+from steelyard.balance.processes import summed
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, check_counts
 
@@ -39,11 +39,9 @@ class Weighting(nn.Module, ABC):
 
 
 class InverseFrequency(Weighting):
-    """w_c = n_c^(−power) over the largest such among the classes positive in the batch; both signs (RW).
+    """w_c = n_c^(−power) over its largest value among all classes, so at most 1; both signs (RW).
 
-    A class rarer than any that is positive in the batch thus weighs more than 1. In a batch without positives the
-    largest over all classes is used. Over several processes the batch is the whole one. The Distribution-Balanced
-    paper's RW has power ½.
+    The Distribution-Balanced paper's RW has power ½.
     """
 
     inverse: Tensor
@@ -57,11 +55,8 @@ class InverseFrequency(Weighting):
         self.register_buffer("inverse", (n / n.min()).pow(-power), persistent=False)
 
     def weights(self, present: Tensor) -> Tensor:
-        """Return n_c^(−power), normalised in the batch."""
-        inverse = self.inverse.to(present.dtype)
-        seen = (present > 0).any(dim=0).to(present.dtype) if len(present) else torch.zeros_like(inverse)
-        top = largest((seen * inverse).max())
-        return inverse / torch.where(top > 0, top, inverse.max())
+        """Return (n_c / n_min)^(−power), whatever is present."""
+        return self.inverse.to(present.dtype)
 
 
 class ClassBalanced(Weighting):

@@ -62,6 +62,7 @@ def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: Ar
         )
     out = z + torch.where(same, 0.0, torch.logit(new) - torch.logit(torch.where(same, 0.5, old)))
     out = torch.where(~same & (new == 0), LOG_ZERO, torch.where(~same & (new == 1), -LOG_ZERO, out))
+    out = torch.where(z.isnan(), z, out)
     return given_back(out.to(dtype), from_numpy)
 
 

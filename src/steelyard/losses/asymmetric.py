@@ -18,6 +18,9 @@ from steelyard.losses.pair import AnalyticLoss
 SAFE_MARGIN = 0.05
 """From this margin on, p > m and 1 − s ≥ m keep their digits in float32 when computed from 1 − p and from s."""
 
+_FAR = 1e30
+"""Stands for an infinite logit, at which log σ(−z) less itself would be NaN."""
+
 
 class Asymmetric(AnalyticLoss):
     """Asymmetric loss: ℓ₊ = −(1−p)^γ₊ log p, ℓ₋ = −s^γ₋ log(1−s), p = σ(z), s = (p−m)₊ (Ben-Baruch et al. 2021).
@@ -73,19 +76,20 @@ class Asymmetric(AnalyticLoss):
 
     def link(self, z: Tensor) -> Tensor:
         """Return log ℓ₋'(z) − log(−ℓ₊'(z)), at least −100 where there is a margin."""
+        z = z.clamp_max(_FAR)
         down = focused_log_slope(-z, self.gamma_pos, self.detach_focus)
         if self.margin == 0:
             return focused_log_slope(z, self.gamma_neg, self.detach_focus) - down
-        above = self._above_margin(z) > 0
+        below = self._above_margin(z) == 0  # not where z is NaN, which stays NaN
         log_p, log_q = F.logsigmoid(z), F.logsigmoid(-z)
         log_s = math.log1p(-self.margin) + log_p + log1mexp(self._above_margin(z))
-        s = torch.where(above, torch.exp(log_s), 0.5)
+        s = torch.where(below, 0.5, torch.exp(log_s))
         cost = self._cost(s, torch.exp(log_q))
         up = log_p + self.gamma_neg * log_s + cost
         if not self.detach_focus:
             up = up + torch.log1p(self.gamma_neg * (1 - s) * cost / s)
         # log_q belongs to `up` too, and is all of `down` where γ₊ = 0: first together, far from 0 as they are
-        return torch.where(above, (up + (log_q - down)).clamp_min(LOG_ZERO), LOG_ZERO)
+        return torch.where(below, LOG_ZERO, (up + (log_q - down)).clamp_min(LOG_ZERO))
 
     def _present(self, z: Tensor) -> tuple[Tensor, Tensor]:
         value, slope = focused(-z, self.gamma_pos, self.detach_focus)

@@ -55,6 +55,6 @@ def focused_log_slope(x: Tensor, gamma: float, detach: bool = False) -> Tensor:
 
 
 def log1mexp(t: Tensor) -> Tensor:
-    """Return log(1 − e^(−t)) for t > 0, and LOG_ZERO at and below 0."""
-    inside = t > 0
-    return torch.where(inside, torch.log(-torch.expm1(-torch.where(inside, t, 1.0))), LOG_ZERO)
+    """Return log(1 − e^(−t)) for t > 0, LOG_ZERO at and below 0, and NaN for NaN."""
+    outside = t <= 0
+    return torch.where(outside, LOG_ZERO, torch.log(-torch.expm1(-torch.where(outside, 1.0, t))))

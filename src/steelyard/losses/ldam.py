@@ -22,8 +22,9 @@ class SigmoidLDAM(SoftplusPair):
 class SoftmaxLDAM(Loss):
     """LDAM for one label an item: cross-entropy of s·(z − Δ_y) over the item's known labels, s = 30 (Cao et al. 2019).
 
-    Every item needs exactly one positive, or no known label at all. Its reductions count items: "mean" is over items
-    with a known label, "none" puts an item's loss into the cell of its label.
+    Every item needs exactly one positive, or no known label at all. Its reductions count items: "mean" is the weighted
+    mean over items with a known label, Σ w·ℓ / Σ w with the weights at their labels, as in the authors' code (without
+    weights the plain mean); "none" puts an item's loss into the cell of its label.
     """
 
     margins: Tensor
@@ -49,10 +50,8 @@ class SoftmaxLDAM(Loss):
         return cost.sum() / (self.divisor(logits.shape, cells) if divisor is None else divisor)
 
     def amount(self, shape: torch.Size, cells: Cells) -> Tensor | float:
-        """Return the number of items with a known label ("mean"), of all items ("item"), or 1."""
-        if self.reduction != "mean":
-            return super().amount(shape, cells)
-        return float(shape[0]) if cells.counted is None else cells.counted.any(dim=1).sum()
+        """Return the sum of the items' weights, each that of its label ("mean"), the number of items ("item"), or 1."""
+        return cells.a.sum() if self.reduction == "mean" else super().amount(shape, cells)
 
     def log_odds(self, z: Tensor, pos_weight: object = None, neg_weight: object = None) -> Tensor:
         """Raise: a softmax over labels gives no label its own probability."""

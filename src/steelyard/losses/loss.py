@@ -121,8 +121,12 @@ class Loss(nn.Module, ABC):
 
     def divisor(self, shape: torch.Size, cells: Cells) -> Tensor | float:
         """Return `amount`, or 1 where there is nothing."""
-        n = self.amount(shape, cells)
-        return n.clamp_min(1) if isinstance(n, Tensor) else max(n, 1.0)
+        return or_one(self.amount(shape, cells))
+
+
+def or_one(amount: Tensor | float) -> Tensor | float:
+    """Return an amount to divide by: 1 where it is 0."""
+    return torch.where(amount > 0, amount, 1) if isinstance(amount, Tensor) else amount or 1.0
 
 
 def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Tensor:

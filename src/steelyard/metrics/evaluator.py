@@ -114,8 +114,9 @@ class Evaluator:
         - `threshold`: one number, or one a label (L,); a label is decided present where η ≥ threshold.
         - `rarest`: the K of tail-K averages (needs counts); by default those of 5, 10 and 20 that are below L.
         - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
-        - `bootstrap`: resamples of the items, 0 for none, by `seed`; adds `"intervals"`, percentile intervals at
-          `confidence`. Takes two bytes an item and resample.
+        - `bootstrap`: resamples of the items, 0 for none, by `seed`; adds `"intervals"`, bias-corrected intervals at
+          `confidence` of all but calibration errors and macro precision and recall; None where resamples do not
+          vary. Takes two bytes per item and resample.
         """
         if rarest is None:
             rarest = [k for k in (5, 10, 20) if k < self.n_labels] if self.counts is not None else []

@@ -81,7 +81,7 @@ class Summary:
         if len(weights):
             draws = {**labels.draws(groups), **items.draws()}
             draws["mAP"] = {"label": labels.ranked(), **draws["mAP"]}
-            intervals = _tree_map(lambda v: boot.interval(v, confidence), draws)
+            intervals = _intervals(draws, report, confidence)
             report["intervals"] = {"confidence": confidence, "resamples": resamples, **intervals}
         plain: dict[str, Any] = _tree_map(_plain, report)
         return plain
@@ -131,6 +131,7 @@ class _ByLabel:
             width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
             label_mass[:, at] = bin_sums(pair, label_mass_edges(bins, pair))
         self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # their edges are not told
+        self.width_sums, self.wide_edges = width, wide_edges
         self.pooled_width = from_sums(width.sum(1), wide_edges)
         self.pooled_mass = from_sums(pooled_mass.sum(1), pooled_edges)
 
@@ -148,6 +149,7 @@ class _ByLabel:
             for j in range(hit.shape[1]):
                 draws = boot.weighted_average_precision(scores[:, j], hit[:, j], known[:, j], weights)
                 self.ap_draws[:, at.start + j] = draws
+            self.ap_draws[:, at] = boot.widened(self.ap_draws[:, at], self.support[at])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the report of each label."""
@@ -166,23 +168,29 @@ class _ByLabel:
             }
 
     def part(self, index: Array) -> dict[str, Any]:
-        """Return the report of some labels."""
+        """Return the report of some labels; calibration errors are those of their cells pooled."""
+        error = from_sums(self.width_sums[:, torch.from_numpy(np.asarray(index))].sum(1), self.wide_edges)
         return {
             "labels": len(index),
             **_named_mean("mAP", "labels_left_out", self.ap[index]),
             **_decision_report(self.true[index], self.predicted[index], self.support[index]),
             "brier": _over(self.square[index].sum(), self.known[index].sum()),
             "log_loss": _over(self.log[index].sum(), self.known[index].sum()),
-            **{name: mean_defined(getattr(self.width, name)[index]).value for name in ("ace", "mce", "ece")},
+            **{name: float(getattr(error, name)) for name in ("ace", "mce", "ece")},
+            "by_chance": error_by_chance(error.bins)._asdict(),
         }
 
     def draws(self, groups: dict[str, dict[str, Array]]) -> dict[str, Any]:
-        """Return the resamples of what is averaged over labels, by the path the metric has in the report."""
+        """Return the resamples of what is averaged over labels, by the path the metric has in the report.
+
+        Macro precision and recall have none: a label without a decision, or without a positive, counts 0 there, so that
+        they jump with single items, and resamples of few items do not cover them.
+        """
 
         def averages(index: Array) -> dict[str, Any]:
             true, predicted, support = self.count_draws[:, :, index]
             return {
-                "macro": {name: x.mean(1) for name, x in _ratios(true, predicted, support).items()},
+                "macro": {"f1": _ratios(true, predicted, support)["f1"].mean(1)},
                 "micro": _ratios(true.sum(1), predicted.sum(1), support.sum(1)),
             }
 
@@ -201,13 +209,13 @@ class _ByLabel:
 
 
 class _ByItem:
-    """What belongs to one item: its own ranking, whether it is all right, its losses and its cells in each bin."""
+    """What belongs to one item: its own ranking, whether it is all right, and its losses."""
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         n_labels, self.weights = plan.store.n_labels, weights
         every, end = slice(0, n_labels), 0
         # room for all at once: small results kept between large temporary ones would tear the heap to pieces
-        shapes = ((), (), *(((2,), (2,), (3, plan.bins)) if len(weights) else ()))
+        shapes = ((), (), *(((2,), (2,)) if len(weights) else ()))
         columns = [np.empty((len(order), *shape)) for shape in shapes]
         step = max(1, (1 << 20) // n_labels)
         for block_scores, block_targets in plan.store.blocks():
@@ -219,37 +227,42 @@ class _ByItem:
                     exact_matches(plan.decide(scores, every), targets).numpy(),
                 ]
                 if len(weights):
-                    row += _item_sums(probable(scores, targets), plan.width_edges())
+                    row += _item_sums(probable(scores, targets))
                 for column, part in zip(columns, row, strict=True):
                     column[end : end + len(scores)] = part
                 end += len(scores)
         self.ap, self.match, *self.sums = (column[order] for column in columns)
 
     def draws(self) -> dict[str, Any]:
-        """Return the resamples of what is averaged over items, by the path the metric has in the report."""
-        square, log, bins = self.sums
+        """Return the resamples of what is averaged over items, by the path the metric has in the report.
+
+        Calibration errors have none: resampled items are farther from calibrated than the items are.
+        """
+        square, log = self.sums
         n, square = boot.weighted_sums(self.weights, square).T
         finite = np.isfinite(log).all()
         log = boot.weighted_sums(self.weights, log)[:, 1] if finite else np.full(len(self.weights), np.nan)
-        sums = torch.from_numpy(boot.weighted_sums(self.weights, bins)).movedim(1, 0)
-        error = from_sums(sums, torch.empty(0))
         return {
             "mAP": {"item": boot.weighted_mean(self.weights, self.ap)},
             "exact_match": boot.weighted_mean(self.weights, self.match),
             "brier": boot.divide(square, n),
             "log_loss": boot.divide(log, n),
-            "calibration": {
-                "pooled": {"width": {name: getattr(error, name).numpy() for name in ("ace", "mce", "ece")}}
-            },
         }
 
 
-def _item_sums(pair: Pair, edges: Tensor) -> list[Array]:
-    """Return (n, 2) known cells and squared error, the same with log-loss, and (n, 3, bins) of each item."""
+def _item_sums(pair: Pair) -> list[Array]:
+    """Return (n, 2) known cells and squared error of each item, and the same with log-loss."""
     turned = Pair(pair.values.T, pair.targets.T, None if pair.known is None else pair.known.T, True)
-    sums = [label_sums(turned, cell).T for cell in (squared_error, cross_entropy)]
-    sums.append(bin_sums(turned, edges).movedim(0, 1))
-    return [s.numpy() for s in sums]
+    return [label_sums(turned, cell).T.numpy() for cell in (squared_error, cross_entropy)]
+
+
+def _intervals(draws: Any, report: Any, confidence: float, name: str = "") -> Any:
+    """Return the interval of every metric in `draws`, whose values lie at the same places of `report`."""
+    if isinstance(draws, dict):
+        return {key: _intervals(value, report[key], confidence, key) for key, value in draws.items()}
+    if isinstance(draws, list):
+        return [_intervals(*pair, confidence) for pair in zip(draws, report, strict=True)]
+    return boot.interval(float(report), draws, confidence, share=name != "log_loss")
 
 
 def _ratios(*counts: Array) -> dict[str, Array]:

@@ -179,7 +179,7 @@ def _assembled(
             )
         head = PlacesHead(features, n_labels, settings.dropout)
     else:
-        head = OLTRHead(features, n_labels, settings.dropout)
+        head = OLTRHead(features, n_labels, settings.dropout, settings.reachability)
         if isinstance(backbone, ImageBackbone) and not settings.frozen and (channels := backbone.map_channels()):
             attention = ModulatedAttention(channels)
     return Model(settings, input, backbone, head, n_labels, attention)

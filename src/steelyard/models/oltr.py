@@ -13,23 +13,24 @@ from steelyard.balance.processes import summed
 
 @final
 class OLTRHead(nn.Module):
-    """z = s·cos-like(v) + b of the meta-embedding v = (f + e ⊙ m) / γ.
+    """z = s·cos-like(v) + b of the meta-embedding v = (f + e ⊙ m) · r/γ.
 
         m = softmax(H f)ᵀ C      the memory: centroids C (L, F), by weights guessed from the feature
         e = tanh(S f)            the concept selector
-        γ = min_c ‖f − C_c‖      1/γ is the reachability
+        γ = min_c ‖f − C_c‖      r/γ is the reachability; r is 1 in the formula, 10 in the authors' code
         z_c = s · v/(1 + ‖v‖) · w_c/‖w_c‖ + b_c,  s = 16
 
-    v/(1 + ‖v‖) is computed as u/(γ + ‖u‖) with u = f + e ⊙ m, which is the same and needs no guard at γ = 0. Adapted
+    v/(1 + ‖v‖) is computed as u/(γ/r + ‖u‖) with u = f + e ⊙ m, which is the same and needs no guard at γ = 0. Adapted
     to many labels: a centroid is the mean feature of the items that have the label, and labels have biases b, since
     sigmoids, unlike softmax, must know how rare a label is.
 
     The memory changes between epochs only. In every training step `update_centroids(features, targets)` adds to the
     sums of the epoch, and `start_epoch()` makes centroids of them; everything lies in buffers, so a run resumed from
-    its state goes on exactly. While no centroid is there (the first epoch) m = 0 and γ = 1; a label without one takes
+    its state goes on exactly. While no centroid is there (the first epoch) m = 0 and γ = r; a label without one takes
     no part in m and γ.
 
-    n_features: F; `n_labels`: L; `dropout`: of f. H and S start as torch's linear layers do, w uniform within ±1/√F.
+    n_features: F; `n_labels`: L; `dropout`: of f; `reachability`: r. H and S start as torch's linear layers do, w
+    uniform within ±1/√F.
     """
 
     scale = 16.0
@@ -38,8 +39,9 @@ class OLTRHead(nn.Module):
     sums: Tensor
     counts: Tensor
 
-    def __init__(self, n_features: int, n_labels: int, dropout: float) -> None:
+    def __init__(self, n_features: int, n_labels: int, dropout: float, reachability: float = 1.0) -> None:
         super().__init__()
+        self.reachability = reachability
         self.hallucinate = nn.Linear(n_features, n_labels)
         self.select = nn.Linear(n_features, n_features)
         self.weight = nn.Parameter(torch.empty(n_labels, n_features).uniform_(-(n_features**-0.5), n_features**-0.5))
@@ -63,7 +65,8 @@ class OLTRHead(nn.Module):
         u = f + torch.tanh(self.select(f)) * (weights.to(f.dtype) @ self.centroids.to(f.dtype))
         wide = torch.promote_types(f.dtype, torch.float32)
         distance = torch.linalg.vector_norm(f.to(wide) - self.centroids[self._nearest(f)], dim=1, keepdim=True)
-        below = torch.where(some, distance, 1.0) + torch.linalg.vector_norm(u.to(wide), dim=1, keepdim=True)
+        apart = torch.where(some, distance / self.reachability, 1.0)
+        below = apart + torch.linalg.vector_norm(u.to(wide), dim=1, keepdim=True)
         v = u / torch.where(below > 0, below, 1.0)
         return self.scale * F.linear(v, F.normalize(self.weight)) + self.bias
 

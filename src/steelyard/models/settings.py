@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -41,6 +42,9 @@ class ModelSettings:
     """Layers of cross_attention."""
     dropout: float = 0.0
     """The chance that a feature is dropped before the last layer, in training."""
+    reachability: float = 1.0
+    """What the oltr head divides by the distance to the nearest centroid: 1 in its paper's formula, 10 in its authors'
+    code."""
     mirror: bool = False
     """Whether evaluation, and later use, take the mean of the logits of an image and of its mirror image: twice the
     time, and a little more accurate where left and right do not matter."""
@@ -61,6 +65,8 @@ class ModelSettings:
                 raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout is {self.dropout}: it must be at least 0 and below 1")
+        if not 0 < self.reachability < math.inf:
+            raise ValueError(f"model.reachability is {self.reachability}: it must be above 0 and finite")
         if self.frozen and self.head == "places":
             raise ValueError(
                 "model.head is places, but model.frozen is true: of a frozen backbone the maps that it looks at are "

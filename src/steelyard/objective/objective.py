@@ -16,7 +16,7 @@ from steelyard.balance.weighting import ExpectedWeights, Weighting
 from steelyard.kernels import fused
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
 from steelyard.losses.distribution_balanced import WeightedLoss
-from steelyard.losses.loss import Cells, Loss, NoLink
+from steelyard.losses.loss import Cells, Loss, NoLink, or_one
 from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.losses.unknown import Ignore, Negative, Resolver, WeakAssumedNegative, WeakNegative
 
@@ -266,7 +266,7 @@ class Objective(nn.Module):
         if self.loss.reduction == "sum":
             return 1 / processes  # DDP takes the mean of what should be a sum
         amount = torch.as_tensor(self.loss.amount(logits.shape, cells), dtype=torch.float64, device=logits.device)
-        return summed(amount).clamp_min(1) / processes
+        return or_one(summed(amount)) / processes
 
     def _share(self, logits: Tensor) -> Tensor | float:
         """Return the weight of this process's mean over items in the mean over processes: 1 for equal batches."""

@@ -65,8 +65,8 @@ _BCE = _loss("bce")
 _FOCAL = _loss("focal", gamma=2.0, scale=2.0)
 _INVERSE = {"weighting": Part("inverse_frequency")}
 _UNSHIFTED = {"lam": 1.0, "kappa": 0.0}
-_OLTR = {"model": {"head": "oltr", "dropout": 0.0}, "optimizer": {"lr": 0.1, "backbone_lr": 0.1}}
-"""With the rates that its authors released, and without dropout, as theirs."""
+_OLTR = {"model": {"head": "oltr", "dropout": 0.0, "reachability": 10.0}, "optimizer": {"lr": 0.1, "backbone_lr": 0.1}}
+"""With the rates and the factor of the reachability that its authors released, and without dropout, as theirs."""
 
 
 def _row(name: str, objective: Mapping[str, Any], *others: Mapping[str, Any]) -> Row:

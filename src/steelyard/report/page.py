@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
@@ -34,6 +35,7 @@ figcaption { color: var(--soft); font-size: .9rem; max-width: 48rem; }
 .panels { columns: 21rem; column-gap: 2rem; }
 .panels figure { break-inside: avoid; margin: 0; padding: .6rem 0; max-width: 32rem; }
 .panels figure img { width: 100%; }
+figure.hit { display: inline-block; vertical-align: top; width: 224px; margin: 8px; overflow-wrap: anywhere; }
 .numbers { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 11rem), 1fr)); gap: 1rem 1.5rem;
   margin: 1.4rem 0; }
 .numbers dt { color: var(--soft); font-size: .9rem; }
@@ -57,6 +59,12 @@ pre { background: var(--block); padding: .7rem 1rem; overflow-x: auto; font-size
 details { margin: .6rem 0; }
 summary { cursor: pointer; }
 """
+
+_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+"""What a page may load: its own style sheet and the pictures inside it; no script, and nothing from elsewhere."""
 
 
 class Number(NamedTuple):
@@ -170,6 +178,7 @@ def write_page(path: str | Path, title: str, parts: Iterable[str]) -> None:
     """
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"

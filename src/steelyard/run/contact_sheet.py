@@ -115,6 +115,5 @@ def _figure(one: Shown) -> str:
         image.save(buffer, "JPEG", quality=85)
         code = base64.b64encode(buffer.getvalue()).decode()
         shown = f'<img alt="" width="{image.width}" height="{image.height}" src="data:image/jpeg;base64,{code}">'
-    style = f"display:inline-block;vertical-align:top;width:{_SIDE}px;margin:8px;overflow-wrap:anywhere"
     text = "<br>".join(map(escape, caption(one.hit)))
-    return f'<figure style="{style}">{shown}<figcaption>{text}</figcaption></figure>\n'
+    return f'<figure class="hit">{shown}<figcaption>{text}</figcaption></figure>\n'

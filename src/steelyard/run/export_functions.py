@@ -21,12 +21,12 @@ def log1p(x: Tensor) -> Tensor:
 
 def log1mexp(t: Tensor) -> Tensor:
     """Return log(1 − e^(−t)) for t > 0 and LOG_ZERO at and below 0: e^(−t) − 1 as (u − 1) · t/(−log u), u = e^(−t)."""
-    inside = t > 0
-    x = -torch.where(inside, t, 1.0)
+    outside = t <= 0
+    x = -torch.where(outside, 1.0, t)
     u = torch.exp(x)
     plain = (u == 1) | (x < -1)
     lost = torch.where(u == 1, x, (u - 1) * (x / torch.where(plain, 1.0, torch.log(torch.where(plain, 2.0, u)))))
-    return torch.where(inside, torch.log(-torch.where(x < -1, u - 1, lost)), LOG_ZERO)
+    return torch.where(outside, LOG_ZERO, torch.log(-torch.where(x < -1, u - 1, lost)))
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -33,8 +33,11 @@ class _Whole(nn.Module):
         self.model, self.reading = _writable(model), reading
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return η, decisions and logits."""
+        """Return η, decisions and logits; all NaN for an item with NaN, which onnxruntime's ReLU turns into 0."""
         logits = self.model(inputs if len(inputs) > 1 else inputs[0])
+        for x in inputs:
+            if x.is_floating_point():
+                logits = torch.where(x.isnan().flatten(1).any(1, keepdim=True), torch.nan, logits)
         eta, decisions = self.reading(logits)
         return eta, decisions, logits
 

@@ -47,13 +47,23 @@ class ReadingNetwork(nn.Module):
         self.scores = _scores(reading)
         self.calibrated = _calibrated(reading.calibrator)
         self.shifted = nn.Identity() if reading.to_prior is None else _Shift(reading)
+        self.by_item = isinstance(self.scores, _SoftmaxOdds) or any(
+            isinstance(part, UndoClassAware) for part in self.scores.modules()
+        )
         self.register_buffer("thresholds", torch.from_numpy(reading.thresholds.copy()).float())
 
     def forward(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return η (B, L), float32, never rounded up to 1, and which labels are decided present."""
+        """Return η (B, L), float32, never rounded up to 1, and which labels are decided present.
+
+        η is NaN where a logit is, and of the whole item where labels are computed from each other: ONNX does not say
+        what clipping makes of NaN, and onnxruntime makes numbers of it.
+        """
+        broken = logits.isnan()
+        if self.by_item:
+            broken = broken | broken.any(1, keepdim=True)
         odds = self.shifted(self.calibrated(self.scores(logits.double())))
         eta = sigmoid(odds).float().clamp_max(1 - torch.finfo(torch.float32).eps / 2)
-        return eta, eta >= self.thresholds
+        return torch.where(broken, torch.nan, eta), (eta >= self.thresholds) & ~broken
 
 
 # ---- what calibrators take
@@ -146,21 +156,22 @@ class _AsymmetricLink(nn.Module):
         self.rest = loss.z_margin - self.first if loss.margin else 0.0
 
     def forward(self, z: Tensor) -> Tensor:
+        z = z.clamp_max(1e30)
         down = _log_slope(-z, self.gamma_pos, self.detach)
         if self.margin == 0:
             return _log_slope(z, self.gamma_neg, self.detach) - down
         over = ((z - self.first) - self.rest).clamp_min(0.0)
-        above = over > 0
+        below = over == 0
         log_p, log_q = logsigmoid(z), logsigmoid(-z)
         log_s = math.log1p(-self.margin) + log_p + log1mexp(over)
-        s = torch.where(above, torch.exp(log_s), 0.5)
+        s = torch.where(below, 0.5, torch.exp(log_s))
         cost = -log1p(-s)
         if self.margin < SAFE_MARGIN:
             cost = torch.where(s < 0.5, cost, -torch.log(torch.exp(log_q) + self.margin))
         up = log_p + log_q + self.gamma_neg * log_s + cost
         if self.gamma_neg > 0 and not self.detach:
             up = up + log1p(self.gamma_neg * (1 - s) * cost / s)
-        return torch.where(above, (up - down).clamp_min(LOG_ZERO), LOG_ZERO)
+        return torch.where(below, LOG_ZERO, (up - down).clamp_min(LOG_ZERO))
 
 
 def _log_slope(x: Tensor, gamma: float, detach: bool = False) -> Tensor:

@@ -17,7 +17,9 @@ Groups: TypeAlias = Mapping[str, Mapping[str, NDArray[Any]]]
 
 _RATIOS = ("precision", "recall", "f1")
 _OF_DECISIONS = frozenset({"macro", "micro", "exact_match", *_RATIOS})
-_OF_PROBABILITIES = frozenset({"brier", "log_loss", "impossible", "calibration", "ace", "mce", "ece", "threshold"})
+_OF_PROBABILITIES = frozenset(
+    {"brier", "log_loss", "impossible", "calibration", "ace", "mce", "ece", "by_chance", "threshold"}
+)
 
 
 def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Asked:
     images: str | None = None
     form: Form = "wide"
     top: int = 0
+    raw_ids: bool = False
     batch_size: int = 256
     skip_bad: bool = False
     device: str = "auto"
@@ -109,7 +110,8 @@ def _here(asked: Asked, out: str | None, console: Console) -> Predicted:
     with ExitStack() as opened:
         sinks: list[prediction.Sink] = []
         if out is not None:
-            sinks.append(opened.enter_context(prediction.file_sink(out, names, "", asked.form, asked.top)))
+            file = prediction.file_sink(out, names, "", asked.form, asked.top, asked.raw_ids)
+            sinks.append(opened.enter_context(file))
         if asked.index is not None:
             put = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
 
@@ -131,11 +133,12 @@ def _by_spark(asked: Asked) -> None:
         ("index", "writes no index"),
         ("form", "writes the wide form only"),
         ("top", "writes the wide form only"),
+        ("raw_ids", "writes no CSV"),
         ("device", "scores on the CPUs of its machines"),
         ("runtime", "scores with torch"),
     ):
         if getattr(asked, name) != getattr(plain, name):
-            raise ValueError(f"--{name} is {getattr(asked, name)!r}, but Spark {what}: leave it out")
+            raise ValueError(f"--{name.replace('_', '-')} is {getattr(asked, name)!r}, but Spark {what}: leave it out")
     if asked.data == "-":
         raise ValueError("Spark reads Parquet files, not the standard input: give a file or a folder of them")
     if asked.out is None:

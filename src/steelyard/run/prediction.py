@@ -54,6 +54,7 @@ def predict(
     format: Format | Literal[""] = "",
     form: Form = "wide",
     top: int = 0,
+    raw_ids: bool = False,
     batch_size: int = 256,
     workers: int = 0,
     device: str | torch.device = "cpu",
@@ -64,12 +65,12 @@ def predict(
     Args:
         trained: the model and its reading.
         inputs: what `open_inputs` gives; it decides whether a bad image is an error or skipped.
-        out, format, form, top: the file, see `file_sink`.
+        out, format, form, top, raw_ids: the file, see `file_sink`.
         batch_size, workers, device: items at a time, processes that read them, where the model runs.
         progress: called after each batch.
     """
     scored = scores(trained, inputs, batch_size, workers, device)
-    with file_sink(out, trained.names, format, form, top) as sink:
+    with file_sink(out, trained.names, format, form, top, raw_ids) as sink:
         return pour(scored, [sink], inputs.n_items, progress)
 
 
@@ -112,7 +113,12 @@ def pour(
 
 @contextmanager
 def file_sink(
-    out: str | Path, names: Sequence[str], format: Format | Literal[""] = "", form: Form = "wide", top: int = 0
+    out: str | Path,
+    names: Sequence[str],
+    format: Format | Literal[""] = "",
+    form: Form = "wide",
+    top: int = 0,
+    raw_ids: bool = False,
 ) -> Iterator[Sink]:
     """Give a sink that writes a file, which is there whole when the block is left, or as it was before.
 
@@ -127,6 +133,8 @@ def file_sink(
         format: "csv", "jsonl" or "parquet"; by default the ending of `out` says.
         form: "wide" or "long".
         top: how many labels of an item the long form has, 0 for those decided present.
+        raw_ids: in CSV, whether ids and labels that begin with =, +, -, @, a tab or a carriage return are written as
+            they are; else a ' is put before them, so that no spreadsheet runs them as formulas.
     """
     path = Path(out)
     kind = format_of(path, format)
@@ -135,7 +143,7 @@ def file_sink(
     if top < 0 or (top > 0 and form == "wide"):
         raise ValueError(f"top is {top}: give at least 0, and only with the long form")
     check_place(path)
-    with replacing(path) as partial, open_writer(partial, kind, form, names, top) as write:
+    with replacing(path) as partial, open_writer(partial, kind, form, names, top, raw_ids) as write:
         yield lambda scored: write(scored.rows)
 
 

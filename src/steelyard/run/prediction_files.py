@@ -48,7 +48,7 @@ def format_of(path: Path, format: str = "") -> Format:
 
 @contextmanager
 def open_writer(
-    path: Path, format: Format, form: Form, names: Sequence[str], top: int
+    path: Path, format: Format, form: Form, names: Sequence[str], top: int, raw_ids: bool
 ) -> Iterator[Callable[[Rows], None]]:
     """Give a function that takes rows; they are in the file when the block is left.
 
@@ -57,18 +57,23 @@ def open_writer(
         format, form: of its content, see `predict`.
         names: of the labels, (L,).
         top: how many labels of an item the long form has, 0 for those decided present.
+        raw_ids: write texts that a spreadsheet takes for formulas as they are, see `harmless`.
     """
     schema = _wide_schema(names) if form == "wide" else _LONG
+    guarded = format == "csv" and not raw_ids
+    labels = list(map(harmless, names)) if guarded else names
     with _sink(path, format, schema) as put:
         held: list[Rows] = []
 
         def flush() -> None:
             if held:
                 rows = _joined(held, len(names))
+                if guarded:
+                    rows = rows._replace(ids=list(map(harmless, rows.ids)))
                 if format == "jsonl" and form == "wide":
                     put(_wide_records(rows, names))
                 else:
-                    put(_wide(rows, schema) if form == "wide" else _long(rows, names, top))
+                    put(_wide(rows, schema) if form == "wide" else _long(rows, labels, top))
                 held.clear()
 
         def write(rows: Rows) -> None:
@@ -78,6 +83,11 @@ def open_writer(
 
         yield write
         flush()
+
+
+def harmless(text: str) -> str:
+    """Return a text with a quotation mark before it where a spreadsheet would take it for a formula and run it."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 @contextmanager

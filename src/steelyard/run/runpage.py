@@ -188,7 +188,7 @@ def _groups(metrics: Metrics) -> Iterator[str]:
     if not groups and not rarest:
         return
     yield page.table(
-        ("labels", "number", "mAP", "F1", "precision", "recall", "ACE", "Brier"),
+        ("labels", "number", "mAP", "F1", "precision", "recall", "ACE", "ACE by chance", "Brier"),
         (
             (
                 name,
@@ -196,6 +196,7 @@ def _groups(metrics: Metrics) -> Iterator[str]:
                 part.get("mAP"),
                 *(get(part, "macro", score) for score in _SCORES),
                 part.get("ace"),
+                get(part, "by_chance", "ace"),
                 part.get("brier"),
             )
             for name, part in (groups | rarest).items()
@@ -203,8 +204,8 @@ def _groups(metrics: Metrics) -> Iterator[str]:
         places=3,
     )
     yield page.paragraph(
-        "Means over the labels of each row, the Brier score over their cells. A label's own ACE, unlike the pooled one "
-        "above, is mostly chance where it has few cells."
+        "Means over the labels of each row; ACE and the Brier score over their cells. ACE by chance is what "
+        "probabilities that are right would show on as many cells."
     )
 
 

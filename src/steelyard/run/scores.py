@@ -11,7 +11,7 @@ from rich.text import Text
 from steelyard.report.headline import Metrics, get
 from steelyard.run.terminal import plain
 
-_COLUMNS = ("mAP", "F1", "precision", "recall", "ACE")
+_COLUMNS = ("mAP", "F1", "precision", "recall", "ACE", "by chance")
 
 
 def show(metrics: Metrics, console: Console, title: str = "") -> None:
@@ -26,7 +26,10 @@ def show(metrics: Metrics, console: Console, title: str = "") -> None:
 
 
 def score_table(metrics: Metrics) -> Table:
-    """Return mAP, F1, precision, recall and calibration error, in per cent, of all labels and of each group."""
+    """Return mAP, F1, precision, recall, calibration error and what chance alone would show of it, in per cent.
+
+    One row for all labels, one for each group.
+    """
     table = Table(box=None, pad_edge=False)
     table.add_column("labels")
     for name in ("number", *_COLUMNS):
@@ -37,17 +40,17 @@ def score_table(metrics: Metrics) -> Table:
 
 
 def rows(metrics: Metrics) -> Iterator[tuple[str, int, tuple[float | None, ...]]]:
-    """Yield the name of a group of labels, their number, and the values of mAP, F1, precision, recall and ACE.
+    """Yield the name of a group of labels, their number, and the values of `_COLUMNS`.
 
-    Decisions are averaged over labels (macro); ACE is pooled over the cells of all labels, or averaged over those of a
-    group.
+    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
+    cells of all the row's labels pooled.
     """
-    pooled = get(metrics, "calibration", "pooled", "width", "ace")
-    yield "all", metrics["labels"], (get(metrics, "mAP", "label"), *_macro(metrics), pooled)
+    pooled = get(metrics, "calibration", "pooled", "width") or {}
+    yield "all", metrics["labels"], (get(metrics, "mAP", "label"), *_macro(metrics), *_errors(pooled))
     groups = {name: part for name, part in metrics["groups"].items() if part["labels"]}
     rarest = {f"{k} rarest": part for k, part in metrics["rarest"].items()}
     for name, part in (groups | rarest).items():
-        yield name, part["labels"], (part["mAP"], *_macro(part), part["ace"])
+        yield name, part["labels"], (part["mAP"], *_macro(part), *_errors(part))
 
 
 def summary_lines(metrics: Metrics) -> list[str]:
@@ -128,6 +131,10 @@ def _prior(report: Metrics) -> str:
 
 def _macro(part: Metrics) -> tuple[float | None, ...]:
     return tuple(get(part, "macro", name) for name in ("f1", "precision", "recall"))
+
+
+def _errors(part: Metrics) -> tuple[float | None, ...]:
+    return get(part, "ace"), get(part, "by_chance", "ace")
 
 
 def percent(value: float | None) -> str:

@@ -39,7 +39,16 @@ Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Problem, "description": what}
-    for status, what in {400: "not understood", 404: "not there", 422: "out of bounds", 503: "too busy"}.items()
+    for status, what in {
+        400: "not understood",
+        404: "not there",
+        413: "the request has a body",
+        414: "the address is too long",
+        421: "the host name is not served",
+        422: "out of bounds",
+        500: "a failure of the server, which its log describes",
+        503: "too busy",
+    }.items()
 }
 
 
@@ -90,7 +99,7 @@ def _add_answers(app: FastAPI, shown: Shown, searching: Workers, drawing: Worker
 
         return reply(request, await answers.get(key, made))
 
-    @app.get("/api/run", response_model=shapes.RunFacts)
+    @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
         return reply(request, as_json(shown.facts()))
@@ -113,10 +122,13 @@ def _add_answers(app: FastAPI, shown: Shown, searching: Workers, drawing: Worker
         """Return the items that most probably are what is asked for.
 
         `q` is a query such as `dog & ~car`; `wanted` and `unwanted` are labels, joined to it by AND; `limit`,
-        `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one.
+        `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one. Without any of
+        them nothing is asked for and nothing is found.
         """
         question = asked(shown.names, q, wanted, unwanted, limit)
         view = shown.archive.now
+        if question is None:
+            return reply(request, as_json(shown.nothing(view)))
         key = ("search", view.generation, str(question.query), question.plain, k, offset)
         return await answer(request, key, partial(shown.search, view, question, k, offset))
 

@@ -25,8 +25,8 @@ class Asked(NamedTuple):
 
 def asked(
     names: Sequence[str], text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str]
-) -> Asked:
-    """Return the query for all of it together.
+) -> Asked | None:
+    """Return the query for all of it together, None where nothing is asked for.
 
     Args:
         names: the labels there are.
@@ -45,7 +45,7 @@ def asked(
     parts += [f"{quoted(x)} >= {bounds[x]!r}" if x in bounds else quoted(x) for x in wanted]
     parts += [f"~{quoted(x)}" + (f" & {quoted(x)} <= {bounds[x]!r}" if x in bounds else "") for x in unwanted]
     if not parts:
-        raise Unclear("nothing is asked for: give q, wanted or unwanted")
+        return None
     return Asked(Query.parse(" & ".join(parts), names), written is not None and _is_plain(written))
 
 

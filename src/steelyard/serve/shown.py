@@ -117,6 +117,11 @@ class Shown:
             "generation": view.generation,
         }
 
+    def nothing(self, view: View) -> dict[str, Any]:
+        """Return what is found where nothing is asked for, see `shapes.SearchResult`."""
+        found = {"query": "", "plain": True, "terms": [], "hits": [], "more": False}
+        return {**found, "n_items": view.index.n_items, "generation": view.generation}
+
     def item(self, view: View, id: str) -> dict[str, Any]:
         """See `shapes.ItemFacts`."""
         if id not in view.index:
