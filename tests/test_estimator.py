@@ -195,7 +195,7 @@ def test_not_fitted(name: str) -> None:
         (lambda x, y: (x, 3 * y), "is 3: a label is 1 present"),
         (lambda x, y: (x, y.astype(str)), "a label is 1 present"),
         (lambda x, y: (x, 0 * y), "nothing to learn"),
-        (lambda x, y: (x[:1], y[:1]), "one item cannot be shared out"),
+        (lambda x, y: (x[:1], y[:1]), "no label is present anywhere"),
         (lambda x, y: (x[:, :0], y), r"0 feature\(s\)"),
     ],
 )

@@ -486,7 +486,7 @@ def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     }
     settings = {**QUICK, "data": {"validation": 0.1}}
     settings["schedule"] = {"warmup_epochs": 0.1}  # a twentieth of the epochs
-    settings["train"] = {**QUICK["train"], "monitor": "loss", "patience": 5}
+    settings["train"] = {**QUICK["train"], "monitor": "loss", "patience": 5, "learner": "loop"}
     wanted = load_config(None, "pal", overrides=settings)
     assert load_config(folder / "config.toml") == wanted
     model = json.loads((folder / "model.json").read_text())

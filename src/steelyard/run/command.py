@@ -139,7 +139,17 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
     trained, items, name, own, settings = judged_on(run, other, deploy_prior, bootstrap)
     device = pick_device(config_of(run).train.device)
     metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items))
+    if other.data is None:
+        metrics |= _baselines(run, name)
     _show(metrics, name, as_json)
+
+
+def _baselines(run: str, name: str) -> dict[str, Any]:
+    """Return what training measured of baselines on the run's own items, which need no second fit."""
+    config = config_of(run)
+    part = {config.data.validation: "validation", config.data.test: "test"}.get(name, name)
+    stored = RunFolder(run).read_metrics().get(part, {})
+    return {"baselines": stored["baselines"]} if "baselines" in stored else {}
 
 
 def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:

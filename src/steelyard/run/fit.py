@@ -193,8 +193,8 @@ def _learn_by_loop(ready: _Ready, shown: Watch, console: Console) -> Learned:
     config, folder, learner, datasets = ready.config, ready.folder, ready.learner, ready.datasets
     labels: Labels = datasets.train.labels
     objective = together(lambda: make_objective(config.objective, labels, folder.path, config.train.seed))
-    if together(lambda: start_at_prior(learner, objective, datasets.train, config.train)) and n_processes() == 1:
-        start_from_regression(learner, datasets.train, ready.device, config.train.seed)
+    if together(lambda: start_at_prior(learner, objective, datasets.train, config.train)):
+        together(lambda: start_from_regression(learner, datasets.train, ready.device, config.train.seed))
     check = None
     if (held := datasets.validation) is not None:
         workers = n_workers(config.train.workers, held)

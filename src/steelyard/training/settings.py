@@ -132,13 +132,6 @@ Monitor = Literal["auto", "map", "f1", "loss", "ace", "error", "assumed_map", "a
 class TrainSettings:
     """The section [train]."""
 
-    learner: Learner = "auto"
-    """How it is learned: race (small models over features compete, what recipe auto does), linear (one linear model,
-    fitted to convergence), or loop (a network trained step by step); auto takes what suits data and recipe."""
-    budget: float = 0.0
-    """Work units that a race may spend, multiplications of its models; 0 is about two minutes on two cores."""
-    single: bool = False
-    """Whether a race must end with one candidate, not with a mean of several."""
     epochs: int = 0
     """How often all items are visited; 0 is as many as suit the data: 30 of images, and of features more where there
     are few items, up to 100, so that there are some 2,000 steps."""
@@ -148,6 +141,13 @@ class TrainSettings:
     """Of everything random."""
     out: str = ""
     """The run folder."""
+    learner: Learner = "auto"
+    """How it is learned: race (small models over features compete, what recipe auto does), linear (one linear model,
+    fitted to convergence), or loop (a network trained step by step); auto takes what suits data and recipe."""
+    budget: float = 0.0
+    """Work units that a race may spend, multiplications of its models; 0 is about two minutes on two cores."""
+    single: bool = False
+    """Whether a race must end with one candidate, not with a mean of several."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
