@@ -129,7 +129,7 @@ def train(
     split: str | None = typer.Option(None, help="The part to train on. By default the training part."),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     recipe: str | None = typer.Option(
-        None, help="A method or a whole set-up, see --recipes; auto looks at the labels."
+        None, help="A method or a whole set-up, see --recipes; auto lets models compete on your items."
     ),
     out: str | None = typer.Option(None, metavar="DIR", help="The run folder. By default under runs/."),
     set: Annotated[
@@ -137,6 +137,13 @@ def train(
     ] = None,
     deploy_prior: str | None = typer.Option(
         None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or from test items."
+    ),
+    budget: str | None = typer.Option(
+        None, metavar="TIME", help="How long recipe auto may search, such as 90s or 5m on two cores. By default 2m."
+    ),
+    single: bool = typer.Option(False, "--single", help="End recipe auto with one model, not with a mean of several."),
+    holdout: float | None = typer.Option(
+        None, metavar="SHARE", help="Keep this share of the items apart for calibration and scores."
     ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
@@ -159,7 +166,8 @@ def train(
         command.list_recipes()
         return
     given = {"split": split, "images": images, **reading}
-    asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given)
+    search = command.Search(budget, single, holdout)
+    asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given, search)
     if print_config:
         typer.echo(command.printed(asked), nl=False)
         return

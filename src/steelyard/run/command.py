@@ -23,6 +23,7 @@ from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.locating import run_config
+from steelyard.run.race import work_units
 from steelyard.run.recalibration import recalibrate
 from steelyard.run.recipes import METHODS, SETUPS, Recipe
 from steelyard.run.sections import DataSettings, EvaluateSettings
@@ -37,6 +38,21 @@ _OPTION = {"path_column": "path"}
 _OF_FORM = ("form", "labels", "value", "separator", "absent")
 
 
+class Search(NamedTuple):
+    """What was typed about how recipe auto searches."""
+
+    budget: str | None = None
+    single: bool = False
+    holdout: float | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return it as settings; None stands for what was not typed."""
+        if self.holdout is not None and not 0 < self.holdout < 1:
+            raise ValueError(f"--holdout is {self.holdout:g}: give a share above 0 and below 1")
+        units = None if self.budget is None else work_units(self.budget)
+        return {"data": {"validation": self.holdout}, "train": {"budget": units, "single": self.single or None}}
+
+
 class Typed(NamedTuple):
     """What was typed after `steelyard train`."""
 
@@ -48,17 +64,19 @@ class Typed(NamedTuple):
     deploy_prior: str | None = None
     reading: Mapping[str, Any] = MappingProxyType({})
     """How the data is read: settings of [data]; None stands for one that was not given."""
+    search: Search = Search()
 
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
         if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
             raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {shlex.quote(self.file)}")
-        said = {
-            "data": {"path": self.data, **self.reading},
-            "train": {"out": self.out},
+        search = self.search.settings()
+        overrides = {
+            "data": {"path": self.data, **self.reading, **search["data"]},
+            "train": {"out": self.out, **search["train"]},
             "evaluate": {"deploy_prior": self.deploy_prior},
         }
-        return load_config(self.file, recipe, self.sets, said)
+        return load_config(self.file, recipe, self.sets, overrides)
 
     @property
     def chosen(self) -> str | None:
@@ -95,7 +113,7 @@ def list_recipes() -> None:
     for title, listed in (("Methods, for any data and model; join them by +:", METHODS), ("Whole set-ups:", SETUPS)):
         console.print(title, markup=False)
         _print_recipes(listed, console)
-    console.print("auto chooses among them by the labels: steelyard inspect DATA says which and why.", markup=False)
+    console.print("auto lets models compete on features, and else chooses by the labels.", markup=False)
 
 
 def _print_recipes(listed: Mapping[str, Recipe], console: Console) -> None:

@@ -10,7 +10,7 @@ from steelyard.models import input_of
 from steelyard.run.config import Config
 from steelyard.run.parts import has_link
 from steelyard.run.sections import ObjectiveSettings
-from steelyard.run.small_models import is_small
+from steelyard.run.small_models import FEWEST_ITEMS, is_small
 from steelyard.training.settings import Learner, OptimizerSettings, ScheduleSettings, TrainSettings
 
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
@@ -35,12 +35,27 @@ def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
     network asks for the training loop, which all other inputs and objectives have too.
     """
     if config.train.learner != "auto":
-        return config.train.learner
+        return _checked(config, train)
     if n_processes() > 1 or not _over_features(config, train) or _sets_the_loop(config):
         return "loop"
     if recipe == "auto" and config.objective == ObjectiveSettings():
         return "race"
     return "linear" if recipe != "auto" and is_fixed(config.objective) else "loop"
+
+
+def _checked(config: Config, train: Any) -> Learner:
+    """Return the learner that was set, or refuse one that these inputs do not have."""
+    learner = config.train.learner
+    if learner == "loop":
+        return learner
+    if not _over_features(config, train) or n_processes() > 1:
+        raise ValueError(
+            f"train.learner is {learner}, which is for features of at least {FEWEST_ITEMS} items under a plain linear "
+            "head in one process: set it to auto, or model.frozen to true for images"
+        )
+    if learner == "linear" and not is_fixed(config.objective):
+        raise ValueError("train.learner is linear, but the objective changes while training: set it to auto")
+    return learner
 
 
 def is_fixed(objective: ObjectiveSettings) -> bool:

@@ -338,6 +338,18 @@ def _tempered(candidate: Candidate, targets: Tensor) -> tuple[Tensor, float]:
     return scale * z, scale
 
 
+def work_units(time: str) -> float:
+    """Return the budget that a time such as 90s, 2m or 1h stands for."""
+    number, unit = (time[:-1], time[-1]) if time[-1:] in ("s", "m", "h") else (time, "s")
+    try:
+        seconds = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"--budget is {time!r}: give a time such as 90s, 5m or 1h")
+    return seconds * RATE
+
+
 def positives_only(targets: NDArray[Any]) -> NDArray[np.bool_]:
     """Return the labels (L,) of which only positives are known: unknown cells, and fewer than ten known negatives."""
     unknown = (targets == UNKNOWN).any(0)

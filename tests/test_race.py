@@ -1,0 +1,233 @@
+"""The race of recipe auto, linear models fitted to convergence, and what their folds say."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+import steelyard as sy
+from steelyard.labels.targets import as_targets
+from steelyard.losses.loss import Cells, known_cells
+from steelyard.losses.table import TABLE
+from steelyard.metrics import mean_average_precision
+from steelyard.models.members import Member, Members, MemberSpec
+from steelyard.models.transforms import make_transform
+from steelyard.run.race import BUDGET, RATE, linear_specs, positives_only, run_race, work_units
+from steelyard.training.candidates import macro_log_loss
+from steelyard.training.linear import Rotation, fit_linear, null_cost, stationary_bias
+
+
+def made(n: int = 300, n_labels: int = 6, seed: int = 0, n_features: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a model with products of features in it, some labels rare."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, n_features)).astype(np.float32)
+    weights = np.random.default_rng(99).normal(size=(n_features, n_labels))
+    z = x @ weights + 2 * (x[:, :1] * x[:, 1:2]) - np.linspace(0, 5, n_labels)
+    return x, (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int8)
+
+
+def cells_of(y: np.ndarray) -> Cells:
+    t = torch.from_numpy(y)
+    return known_cells(as_targets(t, torch.zeros(y.shape)), torch.float32)
+
+
+@pytest.mark.parametrize("strength", [0.01, 1.0])
+def test_bce_is_logistic_regression(strength: float) -> None:
+    x, y = made()
+    y[np.random.default_rng(1).random(y.shape) < 0.3] = sy.UNKNOWN
+    fit = fit_linear(torch.from_numpy(x), cells_of(y), sy.losses.BCE(), strength, tolerance=1e-9)
+    assert bool(fit.converged.all())
+    for c in range(y.shape[1]):
+        known = y[:, c] >= 0
+        peer = LogisticRegression(C=strength, tol=1e-8, max_iter=10_000).fit(x[known].astype(np.float64), y[known, c])
+        np.testing.assert_allclose(fit.weight[:, c].numpy(), peer.coef_[0], atol=2e-3)
+        assert fit.bias[c].item() == pytest.approx(peer.intercept_[0], abs=2e-3)
+
+
+CONVEX = ("BCE", "BCE, smoothed", "NT-BCE", "R-BCE", "DB", "SPA", "LDAM")
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.name in CONVEX], ids=lambda row: row.name)
+def test_convex_pairs_reach_one_optimum(row) -> None:
+    """From anywhere, the same weights, at which the gradient by automatic differentiation in float64 is 0."""
+    x, y = made(n_labels=3)
+    loss = row.make(torch.from_numpy(y.sum(0)), len(y), "mean")
+    loss = getattr(loss, "loss", loss)
+    grid = torch.linspace(-30, 30, 601, dtype=torch.float64)[:, None].expand(-1, 3)
+    for side in (loss.positive, loss.negative):
+        assert float(side(grid).diff(dim=0).diff(dim=0).min()) > -1e-9  # convex in z
+    features, cells = torch.from_numpy(x), cells_of(y)
+    first = fit_linear(features, cells, loss, 1.0, tolerance=1e-10)
+    begin = first._replace(weight=torch.randn_like(first.weight), bias=torch.randn_like(first.bias))
+    second = fit_linear(features, cells, loss, 1.0, begin, tolerance=1e-10)
+    np.testing.assert_allclose(first.weight, second.weight, atol=5e-3)
+    w, b = first.weight.double().requires_grad_(), first.bias.double().requires_grad_()
+    z = features.double() @ w + b
+    cost = (cells.a * loss.positive(z) + cells.b * loss.negative(z)).sum() + (w**2).sum() / 2
+    gradient = torch.autograd.grad(cost, [w, b])
+    assert max(float(g.abs().max()) for g in gradient) < 0.05 * len(x) ** 0.5
+
+
+def test_a_rotation_changes_nothing() -> None:
+    x, y = made(40, n_features=60)  # fewer items than features
+    features = torch.from_numpy(x) + 3
+    rotation = Rotation.of(features)
+    assert rotation.x.shape[1] <= 40
+    whole = fit_linear(features - features.mean(0), cells_of(y), sy.losses.BCE(), 0.1, tolerance=1e-9)
+    turned = rotation.unrotated(fit_linear(rotation.x, cells_of(y), sy.losses.BCE(), 0.1, tolerance=1e-9))
+    expected = whole.logits(features - features.mean(0))
+    np.testing.assert_allclose(turned.logits(features), expected, atol=2e-2)
+
+
+def test_the_start_is_the_frequency_and_costs_its_entropy() -> None:
+    _, y = made()
+    y[:, 0] = 0
+    cells = cells_of(y)
+    p = np.clip(y.mean(0), 0.5 / len(y), None)
+    start = torch.sigmoid(stationary_bias(sy.losses.BCE(), cells)).numpy()
+    np.testing.assert_allclose(start[1:], p[1:], rtol=1e-6)
+    assert 0 < start[0] < 1 / len(y)
+    entropy = -len(y) * (p * np.log(p) + (1 - p) * np.log(1 - p))
+    np.testing.assert_allclose(null_cost(sy.losses.BCE(), cells)[1:], entropy[1:], rtol=1e-5)
+
+
+def test_transforms_by_hand() -> None:
+    x = torch.tensor([[1.0, 0.0, 4.0], [0.0, 0.0, 1.0], [3.0, 0.0, 0.0]])
+    made = {kind: make_transform(kind, 3) for kind in ("none", "standardise", "sqrt", "tfidf")}
+    for transform in made.values():
+        transform.fit(x)
+    assert torch.equal(made["none"](x), x)
+    standard = (x.numpy() - x.numpy().mean(0)) / np.where(x.numpy().std(0) > 0, x.numpy().std(0), 1)
+    np.testing.assert_allclose(made["standardise"](x), standard, atol=1e-6)
+    np.testing.assert_allclose(made["sqrt"](x)[0], np.array([1, 0, 2]) / 5**0.5, atol=1e-6)
+    idf = 1 + np.log(4 / (1 + np.array([2, 0, 2])))
+    row = np.array([1.0, 0, 4]) * idf
+    np.testing.assert_allclose(made["tfidf"](x)[0], row / np.linalg.norm(row), atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["gauss", "laplace"])
+def test_nystroem_with_all_items_as_landmarks_is_the_kernel(kernel: str) -> None:
+    x = torch.from_numpy(made(60)[0])
+    transform = make_transform("standardise", 12, kernel, 60, 0.7)
+    transform.fit(x)
+    z = ((x - x.mean(0)) / x.std(0, correction=0)).double().numpy()
+    d = np.linalg.norm(z[:, None] - z[None], axis=2)
+    width = 0.7 * np.median(d[d > 1e-6])
+    expected = np.exp(-(d**2) / (2 * width**2)) if kernel == "gauss" else np.exp(-d / width)
+    phi = transform(x).double().numpy()
+    np.testing.assert_allclose(phi @ phi.T, expected, atol=5e-3)
+
+
+def test_the_race_beats_logistic_regression_where_features_interact() -> None:
+    x, y = made(400)
+    test_x, test_y = made(2000, seed=5)
+    race = run_race(torch.from_numpy(x), torch.from_numpy(y))
+    peer = fit_linear(torch.from_numpy(x), cells_of(y), sy.losses.BCE(), 1.0)
+    with torch.no_grad():
+        ours = race.head(torch.from_numpy(test_x))
+    theirs = peer.logits(torch.from_numpy(test_x))
+    truth = torch.from_numpy(test_y)
+    assert mean_average_precision(ours, truth) > mean_average_precision(theirs, truth) + 0.02
+    assert macro_log_loss(ours, truth) < macro_log_loss(theirs, truth)
+    # what the folds promised holds on new items
+    assert race.facts["log_loss"] == pytest.approx(macro_log_loss(ours, truth), abs=0.06)
+    assert not race.log_odds.isnan().any()
+    assert len(race.candidates) <= 24
+    again = run_race(torch.from_numpy(x), torch.from_numpy(y))
+    assert [c.weight for c in again.candidates] == [c.weight for c in race.candidates]
+    alone = run_race(torch.from_numpy(x), torch.from_numpy(y), single=True)
+    assert sum(c.weight > 0 for c in alone.candidates) == 1
+
+
+def test_no_item_has_a_say_in_its_own_log_odds() -> None:
+    """Labels that are noise cannot be told out of fold."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(200, 30)).astype(np.float32), (rng.random((200, 4)) < 0.3).astype(np.int8)
+    race = run_race(torch.from_numpy(x), torch.from_numpy(y))
+    assert race.facts["map"] < 0.42
+    constant = torch.logit(torch.from_numpy(y.mean(0))).expand(200, 4)
+    assert race.facts["log_loss"] < 1.05 * macro_log_loss(constant, torch.from_numpy(y))
+
+
+def test_budget_is_work_and_not_time() -> None:
+    x, y = made(200)
+    small = run_race(torch.from_numpy(x), torch.from_numpy(y), budget=1.0)
+    assert [c.note for c in small.candidates[1:]] == ["skipped: over budget"] * (len(small.candidates) - 1)
+    assert small.candidates[0].weight > 0
+    assert work_units("2m") == 120 * RATE == BUDGET
+    assert (work_units("90s"), work_units("45")) == (90 * RATE, 45 * RATE)
+    for wrong in ("", "m", "-1s", "two", "nan", "inf"):
+        with pytest.raises(ValueError, match="--budget"):
+            work_units(wrong)
+
+
+def test_sparse_counts_get_tfidf_and_dense_features_kernels() -> None:
+    counts = torch.from_numpy((np.random.default_rng(0).random((50, 40)) < 0.1).astype(np.float32))
+    assert {"tfidf"} <= {spec.transform for spec in linear_specs(counts) if not spec.kernel}
+    dense = linear_specs(torch.from_numpy(made()[0]))
+    assert "tfidf" not in {spec.transform for spec in dense}
+    assert {spec.kernel for spec in dense} == {"", "gauss", "laplace"}
+
+
+def test_labels_of_which_only_positives_are_known() -> None:
+    t = np.array([[1, -1, 0], [-1, -1, 0], [1, 1, -1]] * 12)
+    assert positives_only(t).tolist() == [True, True, False]
+    assert not positives_only(np.array([[1, 0], [1, 1]])).any()
+
+
+def test_members_travel(tmp_path: Path) -> None:
+    specs = [MemberSpec("standardise", "laplace", 20, 1.0, loss="asl"), MemberSpec("none", width=8, dropout=0.5)]
+    head = Members(specs, 12, 3).eval()
+    again = Members.of_description(json.loads(json.dumps(head.describe())), 12, 3).eval()
+    again.load_state_dict(head.state_dict())
+    x = torch.from_numpy(made(10)[0])
+    assert torch.equal(head(x), again(x))
+    one, other = (member(x) for member in head.members)
+    assert torch.allclose(head(x), (one + other) / 2)
+    assert isinstance(head.members[0], Member)
+
+
+def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
+    x, y = made(150, n_labels=3)
+    run = sy.fit((x, y), test=made(100, 3, 1), out=tmp_path / "run", verbose=False)
+    race = json.loads((tmp_path / "run" / "race.json").read_text())
+    assert sum(row["weight"] > 0 for row in race["candidates"]) >= 1
+    assert run.metrics["validation"]["items"] == 150
+    rows = run.metrics["test"]["baselines"]
+    assert set(rows) == {"this run", "label frequency", "logistic regression"}
+    assert rows["this run"]["map"] == pytest.approx(run.metrics["test"]["mAP"]["label"], abs=1e-6)
+    loaded = sy.Run.load(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.probability(x), run.probability(x))
+    with np.load(tmp_path / "run" / "folds.npz") as folds:
+        assert folds["logits"].shape == y.shape
+        assert np.array_equal(folds["targets"], y)
+        assert set(folds["folds"]) == set(range(5))
+
+
+def test_a_named_recipe_on_features_is_fitted_to_convergence(tmp_path: Path) -> None:
+    x, y = made(200, n_labels=3)
+    run = sy.fit((x, y), "spa", out=tmp_path / "run", verbose=False)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["converged"]
+    assert not (tmp_path / "run" / "race.json").exists()
+    assert run.trained.reading.loss.kind == "spa"
+    assert run.metrics["validation"]["items"] == 200
+
+
+def test_only_positives_are_said_to_be_annotated(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = made(200, n_labels=3)
+    y = np.where(y == 1, 1, sy.UNKNOWN)
+    run = sy.fit((x, y), verbose=True)
+    assert "of being annotated" in " ".join(capsys.readouterr().out.split())
+    assert any("annotated" in note for note in run.metrics["validation"]["notes"])
+
+
+def test_settings_of_the_loop_ask_for_the_loop() -> None:
+    x, y = made(100, n_labels=3)
+    run = sy.fit((x, y), settings={"train": {"epochs": 2}}, verbose=False)
+    assert len(run.history) == 2
+    with pytest.raises(ValueError, match="train.learner"):
+        sy.fit((np.zeros((30, 3, 16, 16), np.uint8), y[:30]), settings={"train": {"learner": "race"}}, verbose=False)
