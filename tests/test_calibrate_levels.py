@@ -14,6 +14,7 @@ from small_run import part, reading_of
 from steelyard.calibrate import levels
 from steelyard.calibrate.calibrator import held_out
 from steelyard.run.crossfit import MAKERS
+from steelyard.run.parts import KINDS
 
 POSITIVES = np.array([5, 16, 37, 0, 400, 900, 1500])
 """Training positives of 4,000: three rare labels, one without any, and some with plenty."""
@@ -223,3 +224,19 @@ def test_a_reading_takes_the_level_from_training_in_every_fold(kind: str) -> Non
     fold = MAKERS[kind]().fit(z[folds != 2], y[folds != 2], want)(z[folds == 2])
     np.testing.assert_allclose(fitted.out_of_fold(z, y, folds)[folds == 2], fold, atol=3e-4)
     assert (eta.mean(0)[RARE] < 3 * np.maximum(counts[RARE], 1) / N).all()
+
+
+@pytest.mark.parametrize("loss", KINDS["loss"])
+@pytest.mark.parametrize("kind", ["platt", "isotonic"])
+def test_every_loss_read_by_a_calibrator_gives_rare_labels_their_frequency(loss: str, kind: str) -> None:
+    """Whatever the link makes of the logits: on fresh items, within what chance in the counts allows."""
+    rng = np.random.default_rng(3)
+    _, trained = population(N, rng)
+    odds, y = population(1000, rng)
+    fresh, truth = population(40_000, rng)
+    reading = reading_of(part(loss), trained.sum(0).astype(float), N).fit(wrong(odds, 2.0), y, kind)
+    mean = reading.probability(wrong(fresh, 2.0)).mean(0)
+    positives, n = (trained.sum(0) + y.sum(0)).astype(float), N + 1000
+    allowed = 4 * np.sqrt(np.maximum(positives, 1)) / n + 4 * np.sqrt(truth.mean(0) / 40_000)
+    assert (np.abs(mean - positives / n)[RARE] < allowed[RARE]).all()
+    assert mean[3] < 4 / n
