@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,22 @@ def test_torchvision_imports_and_transforms():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(3, 4, 4)"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+def test_the_documented_lines_mend_timm():
+    """Where `import timm` fails beside this torch, the lines of docs/how-to/photographs.md make it work."""
+    plain = python("import timm")
+    if plain.returncode == 0:
+        pytest.skip("this torchvision fits this torch")
+    assert "operator torchvision::nms does not exist" in plain.stderr
+    page = (Path(__file__).resolve().parent.parent / "docs" / "how-to" / "photographs.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", page, flags=re.S)
+    done = python(
+        f"{lines}\nimport torch\nnet = timm.create_model('test_resnet')\nprint(net(torch.ones(1, 3, 64, 64)).shape)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1000" in done.stdout
 
 
 def test_another_failure_is_passed_on(tmp_path, monkeypatch):

@@ -18,10 +18,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard.calibrate.isotonic import Curve
+from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
 from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
@@ -431,6 +433,46 @@ def test_images_of_integers_and_one_channel(tmp_path: Path) -> None:
     assert model.input == Input("image", (1, 32, 32))
     with pytest.raises(ValueError, match="an item has 3 × 32 × 32 images"):
         model(np.zeros((1, 3, 32, 32), np.uint8))
+
+
+@heavy
+@pytest.mark.parametrize(("size", "turned"), [((640, 401), False), ((57, 90), False), ((300, 200), True)])
+def test_the_lines_of_the_manual_give_the_probabilities_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], turned: bool
+) -> None:
+    """docs/how-to/onnx.md with onnxruntime and Pillow alone; a centre crop instead of squashing is far from it."""
+    pytest.importorskip("onnxruntime")
+    trained = network_run("small", "linear", "image", (3, 32, 32))
+    with torch.no_grad():  # steep enough for a probability to show how the image was resized
+        for parameter in trained.model.head.parameters():
+            parameter.mul_(100)
+    export_trained(trained, tmp_path / "model.onnx")
+    rows, columns = np.mgrid[: size[1], : size[0]]
+    waves = [np.sin(rows / 23), np.cos(columns / 17), np.sin((rows + columns) / 31)]
+    photo = Image.fromarray((127 + 120 * np.stack(waves, 2)).astype(np.uint8))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6 if turned else 1
+    photo.save(tmp_path / "photo.jpg", quality=95, exif=exif)
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).resolve().parent.parent / "docs" / "how-to" / "onnx.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", page, flags=re.S)
+    scope: dict[str, Any] = {}
+    exec(compile(lines, "onnx.md", "exec"), scope)
+
+    def run_on(pixels: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            found: np.ndarray = trained.reading.probability(trained.model(torch.from_numpy(pixels)[None])).numpy()
+        return found
+
+    wanted = run_on(decode(tmp_path / "photo.jpg", (32, 32)))
+    np.testing.assert_allclose(scope["probabilities"], wanted, rtol=0, atol=1e-5)
+    cropped = ImageOps.fit(ImageOps.exif_transpose(Image.open("photo.jpg")), (32, 32), Image.Resampling.BILINEAR)
+    assert np.abs(run_on(np.asarray(cropped).transpose(2, 0, 1).copy()) - wanted).max() > 0.02
+    notes = json.loads(scope["notes"]["steelyard.preprocessing"])
+    assert notes["mean"] == pytest.approx(trained.model.normalise.mean.flatten().tolist())
+    assert notes["std"] == pytest.approx(trained.model.normalise.std.flatten().tolist())
+    assert (notes["channels"], notes["layout"], notes["dtype"]) == ("RGB", "NCHW", "uint8")
+    assert notes["resize"]["mode"] == "squash"
 
 
 class _OneSize(torch.nn.Module):

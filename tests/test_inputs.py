@@ -7,8 +7,10 @@ import io
 import itertools
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from steelyard.data.images import BadImage, decode
 from steelyard.data.inputs import Batch, inputs_of, open_inputs
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
+from steelyard.run.duplicates import find_duplicates
 from training_jobs import forked, waited
 
 
@@ -67,6 +70,51 @@ def test_a_folder_of_images_is_sorted_by_path_at_any_depth(tmp_path: Path) -> No
         assert images.shape == (len(names), 3, 4, 4)
         assert images[:, 0, 0, 0].tolist() == [10 * names.index(name) for name in ids]
         assert not bad
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """What waits for a pipe waits for ever: it fails instead."""
+
+    def late(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize(("name", "reason"), [("loop.png", "symbolic links"), ("pipe.png", "is a pipe")])
+def test_a_pipe_and_a_link_to_itself_are_bad_images(tmp_path: Path, name: str, reason: str) -> None:
+    paint(tmp_path / "a.png", 1)
+    paint(tmp_path / "z.png", 2)
+    if name == "pipe.png":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to(name)
+        (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(BadImage, match=rf"{name} .*{reason}.*--skip-bad"):
+        list(open_inputs(tmp_path, size=4).batches())
+    _, ids, bad = together(list(open_inputs(tmp_path, size=4, on_bad_image="skip").batches()))
+    assert ids == ["a.png", "z.png"]
+    assert [one for one, _ in bad] == [name]
+    assert reason in bad[0][1]
+    labels = Labels(np.ones((3, 1), np.int8))
+    data = ImageDataset([str(tmp_path / one) for one in ("a.png", name, "z.png")], labels, 4, "skip")
+    assert (data[1][1] == -1).all()
+    assert list(data.skipped) == [1]
+    assert find_duplicates(data, deep=True).unreadable == (str(tmp_path / name),)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("name", ["items.csv", "items.npz", "items.npy", "items.arff", "items.parquet"])
+def test_a_pipe_is_no_file_of_data(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name} is a pipe"):
+        open_inputs(tmp_path / name)
 
 
 def test_batches_have_the_size_that_is_asked_for(tmp_path: Path) -> None:

@@ -229,5 +229,5 @@ def test_settings_of_the_loop_ask_for_the_loop() -> None:
     x, y = made(100, n_labels=3)
     run = sy.fit((x, y), settings={"train": {"epochs": 2}}, verbose=False)
     assert len(run.history) == 2
-    with pytest.raises(ValueError, match="train.learner"):
+    with pytest.raises(ValueError, match=r"train\.learner"):
         sy.fit((np.zeros((30, 3, 16, 16), np.uint8), y[:30]), settings={"train": {"learner": "race"}}, verbose=False)

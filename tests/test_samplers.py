@@ -90,6 +90,33 @@ def test_every_class_is_visited_in_every_round_and_its_items_evenly() -> None:
     assert np.abs(z).max() < 4.5
 
 
+def test_an_epoch_over_more_labels_than_items_ends() -> None:
+    """1,000 items of 20,000 labels: the authors' rule would draw hundreds of times as many items as there are."""
+    rng = np.random.default_rng(0)
+    labels = Labels((rng.random((200, 4000)) < rng.uniform(0, 0.2, 4000)).astype(np.int8))
+    sampler = ClassAware(labels)
+    n_classes = int((labels.counts > 0).sum())
+    assert sampler.visits == -(-int(labels.counts.max()) // 4)
+    assert sampler.visits * n_classes > 100 * labels.n_items
+    assert len(sampler) == len(list(sampler)) == 12 * labels.n_items
+    visited = np.zeros(labels.n_items)
+    for epoch in range(8):
+        sampler.set_epoch(epoch)
+        visited += np.bincount(sampler.left(), minlength=labels.n_items)
+    weight = (labels.values / np.maximum(labels.counts, 1)).sum(1)  # an item is drawn in proportion to Σ y/n
+    want = visited.sum() * weight / weight.sum()
+    assert np.abs(visited - want).max() < 6 * np.sqrt(want.max())
+    assert len(ClassAware(labels, visits=3)) == 3 * n_classes  # what is asked for is done
+
+
+@pytest.mark.parametrize(("n_items", "n_labels", "largest"), [(1142, 20, 775), (1909, 80, 1128)])
+def test_the_splits_of_the_paper_have_the_epochs_of_its_authors(n_items: int, n_labels: int, largest: int) -> None:
+    values = np.zeros((n_items, n_labels), np.int8)
+    values[:largest, 0] = 1
+    values[np.arange(1, n_labels), np.arange(1, n_labels)] = 1
+    assert len(ClassAware(Labels(values))) == -(-largest // 4) * n_labels
+
+
 def test_undersample_takes_s_of_each_class_and_no_item_twice() -> None:
     sampler = Undersample(LABELS, 23)
     inclusion = np.zeros(len(LABELS))

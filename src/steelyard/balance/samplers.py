@@ -15,6 +15,8 @@ from steelyard.balance import draws
 from steelyard.labels import Labels
 from steelyard.labels.inputs import as_whole
 
+MOST_DRAWS = 12
+"""Draws per item in an epoch of `ClassAware`, unless the visits of each class are given."""
 _CHUNK = 1 << 16  # draws worked out at a time
 
 
@@ -116,8 +118,9 @@ class ClassAware(ClassSampler):
     `labels.resampled_prior()`, p̂_i = (1/C) Σ_j n_{i∩j}/n_j. Classes without positives are not visited, and items
     without positives are never drawn.
 
-    Arguments: `labels`; `visits`, N_e, N_max/4 rounded up where not given (N_max positives of the largest class);
-    `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    Arguments: `labels`; `visits`, N_e, N_max/4 rounded up where not given (N_max positives of the largest class), but
+    then an epoch ends after 12 draws per item, in the middle of a round if need be: COCO-MLT's 80 labels come to 11.8,
+    and thousands of labels would come to hundreds; `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class ClassAware(ClassSampler):
         seed: int = 0,
     ) -> None:
         super().__init__(labels, rank, num_replicas, seed)
+        self._most = MOST_DRAWS * labels.n_items if visits is None else None
         self.visits = -(-int(labels.counts.max()) // 4) if visits is None else as_whole(visits, "visits")
         if self.visits < 1:
             raise ValueError(f"visits is {visits}: every class is visited at least once an epoch")
@@ -137,7 +141,8 @@ class ClassAware(ClassSampler):
     def _plan(self, epoch: int) -> int:
         self._order_stream = draws.key(self.seed, "class-aware order", epoch)
         self._item_stream = draws.key(self.seed, "class-aware item", epoch)
-        return self.visits * len(self._classes)
+        n_draws = self.visits * len(self._classes)
+        return n_draws if self._most is None else min(n_draws, self._most)
 
     def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         n = len(self._classes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -39,9 +41,17 @@ def first_file(candidates: Iterable[Path], what: str) -> Path:
     raise DataError(f"{what} is missing: there is no {places}; fetch it from the owners or give another root")
 
 
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is there but is neither a file nor a folder: opening a pipe would wait for who writes into it."""
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise DataError(f"{os.fspath(path)} is a pipe, a socket or a device, not a file: give a file, or remove it")
+
+
 def require(path: PathLike) -> Path:
     """Return `path`, a file that is there, can be opened and is not empty."""
     try:
+        check_regular(path)
         with Path(path).open("rb") as file:
             empty = not file.read(1)
     except OSError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from steelyard.data.files import DataError
+from steelyard.data.files import DataError, check_regular
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
 """How the names of image files end, in the order in which a missing ending is tried."""
@@ -63,6 +63,7 @@ def decode(
     A file that is missing, no image, broken, or of more pixels than `PIL.Image.MAX_IMAGE_PIXELS` raises `BadImage`.
     """
     try:
+        check_regular(path)
         with Path(path).open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -73,6 +74,8 @@ def decode(
             f"has more than {Image.MAX_IMAGE_PIXELS} pixels, the guard against decompression bombs: shrink it, or "
             "raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
         )
+    except DataError as error:
+        raise BadImage(str(error)) from None
     except UnidentifiedImageError:
         reason = f"is not an image of a kind that is read ({', '.join(_formats())})"
     except OSError as error:

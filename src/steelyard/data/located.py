@@ -84,7 +84,7 @@ def _images_in(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> 
             return
         with os.scandir(folder) as entries:
             # A folder sorts as its files do, which all begin with its name and a slash.
-            names = sorted(entry.name + "/" * entry.is_dir() for entry in entries if not entry.name.startswith("."))
+            names = sorted(entry.name + "/" * _is_folder(entry) for entry in entries if not entry.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder} cannot be read ({error.strerror}): check its permissions") from None
     for name in names:
@@ -92,6 +92,14 @@ def _images_in(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> 
             yield from _images_in(folder + "/" + name[:-1], inside + name, (*above, (place.st_dev, place.st_ino)))
         elif name.lower().endswith(EXTENSIONS):
             yield check_name(inside + name, folder)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder, or a link to one; a link to itself is neither, and is named when it is opened."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def check_name(name: str, where: str) -> str:

@@ -22,7 +22,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from steelyard.data.files import DataError
+from steelyard.data.files import DataError, check_regular
 
 BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
 """Cells that say nothing."""
@@ -63,6 +63,7 @@ class Manifest:
         self.encoding = encoding
         self._look = look
         try:
+            check_regular(self.path)
             with self.path.open("rb") as file:
                 start = file.read(1 << 16)
         except OSError as error:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data import ArrayDataset, ImageDataset
+from steelyard.data.files import DataError, check_regular
 from steelyard.data.layouts import Data
 from steelyard.data.region_features import RegionDataset
 from steelyard.labels import UNKNOWN, Labels
@@ -118,8 +119,9 @@ def _contents(paths: Sequence[str]) -> tuple[list[Any], tuple[str, ...]]:
     unreadable = []
     for path in paths:
         try:
+            check_regular(path)
             sizes.append(Path(path).stat().st_size)
-        except OSError:
+        except (OSError, DataError):
             sizes.append(None)
             unreadable.append(path)
     first: dict[int | None, str] = {}

@@ -50,7 +50,7 @@ def export_trained(trained: Trained, out: str | os.PathLike[str], check: bool = 
     or `regions` and `words`. Its outputs are `probabilities`, `decisions` and `logits`, (B, L) each. Normalisation,
     network, link with class weights, class-aware sampling undone, calibrator and deployment prior are all inside; what
     follows the logits is float64. The metadata holds what `onnx_model` reads: labels, thresholds, kind and shape of
-    the input, how η came about, and of a run folder the fingerprints.
+    the input, how η came about, and of a run folder the fingerprints; and `preprocessing`, how images are resized.
 
     Args:
         trained: of a run folder, or of `fit`; its model is on the CPU and in evaluation mode afterwards.
@@ -104,12 +104,29 @@ def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:
         "labels": list(trained.names),
         "thresholds": thresholds,
         "input": {"kind": trained.model.input.kind, "shape": list(shape)},
+        "preprocessing": _preprocessing(trained),
         "columns": columns,
         "fingerprints": dict(prints),
     }
     texts = {key: json.dumps(value, ensure_ascii=False, allow_nan=False) for key, value in content.items()}
     plain = {"format": FORMAT, "version": str(VERSION), "probabilities": trained.reading.how}
     return {f"steelyard.{key}": value for key, value in {**plain, **texts}.items()}
+
+
+def _preprocessing(trained: Trained) -> dict[str, Any]:
+    """Return what becomes of an item before and inside the file, so that who has the file alone can prepare inputs."""
+    model = trained.model
+    inside = {
+        "mean": model.normalise.mean.flatten().tolist(),
+        "std": model.normalise.std.flatten().tolist(),
+        "normalised": "inside the model: (x - mean) / std, integer pixels divided by 255 first",
+    }
+    side = side_of(model)
+    if side is None:
+        return {"dtype": "float32", **inside}
+    resize = {"height": side[0], "width": side[1], "mode": "squash", "interpolation": "bilinear", "antialias": True}
+    channels = "RGB" if model.input.shape[0] == 3 else "grey" if model.input.shape[0] == 1 else "as in training"
+    return {"resize": resize, "channels": channels, "layout": "NCHW", "dtype": "uint8", "range": [0, 255], **inside}
 
 
 def _target(out: str | os.PathLike[str]) -> Path:

@@ -84,7 +84,8 @@ class SamplerSettings:
     kind: Literal["shuffle", "class_aware", "undersample"] = "shuffle"
     """All items in random order, every class equally often, or some of every class."""
     visits: int = 0
-    """Of "class_aware": visits of every class an epoch; 0 is a quarter of the largest class."""
+    """Of "class_aware": visits of every class per epoch; 0 is a quarter of the largest class, with at most 12 draws per
+    item in an epoch."""
     per_class: int = 500
     """Of "undersample": items of every class an epoch."""
 
