@@ -86,7 +86,7 @@ def sections(draw: st.DrawFn, cls: Any) -> Any:
         drawn |= {"format": draw(st.sampled_from(["", *FORMATS])), "validation": draw(SHARE | TEXT.filter(bool))}
     if "backbone" in drawn:
         drawn |= {"backbone": draw(st.sampled_from(["auto", "mlp", "timm:résnet50\n"])), "embeddings": ""}
-        drawn["reachability"] = drawn["reachability"] or 1.0
+        drawn["reachability"] = draw(st.floats(1e-6, 1e6))
         drawn["frozen"] = drawn["frozen"] and drawn["head"] != "places" and not drawn["mirror"]
     if "nesterov" in drawn:
         drawn["nesterov"] = drawn["nesterov"] and drawn["momentum"] > 0
