@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lowest lint docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
+.PHONY: help install demo test test-all lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -48,6 +48,12 @@ bench: $(STAMP)  ## losses, metrics and label pairs beside torch, timm and torch
 
 bench-gpu: $(STAMP)  ## the same on a GPU, kept in docs/benchmarks; MNIST=folder adds training
 	$(BIN)/steelyard bench --device cuda --out docs/benchmarks $(if $(MNIST),--mnist $(MNIST))
+
+bench-defaults: $(STAMP)  ## train as it comes beside logistic regression, trees, MLP and kNN (hours; DATA=folder of the tables)
+	$(BIN)/python bench/defaults.py $(if $(DATA),--data $(DATA))
+
+bars: $(STAMP)  ## every bar of this round: measured value, pass, fail or not run
+	$(BIN)/python bench/bars.py
 
 docs: $(STAMP)  ## the documentation site, links checked, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
