@@ -23,6 +23,7 @@ from steelyard.training.candidates import (
     View,
     item_costs,
     macro_log_loss,
+    n_folds_for,
     refit,
     retry_linear,
     try_hidden,
@@ -32,15 +33,14 @@ from steelyard.training.hidden import batch_size
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
-N_FOLDS = 5
 FINALISTS = 6
 """Candidates that are tried on all folds."""
 MOST_MEMBERS = 6
 """Terms of a mean of candidates; one candidate may be several of them."""
 WORTH = 1e-3
 """The share by which a further member must lower the out-of-fold log-loss."""
-SCREENED = 400
-"""Held-out items that suffice to tell candidates apart: with many items one fold does."""
+SHARES = (0.4, 0.65, 0.75)
+"""Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
 LANDMARKS = 1500
 """Most items that stand for all in a kernel."""
 RATE = 2.0e10
@@ -113,9 +113,9 @@ class Budget:
     total: float
     spent: float = 0.0
 
-    def allows(self, work: float) -> bool:
-        """Whether a piece of work may begin."""
-        return self.spent + work <= self.total
+    def allows(self, work: float, share: float = 1.0) -> bool:
+        """Whether a piece of work may begin that ends within this share of the budget."""
+        return self.spent + work <= share * self.total
 
 
 @dataclass
@@ -138,15 +138,15 @@ class _Course:
             self.views[key] = View(self.items, spec, self.seed)
         return self.views[key]
 
-    def screen(self, specs: Sequence[MemberSpec]) -> None:
-        """Try candidates on the folds that screen."""
+    def screen(self, specs: Sequence[MemberSpec], share: float) -> None:
+        """Try candidates on the folds that screen, while the budget's share for this stage lasts."""
         for spec in specs:
             if any(spec == candidate.spec for candidate in self.candidates):
                 continue
             work = work_of(spec, self.items, len(self.screening))
             candidate = Candidate(spec, work)
             self.candidates.append(candidate)
-            if not self.budget.allows(work) and len(self.candidates) > 1:
+            if not self.budget.allows(work, share) and len(self.candidates) > 1:
                 candidate.note = "skipped: over budget"
                 continue
             self.budget.spent += work
@@ -231,13 +231,12 @@ def run_race(
     """
     budget = budget or BUDGET
     if folds is None:
-        folds = folds_of(targets.cpu(), N_FOLDS if len(x) < 3000 else 3, seed)
+        folds = folds_of(targets.cpu(), n_folds_for(len(x)), seed)
     items = Items(x, targets, folds)
-    share = -(-SCREENED * items.n_folds // max(len(x), 1))
-    course = _Course(items, seed, Budget(budget), list(range(min(max(share, 1), items.n_folds))), say)
-    course.screen(linear_specs(x))
-    course.screen(list(hidden_specs(course.ranked())))
-    course.screen(list(loss_specs(course.ranked())))
+    course = _Course(items, seed, Budget(budget), items.screening, say)
+    course.screen(linear_specs(x), SHARES[0])
+    course.screen(list(hidden_specs(course.ranked())), SHARES[1])
+    course.screen(list(loss_specs(course.ranked())), SHARES[2])
     best = course.finalists()
     members = chosen_members(best, items.targets, single)
     head = Members([c.spec for c, _ in members], x.shape[1], targets.shape[1])
@@ -369,8 +368,9 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
     once = n * width * inputs if spec.kernel else 0
     if spec.is_linear:
         rank = min(inputs, n)
-        steps = 60 if path else 20
-        return float(once + n * inputs * rank + n_folds * steps * n * n_labels * (2 * rank + 60))
+        steps = 30 if path else 10
+        trained = n * (1 - 1 / items.n_folds)
+        return float(once + n * inputs * rank + n_folds * steps * trained * n_labels * (2 * rank + 60))
     size = batch_size(n)
     most = min(most_steps(items), 15 * n / size)
     return float(n_folds * most * size * 3 * (inputs * spec.width + spec.width * n_labels))

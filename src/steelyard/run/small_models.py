@@ -24,9 +24,9 @@ from steelyard.models.model import Model
 from steelyard.models.transforms import Standardised
 from steelyard.objective import Objective
 from steelyard.run.crossfit import folds_of
-from steelyard.run.race import N_FOLDS, Race, Say, positives_only, run_race
+from steelyard.run.race import Race, Say, positives_only, run_race
 from steelyard.training.batches import is_array
-from steelyard.training.candidates import FINE, Items, Linear, View
+from steelyard.training.candidates import Items, Linear, View, n_folds_for
 from steelyard.training.linear import LinearFit
 from steelyard.training.loop import Outcome
 
@@ -101,15 +101,13 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
     Returns the model of the features as they are, its out-of-fold logits, and whether all labels converged.
     """
     targets = torch.from_numpy(data.labels.rows(np.arange(len(data))))
-    folds = folds_of(targets, N_FOLDS, seed)
+    folds = folds_of(targets, n_folds_for(len(data)), seed)
     cells = Cells(*(_on(part, device) for part in _cells(objective, targets)))
     items = Items(features_of(data).to(device), targets.to(device), folds, cells)
     view = View(items, _PLAIN, seed)
     assert isinstance(objective.loss, PairLoss)
     model = Linear(view, objective.loss.to(device), objective.to(device).log_odds)
-    strength, _ = model.path(list(range(items.n_folds)))
-    fits: dict[int, LinearFit] = {}
-    trial = model.trial(strength, list(range(items.n_folds)), fits, FINE)
+    strength, trial, fits = model.chosen()
     logits = torch.empty(targets.shape)
     for fold, fit in fits.items():
         held = items.inside(fold)
@@ -120,11 +118,11 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
 def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
     """Return logistic regression with its penalty chosen by folds."""
     targets = torch.from_numpy(data.labels.rows(np.arange(len(data)))).to(device)
-    items = Items(features_of(data).to(device), targets, folds_of(targets.cpu(), N_FOLDS, seed))
+    items = Items(features_of(data).to(device), targets, folds_of(targets.cpu(), n_folds_for(len(data)), seed))
     view = View(items, _PLAIN, seed)
     loss = BCE()
     model = Linear(view, loss, loss.link)
-    strength, trial = model.path(list(range(items.n_folds)))
+    strength, trial, _ = model.chosen()
     fit = _of_features(model.refit(strength), view)
     return Baseline(trial.log_odds.cpu(), fit._replace(weight=fit.weight.cpu(), bias=fit.bias.cpu()))
 

@@ -226,7 +226,7 @@ def _print_advice(found: Inspection, console: Console) -> None:
     console.print(Padding(Text(recipe.code), (0, 0, 0, 2), expand=False))
     console.print(
         Text(
-            f"Train it: steelyard train --data DATA --recipe {advice.recipe} (a first guess; auto, the default, decides by evidence)",
+            f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto: evidence decides)",
             "dim",
         )
     )

@@ -20,6 +20,8 @@ from steelyard.models.transforms import Transform, make_transform
 from steelyard.training.hidden import fit_hidden
 from steelyard.training.linear import LinearFit, Rotation, fit_linear, stationary_bias
 
+SCREENED = 400
+"""Held-out items that suffice to tell candidates apart: with many items one fold does."""
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """C of a linear model, times the mean square norm of its features: from the strongest penalty to the weakest."""
 TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3)
@@ -55,9 +57,20 @@ class Items:
         """Return the items that a fold holds out."""
         return torch.from_numpy(np.flatnonzero(self.folds == fold)).to(self.x.device)
 
+    @property
+    def screening(self) -> list[int]:
+        """The folds that suffice to tell candidates apart: some 400 held-out items."""
+        share = -(-SCREENED * self.n_folds // max(len(self.x), 1))
+        return list(range(min(max(share, 1), self.n_folds)))
+
     def outside(self, fold: int) -> Tensor:
         """Return the items that a fold trains on; all of them for fold −1."""
         return torch.from_numpy(np.flatnonzero(self.folds != fold)).to(self.x.device)
+
+
+def n_folds_for(n_items: int) -> int:
+    """Return how many folds items are shared out to: the fewer items, the more each fold needs to train on."""
+    return 5 if n_items < 3000 else 3
 
 
 def rows_of(cells: Cells, rows: Tensor) -> Cells:
@@ -148,6 +161,12 @@ class Linear(NamedTuple):
             odds[held] = self.read(fits[fold].logits(x[held]))
         steps = int(np.median([fits[fold].steps for fold in folds]))
         return LinearTrial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds))
+
+    def chosen(self) -> tuple[float, LinearTrial, dict[int, LinearFit]]:
+        """Choose the strength on the screening folds; return it with all folds' trial and fits at that strength."""
+        strength, _ = self.path(self.view.items.screening)
+        fits: dict[int, LinearFit] = {}
+        return strength, self.trial(strength, list(range(self.view.items.n_folds)), fits, FINE), fits
 
     def refit(self, strength: float) -> LinearFit:
         """Return the model of the transformed features, fitted to all items."""
