@@ -137,21 +137,23 @@ def fill_linear(model: Model, fit: LinearFit) -> None:
 
 
 def start_from_regression(model: Model, data: Any, device: torch.device, seed: int) -> bool:
-    """Start a linear model at logistic regression's weights, its biases left where they are; return whether it can.
+    """Start a linear model, its biases at the objective's stationary point, at logistic regression's weights.
 
-    What cannot be fitted to convergence (masks that are drawn anew, pseudo-labels, samplers) is trained step by step
-    from there. The biases have been put to the objective's own stationary point, which weights of mean logit 0 keep.
+    Objectives that cannot be fitted to convergence (random masks, pseudo-labels, samplers) are trained step by step
+    from there. The biases become regression's, moved by as much as the objective moves the level of each label.
+    Returns whether the model is one that can be started so.
     """
     head, settings = model.head, model.settings
     if settings.bias == "zero" or settings.backbone != "linear" or not isinstance(head, LinearHead):
         return False
     if not is_array(data) or not is_small(data, model.input):
         return False
-    fit = baseline(assuming_negative(data)[0], device, seed).model
-    bias = head.last.bias.data.clone()
-    fill_linear(model, fit)
-    mean = model.normalise.mean - features_of(data).mean(0)
-    head.last.bias.data.copy_(bias + mean @ fit.weight)
+    known = assuming_negative(data)[0]
+    n, k = (torch.tensor(part, dtype=torch.float64) for part in (known.labels.counts, known.labels.n_known))
+    level = torch.log(n.clamp_min(0.5)) - torch.log((k - n).clamp_min(0.5))
+    moved = head.last.bias.data - level.to(head.last.bias.dtype)
+    fill_linear(model, baseline(known, device, seed).model)
+    head.last.bias.data += moved
     return True
 
 
