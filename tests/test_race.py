@@ -199,6 +199,9 @@ def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
     rows = run.metrics["test"]["baselines"]
     assert set(rows) == {"this run", "label frequency", "logistic regression"}
     assert rows["this run"]["map"] == pytest.approx(run.metrics["test"]["mAP"]["label"], abs=1e-6)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Which models competed" in page
+    assert "logistic regression" in page
     loaded = sy.Run.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.probability(x), run.probability(x))
     with np.load(tmp_path / "run" / "folds.npz") as folds:

@@ -251,6 +251,10 @@ class RunFolder:
         """Write the candidates of a race and what became of them."""
         write_atomic(self / "race.json", json.dumps(document, allow_nan=False, indent=1) + "\n")
 
+    def read_race(self) -> dict[str, Any] | None:
+        """Return the candidates of the run's race, None where it had none."""
+        return self._json("race.json") if (self / "race.json").is_file() else None
+
     def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike) -> None:
         """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,)."""
         with replacing(self / "folds.npz") as file:

@@ -102,7 +102,7 @@ class Race(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """Return the race as plain JSON, the best candidates first."""
-        order = sorted(self.candidates, key=lambda c: (-c.weight, c.log_loss if c.log_loss == c.log_loss else 1e9))
+        order = sorted(self.candidates, key=lambda c: (-c.weight, *map(_last, (c.log_loss, c.screened))))
         return {**self.facts, "candidates": [candidate.row() for candidate in order]}
 
 
@@ -374,6 +374,11 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
     size = batch_size(n)
     most = min(most_steps(items), 15 * n / size)
     return float(n_folds * most * size * 3 * (inputs * spec.width + spec.width * n_labels))
+
+
+def _last(value: float) -> float:
+    """Return the value, after all others where it is NaN."""
+    return value if value == value else float("inf")
 
 
 def _plain(value: float) -> float | None:

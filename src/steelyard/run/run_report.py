@@ -48,6 +48,7 @@ def write_report(
         evaluated_of(trained, judged, settings),
         _again(folder, trained.config),
         split,
+        folder.read_race(),
     )
     return True
 

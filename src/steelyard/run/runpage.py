@@ -18,6 +18,7 @@ from steelyard.report.history import drawable, history_curves, ratio_curves, ser
 from steelyard.report.label_scores import fits, label_bars, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
 from steelyard.report.reliability import reliability_diagram
+from steelyard.run.race_table import outcome_sentence
 
 if TYPE_CHECKING:
     from steelyard.run.evaluation import Judged
@@ -57,6 +58,7 @@ def write_run_page(
     evaluated: Evaluated,
     command: str = "steelyard train config.toml",
     split: str = "",
+    race: Metrics | None = None,
 ) -> None:
     """Write the page of one run to `path`, whole or not at all.
 
@@ -64,6 +66,7 @@ def write_run_page(
     - `metrics`: what `evaluate` gives, or `Evaluator.compute`; a part that is missing is left out of the page.
     - `history`: a dict an epoch, as in `history.jsonl`.
     - `evaluated`: the outputs that `metrics` judges; `split`, what these items are called, such as "validation".
+    - `race`: what `race.json` holds, where the run has one.
     """
     error, raw = evaluated.calibration(), evaluated.raw_calibration()
     parts = [page.paragraph(f"{_about(evaluated, history, split)}{_read(metrics)}")]
@@ -71,6 +74,10 @@ def write_run_page(
         parts.append(page.remarks(f"{_sentence(note).removesuffix('.')}." for note in notes))
     if evaluated.n_items:
         parts.append(page.numbers(headline(metrics, None if raw is None else float(raw.ace))))
+    if rows := get(metrics, "baselines"):
+        parts += [page.heading("Is it better than the simplest alternative?"), _beside(rows)]
+    if race is not None:
+        parts += [page.heading("Which models competed"), page.paragraph(outcome_sentence(race)), _candidates(race)]
     if error or raw:
         parts += [page.heading("Can the probabilities be trusted?"), page.panels(_trust(evaluated, error, raw))]
     if len(history) > 1:
@@ -80,6 +87,33 @@ def write_run_page(
     parts += [page.heading("To run it again"), page.code(command)]
     parts.append(page.folded("The configuration, every default written out", page.code(config_text)))
     page.write_page(path, title, parts)
+
+
+def _beside(rows: Metrics) -> str:
+    """The run's scores beside those of baselines on the same items."""
+    shown = [(name, _per_cent(row["map"]), row["log_loss"]) for name, row in rows.items()]
+    return page.table(("", "mAP, %", "log-loss per label"), shown)
+
+
+def _per_cent(value: float | None) -> float | None:
+    return None if value is None else round(100 * value, 1)
+
+
+def _candidates(race: Metrics) -> str:
+    """The candidates of a race, the best first."""
+    shown = [
+        (
+            row["candidate"],
+            row["screened_log_loss"],
+            row["log_loss"],
+            _per_cent(row["map"]),
+            round(row["weight"], 2) or None,
+            row["note"] or "",
+        )
+        for row in race["candidates"]
+    ]
+    header = ("candidate", "log-loss, screened", "log-loss, out of fold", "mAP, %", "weight", "")
+    return page.table(header, shown)
 
 
 def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: str) -> str:
