@@ -56,8 +56,8 @@ def prior_logits(
     Args:
         objective, labels, frequencies, n_epochs, batch_size: as `first_cells` takes them.
     """
-    _check_link(objective)
-    return start_at(objective, first_cells(objective, labels, frequencies, n_epochs, batch_size).log_odds)
+    loss = checked_loss(objective)
+    return start_at(loss, first_cells(objective, labels, frequencies, n_epochs, batch_size).log_odds)
 
 
 def first_cells(
@@ -100,18 +100,17 @@ def first_cells(
     return CellSums(a, b)
 
 
-def start_at(objective: Objective, log_odds: Tensor, outputs: Tensor | None = None) -> Tensor:
+def start_at(loss: PairLoss, log_odds: Tensor, outputs: Tensor | None = None) -> Tensor:
     """Return the bias (L,), float64, at which the mean probability by the loss's link has these log-odds.
 
     Log-odds that the link does not reach (ASL's ends at η = .942) become those just inside its end.
 
     Args:
-        objective: with a loss that has a link.
+        loss: one that has a link.
         log_odds: (L,).
         outputs: logits (n, L) of some items without the bias; None: 0, as of a last layer whose weights are 0.
     """
-    loss = _check_link(objective)
-    given = torch.zeros(1, len(log_odds), dtype=torch.float64) if outputs is None else outputs.double()
+    given = log_odds.new_zeros(1, len(log_odds), dtype=torch.float64) if outputs is None else outputs.double()
 
     def reached(bias: Tensor) -> Tensor:
         return torch.logit(torch.sigmoid(loss.link(given + bias)).mean(0))
@@ -125,7 +124,8 @@ def start_at(objective: Objective, log_odds: Tensor, outputs: Tensor | None = No
     return (low + high) / 2
 
 
-def _check_link(objective: Objective) -> PairLoss:
+def checked_loss(objective: Objective) -> PairLoss:
+    """Return the loss of an objective; raise `NoLink` where it has no link."""
     if not isinstance(objective.loss, PairLoss):
         raise NoLink(f"{type(objective.loss).__name__} has no link, so no bias at which it is stationary")
     objective.loss.check_link()

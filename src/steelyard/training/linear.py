@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import AnalyticLoss, PairLoss
+from steelyard.objective.start import FLOOR, start_at
 
 TOLERANCE = 1e-6
 """A label has converged when the next step promises to lower its cost by less than this share of what it costs to
@@ -112,13 +113,7 @@ def null_cost(loss: PairLoss, cells: Cells) -> Tensor:
 def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
     """Return the bias (L,), float64, at which Σ a ℓ₊'(z) + Σ b ℓ₋'(z) = 0; a side without cells has half a cell."""
     a, b = (part.sum(0, dtype=torch.float64) for part in (cells.a, cells.b))
-    target = torch.log(a.clamp_min(0.5)) - torch.log(b.clamp_min(0.5))
-    low, high = torch.full_like(target, -30.0), torch.full_like(target, 30.0)
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = loss.link(middle[None])[0] > target
-        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-    return (low + high) / 2
+    return start_at(loss, torch.log(a.clamp_min(FLOOR)) - torch.log(b.clamp_min(FLOOR)))
 
 
 class _Problem:

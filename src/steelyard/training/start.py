@@ -12,7 +12,7 @@ from steelyard.data.subset import Subset
 from steelyard.losses.loss import NoLink
 from steelyard.models.model import Model
 from steelyard.objective import Objective
-from steelyard.objective.start import first_cells, start_at
+from steelyard.objective.start import checked_loss, first_cells, start_at
 from steelyard.training.batches import item_frequencies, ordered
 from steelyard.training.settings import TrainSettings
 
@@ -44,7 +44,7 @@ def start_at_prior(model: Model, objective: Objective, data: Any, settings: Trai
         eta = torch.sigmoid(cells.log_odds)
         eta = eta * (1 + settings.augment.overlay * (1 - eta))  # laid over one another, items have the labels of both
         outputs = _outputs(model, data) if model.has_memory else None
-        head.start_at(start_at(objective, torch.logit(eta), outputs))
+        head.start_at(start_at(checked_loss(objective), torch.logit(eta), outputs))
     except NoLink:
         return False
     return True
