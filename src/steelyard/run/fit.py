@@ -46,7 +46,7 @@ from steelyard.training import group
 from steelyard.training.batches import check_share, n_workers
 from steelyard.training.loop import train
 from steelyard.training.progress import Watch, watch
-from steelyard.training.settings import AugmentSettings, Learner
+from steelyard.training.settings import LOOPS, AugmentSettings, Learner
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 from steelyard.training.tensorboard import Board
@@ -87,11 +87,11 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
         given = configure(name)
     share: float | str = given.data.validation
     if share == "auto":
-        share = SHARE if learner == "loop" and datasets.validation is None else 0.0
+        share = SHARE if learner in LOOPS and datasets.validation is None else 0.0
         datasets = split_off(datasets, share, given.train.seed)
     settled = {"data": {**datasets.settings, "validation": share}, "train": {"learner": learner}}
     config = given.with_overrides(settled)
-    if learner == "loop":
+    if learner in LOOPS:
         config = with_budget(config, datasets)
     return Asked(config, name, why, datasets)
 
@@ -193,7 +193,8 @@ def _learn_by_loop(ready: _Ready, shown: Watch, console: Console) -> Learned:
     config, folder, learner, datasets = ready.config, ready.folder, ready.learner, ready.datasets
     labels: Labels = datasets.train.labels
     objective = together(lambda: make_objective(config.objective, labels, folder.path, config.train.seed))
-    if together(lambda: start_at_prior(learner, objective, datasets.train, config.train)):
+    starts = together(lambda: start_at_prior(learner, objective, datasets.train, config.train))
+    if starts and config.train.learner == "loop_from_regression":
         together(lambda: start_from_regression(learner, datasets.train, ready.device, config.train.seed))
     check = None
     if (held := datasets.validation) is not None:
@@ -222,7 +223,7 @@ def _learn_by_loop(ready: _Ready, shown: Watch, console: Console) -> Learned:
 def _check(config: Config, datasets: Datasets) -> None:
     """Refuse what cannot work, before anything is written."""
     labels: Labels = datasets.train.labels
-    if config.train.learner == "loop":
+    if config.train.learner in LOOPS:
         check_share(config.train.batch_size, n_processes())
     if not labels.counts.any():
         raise ValueError("no training label is present anywhere: there is nothing to learn; give other labels")

@@ -11,7 +11,7 @@ from steelyard.run.config import Config
 from steelyard.run.parts import has_link
 from steelyard.run.sections import ObjectiveSettings
 from steelyard.run.small_models import FEWEST_ITEMS, is_small
-from steelyard.training.settings import Learner, OptimizerSettings, ScheduleSettings, TrainSettings
+from steelyard.training.settings import LOOPS, Learner, OptimizerSettings, ScheduleSettings, TrainSettings
 
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
 _OF_THE_LOOP = (
@@ -40,13 +40,13 @@ def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
         return "loop"
     if recipe == "auto" and config.objective == ObjectiveSettings():
         return "race"
-    return "linear" if recipe != "auto" and is_fixed(config.objective) else "loop"
+    return "linear" if recipe != "auto" and is_fixed(config.objective) else "loop_from_regression"
 
 
 def _checked(config: Config, train: Any) -> Learner:
     """Return the learner that was set, or refuse one that these inputs do not have."""
     learner = config.train.learner
-    if learner == "loop":
+    if learner in LOOPS:
         return learner
     if not _over_features(config, train) or n_processes() > 1:
         raise ValueError(

@@ -125,7 +125,8 @@ class AugmentSettings:
             least(f"train.augment.{name}", getattr(self, name), 0)
 
 
-Learner = Literal["auto", "loop", "linear", "race"]
+Learner = Literal["auto", "loop", "loop_from_regression", "linear", "race"]
+LOOPS = ("loop", "loop_from_regression")
 Monitor = Literal["auto", "map", "f1", "loss", "ace", "error", "assumed_map", "assumed_loss"]
 
 
@@ -144,7 +145,8 @@ class TrainSettings:
     """The run folder."""
     learner: Learner = "auto"
     """How it is learned: race (small models over features compete, what recipe auto does), linear (one linear model,
-    fitted to convergence), or loop (a network trained step by step); auto takes what suits data and recipe."""
+    fitted to convergence), loop (a network trained step by step), or loop_from_regression (the same, a linear model
+    that starts at logistic regression); auto takes what suits data and recipe."""
     budget: float = 0.0
     """Work units that a race may spend, multiplications of its models; 0 is about two minutes on two cores."""
     single: bool = False
