@@ -3,9 +3,8 @@
     python bench/defaults.py --data DATA [--sets emotions scene] [--settings full pal] [--methods auto lr] [--seeds 3]
 
 DATA holds `mulan/` (emotions, scene, yeast, bibtex as ARFF; enron, corel5k, delicious as npz) and
-`features/voc2012-lite0-160.npz`. Every (set, setting, method, seed) is one line of the ledger, docs/benchmarks/
-defaults.jsonl; lines that are there are not measured again. The page docs/benchmarks/defaults.md and defaults.json are
-made from the ledger.
+`features/voc2012-lite0-160.npz`. Every (set, setting, method, seed) is one line of the ledger, docs/defaults/
+ledger.jsonl; lines that are there are not measured again. README.md and results.json beside it are made from them.
 
 Settings: all labels; pal, 30 % of the labels known; ppl, 30 % of the positives known; spl, one positive per item known.
 Peers know labels as a user would use them: with pal every label is fitted on its known items; with ppl and spl unknown
@@ -39,7 +38,7 @@ SETTINGS = ("full", "pal", "ppl", "spl")
 PEERS = ("lr", "mlp", "knn", "trees")
 _PER_LABEL = ("lr-sklearn", "mlp", "knn", "trees")
 _MEASURES = ("map", "log_loss", "f1", "ace", "ace_by_chance", "seconds")
-HERE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
+HERE = Path(__file__).resolve().parent.parent / "docs" / "defaults"
 
 
 def load(name: str, data: Path) -> Arrays:
@@ -289,7 +288,7 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", default=SETTINGS)
     parser.add_argument("--methods", nargs="*", default=("auto", *PEERS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--ledger", type=Path, default=HERE / "defaults.jsonl")
+    parser.add_argument("--ledger", type=Path, default=HERE / "ledger.jsonl")
     parser.add_argument("--only-page", action="store_true")
     asked = parser.parse_args()
     lines = [json.loads(line) for line in asked.ledger.read_text().splitlines()] if asked.ledger.exists() else []
@@ -307,8 +306,8 @@ def main() -> None:
                         file.write(json.dumps(line) + "\n")
     if asked.ledger.parent == HERE:
         content = summary(lines)
-        (HERE / "defaults.json").write_text(json.dumps(content, indent=1) + "\n")
-        (HERE / "defaults.md").write_text("\n".join(page(content)) + "\n")
+        (HERE / "results.json").write_text(json.dumps(content, indent=1) + "\n")
+        (HERE / "README.md").write_text("\n".join(page(content)) + "\n")
 
 
 if __name__ == "__main__":
