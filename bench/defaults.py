@@ -164,8 +164,8 @@ def _at_once(name: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: in
 
 def _columns(model: Any, x: np.ndarray) -> np.ndarray:
     """Return the probability of 1, (N, L), of a classifier of several labels."""
-    found = model.predict_proba(x)
-    parts, classes = (found, model.classes_) if isinstance(found, list) else ([found], [model.classes_])
+    eta = model.predict_proba(x)
+    parts, classes = (eta, model.classes_) if isinstance(eta, list) else ([eta], [model.classes_])
     return np.stack([_of_one(p, c) for p, c in zip(parts, classes, strict=True)], 1)
 
 
@@ -260,8 +260,8 @@ def page(content: dict[str, Any]) -> Iterator[str]:
             "|---" * (len(methods) + 1) + "|",
         )
         for name in rows:
-            found = [cells.get(f"{name} {setting} {method}") for method in methods]
-            yield f"| {name} | {' | '.join('–' if cell is None else format(cell['map'], '.1f') for cell in found)} |"
+            row = [cells.get(f"{name} {setting} {method}") for method in methods]
+            yield f"| {name} | {' | '.join('–' if cell is None else format(cell['map'], '.1f') for cell in row)} |"
         bar = content["bars"].get(setting)
         if bar:
             yield ""

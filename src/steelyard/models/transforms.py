@@ -1,4 +1,4 @@
-"""What is done to features before a head sees them: as they are, standardised, square roots, tf-idf, or Nyström's."""
+"""Transforms of features before a head sees them: none, standardised, square roots, tf-idf, Nyström's kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long to train: what settings that are left automatic become for the data at hand."""
+"""How long to train: automatic settings, decided from the data."""
 
 from __future__ import annotations
 
