@@ -9,15 +9,27 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import steelyard as sy
+from steelyard.cli import main
 from steelyard.labels.targets import as_targets
 from steelyard.losses.loss import Cells, known_cells
+from steelyard.losses.pair import PairLoss
 from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.models.transforms import make_transform
-from steelyard.run.race import BUDGET, RATE, linear_specs, positives_only, run_race, work_units
-from steelyard.training.candidates import macro_log_loss
-from steelyard.training.linear import Rotation, fit_linear, null_cost, stationary_bias
+from steelyard.run.crossfit import folds_of
+from steelyard.run.race import (
+    BUDGET,
+    RATE,
+    Evidence,
+    linear_specs,
+    positives_only,
+    run_race,
+    winner,
+    work_units,
+)
+from steelyard.training.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
+from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
 
 
 def made(n: int = 300, n_labels: int = 6, seed: int = 0, n_features: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -56,9 +68,6 @@ def test_convex_pairs_reach_one_optimum(row) -> None:
     x, y = made(n_labels=3)
     loss = row.make(torch.from_numpy(y.sum(0)), len(y), "mean")
     loss = getattr(loss, "loss", loss)
-    grid = torch.linspace(-30, 30, 601, dtype=torch.float64)[:, None].expand(-1, 3)
-    for side in (loss.positive, loss.negative):
-        assert float(side(grid).diff(dim=0).diff(dim=0).min()) > -1e-9  # convex in z
     features, cells = torch.from_numpy(x), cells_of(y)
     first = fit_linear(features, cells, loss, 1.0, tolerance=1e-10)
     begin = first._replace(weight=torch.randn_like(first.weight), bias=torch.randn_like(first.bias))
@@ -69,6 +78,34 @@ def test_convex_pairs_reach_one_optimum(row) -> None:
     cost = (cells.a * loss.positive(z) + cells.b * loss.negative(z)).sum() + (w**2).sum() / 2
     gradient = torch.autograd.grad(cost, [w, b])
     assert max(float(g.abs().max()) for g in gradient) < 0.05 * len(x) ** 0.5
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_convexity_is_a_property_of_the_table(row) -> None:
+    """By second differences of the values; only these pairs have one optimum, all others begin at BCE's."""
+    loss = row.make(torch.tensor([10.0, 40.0, 3.0]), 100, "mean")
+    loss = getattr(loss, "loss", loss)
+    if not isinstance(loss, PairLoss):
+        pytest.skip("not a pair")
+    grid = torch.linspace(-30, 30, 601, dtype=torch.float64)[:, None].expand(-1, 3)
+    bends = [float(side(grid).diff(dim=0).diff(dim=0).min()) for side in (loss.positive, loss.negative)]
+    assert is_convex(loss) == (row.name in CONVEX)
+    if row.name in CONVEX:
+        assert min(bends) > -1e-9
+
+
+def test_a_loss_that_is_not_convex_begins_at_logistic_regression(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = made(80, n_labels=2)
+    loss = sy.losses.Asymmetric()
+    start = start_from_bce(torch.from_numpy(x), cells_of(y), loss, 0.1, 1e-6)
+    peer = fit_linear(torch.from_numpy(x), cells_of(y), sy.losses.BCE(), 0.1)
+    np.testing.assert_allclose(start.weight, peer.weight, atol=1e-3)
+    constant = start.bias - peer.bias + stationary_bias(sy.losses.BCE(), cells_of(y))
+    np.testing.assert_allclose(loss.probability(constant[None])[0], y.mean(0), rtol=1e-3)
+    sy.fit((x, y), "asl")
+    assert "local optimum" in capsys.readouterr().out
+    sy.fit((x, y), "bce")
+    assert "local optimum" not in capsys.readouterr().out
 
 
 def test_a_rotation_changes_nothing() -> None:
@@ -237,3 +274,72 @@ def test_settings_of_the_loop_ask_for_the_loop() -> None:
     assert len(run.history) == 2
     with pytest.raises(ValueError, match=r"train\.learner"):
         sy.fit((np.zeros((30, 3, 16, 16), np.uint8), y[:30]), settings={"train": {"learner": "race"}}, verbose=False)
+
+
+def test_labels_with_assumed_negatives_are_judged_by_rank() -> None:
+    """The level of what was annotated says nothing; where labels are of both kinds, the mean rank decides."""
+    y = torch.tensor([[1.0, 1.0], [0, 0], [1, 0], [0, 1], [0, 0], [0, 0]])
+    flat = torch.tensor([[-1.0, 2.0], [-1, -2], [-1.1, -2], [-1.1, 2], [-1.1, -2], [-1.1, -2]])
+    ranks = torch.tensor([[4.0, -0.1], [3, 0], [4, 0], [3, -0.1], [3, 0], [3, 0]])
+    both = [flat, ranks]
+
+    def chosen(assumed: list[bool]) -> int:
+        return winner(Evidence(both, [1.0, 1.0], y, torch.tensor(assumed)), [0, 0])
+
+    assert macro_log_loss(flat[:, :1], y[:, :1]) < macro_log_loss(ranks[:, :1], y[:, :1])
+    assert chosen([True, True]) == 0  # 0.67 and 1 against 1 and 0.3
+    evidence = Evidence([z[:, :1] for z in both], [1.0, 1.0], y[:, :1], torch.tensor([True]))
+    assert winner(evidence, [0, 0]) == 1
+    assert winner(evidence._replace(assumed=torch.tensor([False])), [0, 0]) == 0
+    assert chosen([True, False]) == 0  # a tie of mean ranks: the first
+
+
+def test_an_audit_sample_decides() -> None:
+    """Where the audit says the reverse of the folds, another candidate wins: the one that the audit likes best."""
+    x, y = (torch.from_numpy(part) for part in made(120, n_labels=3))
+    audit_x, reverse = torch.from_numpy(made(200, 3, seed=5)[0]), torch.from_numpy(1 - made(200, 3, seed=5)[1])
+    races = [run_race(x, y, single=True, audit=audit) for audit in (None, (audit_x, reverse))]
+    with torch.no_grad():
+        by_folds, by_audit = (tempered_log_loss(race.head(audit_x), reverse) for race in races)
+    assert [race.facts["decided_by"] for race in races] == ["folds", "audit sample"]
+    assert by_audit < 0.95 * by_folds
+    assert races[0].facts["log_loss"] < races[1].facts["log_loss"]
+
+
+def test_many_labels_are_screened_by_some_of_them() -> None:
+    x, y = made(120, n_labels=260)
+    items = Items(torch.from_numpy(x), torch.from_numpy(y), folds_of(torch.from_numpy(y), 3))
+    columns = items.screened_labels
+    assert columns is not None
+    assert len(columns.unique()) == SCREENED_LABELS
+    counts = torch.from_numpy(y.sum(0))
+    assert {int(counts.argmax()), int(counts.min())} <= {int(columns[counts[columns].argmax()]), int(counts.min())}
+    assert float(counts[columns].float().mean()) == pytest.approx(float(counts.float().mean()), rel=0.05)
+    race = run_race(torch.from_numpy(x), torch.from_numpy(y), budget=2e9)
+    assert race.log_odds.shape == y.shape
+    assert not race.log_odds.isnan().any()
+
+
+def test_audit_samples_that_cannot_decide_are_refused(tmp_path: Path) -> None:
+    x, y = made(60, n_labels=2)
+    unknown = y.copy()
+    unknown[0, 0] = sy.UNKNOWN
+    with pytest.raises(ValueError, match="--audit-sample"):
+        sy.fit((x, y), audit=(x, unknown), verbose=False)
+    with pytest.raises(ValueError, match="--audit-sample"):
+        sy.fit((x, y), "bce", audit=(x, y), verbose=False)
+
+
+def test_api_classifier_and_command_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = made(70, n_labels=2)
+    np.savez(tmp_path / "t.npz", X=x, Y=y)
+    settings = {"train": {"budget": 1e9}}
+    ours = sy.fit((x, y), settings={"train": {"budget": 1e9, "device": "cpu"}}, verbose=False).probability(
+        x, device="cpu"
+    )
+    theirs = sy.SteelyardClassifier(settings=settings).fit(x, y).predict_proba(x)
+    np.testing.assert_array_equal(ours, theirs)
+    command = ["train", "--data", str(tmp_path / "t.npz"), "--out", str(tmp_path / "run"), "--set", "train.budget=1e9"]
+    monkeypatch.setattr("sys.argv", ["steelyard", *command, "--set", "train.device=cpu"])
+    main()
+    np.testing.assert_array_equal(sy.Run.load(tmp_path / "run").probability(x, device="cpu"), ours)

@@ -36,6 +36,9 @@ _OPTIONS: dict[str, Any] = {
     "split_column": Annotated[
         _TEXT, typer.Option(help="The column of a manifest that says train, val, … Guessed if not given.")
     ],
+    "group": Annotated[
+        _TEXT, typer.Option(metavar="COLUMN", help="Items with the same value there stay together in every split.")
+    ],
     "delimiter": Annotated[_TEXT, typer.Option(help="Of a CSV file. Guessed if not given.")],
     "encoding": Annotated[_TEXT, typer.Option(help="Of a CSV file. By default utf-8.")],
     "skip_missing": Annotated[

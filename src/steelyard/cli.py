@@ -145,6 +145,9 @@ def train(
     holdout: float | None = typer.Option(
         None, metavar="SHARE", help="Keep this share of the items apart for calibration and scores."
     ),
+    audit_sample: str | None = typer.Option(
+        None, metavar="DATA", help="Fully labelled items that decide in recipe auto where only positives are known."
+    ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
@@ -166,7 +169,7 @@ def train(
         command.list_recipes()
         return
     given = {"split": split, "images": images, **reading}
-    search = command.Search(budget, single, holdout)
+    search = command.Search(budget, single, holdout, audit_sample)
     asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given, search)
     if print_config:
         typer.echo(command.printed(asked), nl=False)

@@ -58,6 +58,7 @@ class Guess:
     names: in list and long form, the labels in their order; None takes those that occur, sorted.
     images: the folder of the images.
     split: the column that says which part an item belongs to, train, val or test; None if none does.
+    group: the column whose value items share that must stay together in every split, such as a patient; never guessed.
     unused: columns that play no part.
     unfound: the column of image files where none of them is found, so that there is no input.
     """
@@ -74,6 +75,7 @@ class Guess:
     names: tuple[str, ...] | None = None
     images: Path | None = None
     split: str | None = None
+    group: str | None = None
     unused: tuple[str, ...] = ()
     unfound: str | None = None
 
@@ -85,7 +87,7 @@ class Guess:
     @property
     def used(self) -> tuple[str, ...]:
         """Every column that plays a part, each once."""
-        named = [self.id, self.path, self.value, self.split, *self.label_columns, *(self.features or ())]
+        named = [self.id, self.path, self.value, self.split, self.group, *self.label_columns, *(self.features or ())]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def describe(self, source: Manifest) -> str:
@@ -112,9 +114,13 @@ class Guess:
             says.append(f"the input is {_counted(self.features, 'feature column')}")
         else:
             says.append("there is no input, only labels")
+        if self.group:
+            says.append(f"items with the same {self.group!r} stay together")
         if self.unused:
             says.append(f"not used: {_counted(self.unused, 'column')}")
-        options = "form, id, path, labels, value, features, separator, absent, minus_one, names, images, split_column"
+        options = (
+            "form, id, path, labels, value, features, separator, absent, minus_one, names, images, split_column, group"
+        )
         return "; ".join(says) + f". Set any of it by {options}.{_about_types(source, self.unused)}"
 
 
@@ -124,7 +130,7 @@ def guess(source: Manifest, said: Guess) -> Guess:
     columns = source.sample()
     kinds = {name: kind_of(column) for name, column in columns.items()}
     check_header(source, columns, kinds)
-    for part in (said.id, said.path, said.value, said.split):
+    for part in (said.id, said.path, said.value, said.split, said.group):
         if part is not None and pa.types.is_nested(kind := columns[part].type):
             raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
     taken = set(said.used)
@@ -205,7 +211,7 @@ def guess(source: Manifest, said: Guess) -> Guess:
 
 def _check(source: Manifest, said: Guess) -> None:
     """Refuse arguments that contradict the file or each other."""
-    for argument in ("id", "path", "value", "split"):
+    for argument in ("id", "path", "value", "split", "group"):
         if (name := getattr(said, argument)) is not None:
             source.check_column(name, "split_column" if argument == "split" else argument)
     for argument, names in (("labels", said.label_columns), ("features", said.features or ())):

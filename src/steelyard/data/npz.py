@@ -15,7 +15,7 @@ from steelyard.labels import UNKNOWN, Labels
 
 
 def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) -> ArrayDataset:
-    """Return features X (N, …) and labels Y (N, L) of an `.npz` file, with `ids` and `classes` where it has them.
+    """Return features X (N, …) and labels Y (N, L) of an `.npz` file, with its `ids`, `classes` and `groups`.
 
     Arguments: `path`; `split`, the ending of the arrays' names, such as "train" for `X_train`, `Y_train`, `ids_train`,
     or None for `X`, `Y`, `ids`; `absent`, the value that says absent: with 0, −1 is unknown (as everywhere here), with
@@ -37,6 +37,10 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
     names, ids = names_and_ids(arrays, ending, path)
     inputs = arrays[f"X{ending}"]
     labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
+    try:
+        labels = labels.grouped(arrays.get(f"groups{ending}"))
+    except ValueError as error:
+        raise DataError(f"{path}: groups{ending}: {error}") from None
     try:
         data = ArrayDataset(inputs, labels)
     except ValueError as error:

@@ -35,7 +35,7 @@ FORMATS = (*_FILE_FORMATS, *LAYOUTS, *MLT)
 
 OF_TABLES = (
     *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
-    *("names", "delimiter", "encoding", "split_column"),
+    *("names", "delimiter", "encoding", "split_column", "group"),
 )
 """The arguments of `open_data` that say how a manifest is read."""
 
@@ -78,6 +78,7 @@ def open_data(
     delimiter: str | None = None,
     encoding: str | None = None,
     split_column: str | None = None,
+    group: str | None = None,
     class_names: PathLike | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
@@ -96,7 +97,7 @@ def open_data(
     one of those); in a folder of one's own it chooses the file of that name, `train.csv`, `mine-train.arff`; val,
     valid and validation mean the same, and so on; `year`, of VOC and COCO, by default the last one there; `minus_one`,
     what −1 stands for in a manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then
-    unknown); `path_column`, `table`'s `path`, and `form` … `split_column`: of a manifest, see `table`;
+    unknown); `path_column`, `table`'s `path`, and `form` … `group`: of a manifest, see `table`;
     `class_names`, a CSV or JSON file with the names of labels that are ids, see `named_labels`. `size`, `on_bad_image`,
     `cache`: see `ImageDataset`.
     """
@@ -121,6 +122,7 @@ def open_data(
         "delimiter": delimiter,
         "encoding": encoding,
         "split_column": split_column,
+        "group": group,
     }
     said: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not None}
     opened = _open(place, path, format, split, year, said, how)

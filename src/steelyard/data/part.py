@@ -91,8 +91,9 @@ def _fitting(opened: Opened, place: Path, split: str | None) -> dict[str, Any]:
     source = Manifest(file, given.get("delimiter"), given.get("encoding") or "utf-8")
     if given["form"] == "wide" and (here := [name for name in given["labels"] if name in source.columns]):
         given["labels"] = here
-    if given.get("split_column") not in source.columns:
-        given.pop("split_column", None)
+    for name in ("split_column", "group"):
+        if given.get(name) not in source.columns:
+            given.pop(name, None)
     if given.get("images") is not None and given.get("path_column") in source.columns:
         cells = encode(source.sample()[given["path_column"]])[1].to_pylist()[:20]
         folder = ImageFolder(Path(given["images"]), file)

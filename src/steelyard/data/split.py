@@ -26,6 +26,8 @@ def stratified_split(labels: Labels, fraction: float, seed: int = 0) -> tuple[In
     its share. Labels that still have all their positives on one side are then mended by moving single items. A label
     with one positive stays in the rest (unless that would leave nothing to hold out).
 
+    Items of one group (`Labels.item_groups`) stay together: groups are split as items are, with all their labels.
+
     Arguments: `labels` (unknown labels do not count); `fraction` to hold out, between 0 and 1; `seed`.
     """
     if not 0 < fraction < 1:
@@ -33,9 +35,25 @@ def stratified_split(labels: Labels, fraction: float, seed: int = 0) -> tuple[In
     if len(labels) < 2:
         raise ValueError(f"labels holds {len(labels)} items: a split needs at least two")
     draws.check_seed(seed)
+    if labels.item_groups is not None:
+        return _split_groups(labels, labels.item_groups, fraction, seed)
     side = _hand_out(labels, fraction, seed)
     _mend(labels, side, seed)
     return np.flatnonzero(side == _REST), np.flatnonzero(side == _HELD)
+
+
+def _split_groups(labels: Labels, groups: Index, fraction: float, seed: int) -> tuple[Index, Index]:
+    """Split whole groups, each with every label that one of its items has."""
+    groups = np.unique(groups, return_inverse=True)[1]
+    n_groups = int(groups.max()) + 1
+    if n_groups < 2:
+        raise ValueError("all items are of one group: a split needs at least two groups")
+    items, columns = labels.positives()
+    cells = np.unique(np.stack([groups[items], columns], 1), axis=0)
+    of_groups = Labels.from_cells(cells[:, 0], cells[:, 1], np.ones(len(cells)), (n_groups, labels.n_labels), 0)
+    held = np.zeros(n_groups, bool)
+    held[stratified_split(of_groups, fraction, seed)[1]] = True
+    return np.flatnonzero(~held[groups]), np.flatnonzero(held[groups])
 
 
 def _hand_out(labels: Labels, fraction: float, seed: int) -> NDArray[np.int8]:

@@ -1,4 +1,4 @@
-"""The column of a manifest that says which part an item belongs to, and the items of one part."""
+"""The columns of a manifest that say which part and which group an item belongs to, and the items of one part."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def choose(
         mistakes.add(blank)
         mistakes.check()
     if found.form == "long":
-        codes = _of_items(source, found, columns, codes, parts)
+        codes = _of_items(source, found, columns, codes, parts, "part")
     sizes = np.bincount(codes, minlength=len(parts)).tolist()
     listed = [f"{part!r} ({size} item{'' if size == 1 else 's'})" for part, size in zip(parts, sizes, strict=True)]
     if wanted is None:
@@ -70,10 +70,30 @@ def choose(
     return Chosen(np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column.")
 
 
+def groups_of(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:
+    """Return the number of each item's group, (N,); None where no column says it."""
+    if found.group is None:
+        return None
+    codes, texts = encode(columns[found.group])
+    if len(blank := np.flatnonzero(codes < 0)):
+        what = f"no group in column {found.group!r}"
+        mistakes = Mistakes(source, f" says {what}", f" say {what}", "add it, or remove the row")
+        mistakes.add(blank)
+        mistakes.check()
+    if found.form == "long":
+        return _of_items(source, found, columns, codes, tuple(texts.to_pylist()), "group")
+    return codes
+
+
 def _of_items(
-    source: Manifest, found: Guess, columns: dict[str, Any], codes: NDArray[np.int64], parts: tuple[str, ...]
+    source: Manifest,
+    found: Guess,
+    columns: dict[str, Any],
+    codes: NDArray[np.int64],
+    parts: tuple[str, ...],
+    what: str,
 ) -> NDArray[np.int64]:
-    """The part of each item from that of each row in long form; the rows of an item must agree."""
+    """Return the part (or group) of each item from that of each row in long form; the rows of an item must agree."""
     items, names = encode(columns[found.id or ""])
     if len(blank := np.flatnonzero(items < 0)):
         mistakes = Mistakes(source, " has no id", " have no id", "add it, or remove the row")
@@ -84,8 +104,8 @@ def _of_items(
         row = int(odd[0])
         before = int(first[items[row]])
         raise DataError(
-            f"{source.path}: {source.place(before)} puts the item {str(names[int(items[row])])!r} in the part "
-            f"{parts[codes[before]]!r}, but {source.place(row)} in {parts[codes[row]]!r}: an item belongs to one part, "
-            "correct one of them"
+            f"{source.path}: {source.place(before)} puts the item {str(names[int(items[row])])!r} in the {what} "
+            f"{parts[codes[before]]!r}, but {source.place(row)} in {parts[codes[row]]!r}: an item belongs to one "
+            f"{what}, correct one of them"
         )
     return codes[first]

@@ -19,7 +19,7 @@ from steelyard.data.located import ImageFolder
 from steelyard.data.manifest import MOST_NAMED, Manifest, encode
 from steelyard.data.mistakes import Mistakes, enumerated
 from steelyard.data.numbers import feature_column
-from steelyard.data.split_column import choose
+from steelyard.data.split_column import choose, groups_of
 from steelyard.data.words import label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids, several
@@ -44,6 +44,7 @@ def table(
     encoding: str = "utf-8",
     split: str | None = None,
     split_column: str | None = None,
+    group: str | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
@@ -66,6 +67,7 @@ def table(
     split: the part to read, by default the training part where there are parts; "all" reads every one. Names that mean
         the same will do, such as val for validation.
     split_column: the column that says the part; guessed from its name and its cells.
+    group: the column whose value items share that must stay together in every split, such as a patient.
     size, on_bad_image, cache: see `ImageDataset`.
     """
     said = Guess(
@@ -81,6 +83,7 @@ def table(
         names=None if names is None else several(names, "names"),
         images=None if images is None else Path(images),
         split=split_column,
+        group=group,
     )
     source = Manifest(manifest, delimiter, encoding)
     return read_table(source, said, split, size=size, on_bad_image=on_bad_image, cache=cache).data
@@ -117,11 +120,12 @@ def read_table(
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
     chosen = choose(source, found, columns, split, optional)
+    groups = groups_of(source, found, columns)
     files = _image_names(source, found, columns)
     try:
         labels = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
             source, found, columns
-        )
+        ).grouped(groups)
     except DataError:
         raise
     except ValueError as error:

@@ -38,6 +38,9 @@ class Labels:
 
     names: tuple[str, ...]
     ids: Ids
+    item_groups: Array | None
+    """The group of each item, (N,) integers: items of one group stay together in every split; None where each item is
+    its own group."""
     _cells: Cells
 
     def __init__(self, values: ArrayLike | torch.Tensor, names: Names | None = None, ids: Names | None = None) -> None:
@@ -101,13 +104,13 @@ class Labels:
         return cls.from_cells(cells.row, cells.col, cells.data, cells.shape, fill, names, ids)
 
     @classmethod
-    def _of(cls, cells: Cells, names: tuple[str, ...], ids: Ids) -> Labels:
+    def _of(cls, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> Labels:
         self = object.__new__(cls)
-        self._fill_in(cells, names, ids)
+        self._fill_in(cells, names, ids, groups)
         return self
 
-    def _fill_in(self, cells: Cells, names: tuple[str, ...], ids: Ids) -> None:
-        vars(self).update(_cells=cells, names=names, ids=ids)
+    def _fill_in(self, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> None:
+        vars(self).update(_cells=cells, names=names, ids=ids, item_groups=groups)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"Labels is frozen: {name} cannot be set")
@@ -116,7 +119,7 @@ class Labels:
         raise AttributeError(f"Labels is frozen: {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[Callable[..., Labels], tuple[Any, ...]]:
-        return Labels._of, (self._cells, self.names, self.ids)
+        return Labels._of, (self._cells, self.names, self.ids, self.item_groups)
 
     def __len__(self) -> int:
         return self.n_items
@@ -166,7 +169,8 @@ class Labels:
         increasing = np.sort(at)
         if len(twice := increasing[1:][increasing[1:] == increasing[:-1]]):
             raise ValueError(f"index holds {twice[0]} twice: an item is taken once; .rows(index) may repeat")
-        return Labels._of(self._cells.take(at), self.names, self.ids.take(at))
+        groups = None if self.item_groups is None else self.item_groups[at]
+        return Labels._of(self._cells.take(at), self.names, self.ids.take(at), groups)
 
     def arranged(self, names: Names, missing: int) -> Labels:
         """Return the same items with exactly the labels `names`, in that order; one not here is `missing`, 0 or −1."""
@@ -176,11 +180,21 @@ class Labels:
         shape = as_shape((self.n_items, len(wanted)))
         at = {name: j for j, name in enumerate(wanted)}
         places = np.array([at.get(name, -1) for name in self.names])
-        return Labels._of(self._cells.arranged(places, shape[1], missing), wanted, self.ids)
+        return Labels._of(self._cells.arranged(places, shape[1], missing), wanted, self.ids, self.item_groups)
 
     def renamed(self, names: Names) -> Labels:
         """Return the same table with its labels called `names`, in their order."""
-        return Labels._of(self._cells, _as_texts(self._cells.shape, names, self.ids)[0], self.ids)
+        return Labels._of(self._cells, _as_texts(self._cells.shape, names, self.ids)[0], self.ids, self.item_groups)
+
+    def grouped(self, groups: ArrayLike | None) -> Labels:
+        """Return the same table whose items belong to `groups` (N,), any values; None for no groups."""
+        numbers = None
+        if groups is not None:
+            values = np.asarray(groups)
+            if values.shape != (self.n_items,):
+                raise ValueError(f"groups has shape {values.shape}: give one group for each of {self.n_items} items")
+            numbers = np.unique(values, return_inverse=True)[1]
+        return Labels._of(self._cells, self.names, self.ids, numbers)
 
     def cells(self) -> tuple[Array, Array, Array]:
         """Return items, labels and values of the cells that are not `fill`, by item, as `from_cells` takes them."""

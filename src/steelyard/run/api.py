@@ -6,6 +6,7 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -117,6 +118,8 @@ def fit(
     *,
     validation: Data | float | None = None,
     test: Data | None = None,
+    groups: Any = None,
+    audit: Data | None = None,
     out: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -134,6 +137,9 @@ def fit(
         recipe: of `steelyard train --recipes`; "auto" is chosen by the labels, None is plain settings.
         validation: a share of the items to hold out (.1), or other items in the form of `data`.
         test: other items, measured in the end.
+        groups: one value per item, such as a patient: items that share it stay together in every split. For a path
+            the name of a column.
+        audit: fully labelled items in the form of `data`, which decide among the candidates of recipe "auto".
         out: the run folder; an unfinished run in it goes on. None keeps the run in memory only.
         settings: a nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
         overwrite: whether a run in `out` is replaced.
@@ -142,18 +148,31 @@ def fit(
     where: dict[str, Any] = {}
     datasets = None
     if isinstance(data, str | os.PathLike):
-        for name, given in {"path": data, "validation": validation, "test": test}.items():
+        for name, given in {
+            "path": data,
+            "validation": validation,
+            "test": test,
+            "group": groups,
+            "audit": audit,
+        }.items():
             if given is not None:
                 where[name] = os.fspath(given) if isinstance(given, str | os.PathLike) else _share(name, given)
     else:
         _check_settings(settings)
         train = _dataset("data", data)
+        if groups is not None:
+            train = copy(train)
+            train.labels = train.labels.grouped(groups)
         held = None
         if isinstance(validation, int | float):
             where["validation"] = float(validation)
         elif validation is not None:
             held, where["validation"] = _dataset("validation", validation, train.labels), 0.0
-        datasets = Datasets(train, held, None if test is None else _dataset("test", test, train.labels))
+        tested, audited = (
+            None if part is None else _dataset(name, part, train.labels)
+            for name, part in (("test", test), ("audit", audit))
+        )
+        datasets = Datasets(train, held, tested, audit=audited)
 
     def configure(name: str | None) -> Config:
         return load_config(None, name, (), settings).with_overrides({"data": where})

@@ -44,13 +44,17 @@ class Search(NamedTuple):
     budget: str | None = None
     single: bool = False
     holdout: float | None = None
+    audit: str | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return it as settings; None stands for what was not typed."""
         if self.holdout is not None and not 0 < self.holdout < 1:
             raise ValueError(f"--holdout is {self.holdout:g}: give a share above 0 and below 1")
         units = None if self.budget is None else work_units(self.budget)
-        return {"data": {"validation": self.holdout}, "train": {"budget": units, "single": self.single or None}}
+        return {
+            "data": {"validation": self.holdout, "audit": self.audit},
+            "train": {"budget": units, "single": self.single or None},
+        }
 
 
 class Typed(NamedTuple):
@@ -327,7 +331,9 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         said = replace(said, **{name: getattr(plain, name) for name in _OF_FORM})
     how = {**vars(settings), **other.reading}
     there = Manifest(place, how["delimiter"] or None, how["encoding"] or "utf-8").columns
-    gone = [name for name in ("id", "path_column", "value", "split_column") if getattr(settings, name) not in there]
+    gone = [
+        name for name in ("id", "path_column", "value", "split_column", "group") if getattr(settings, name) not in there
+    ]
     labels = tuple(name for name in settings.labels if name in there)
     return replace(said, labels=labels, **{name: getattr(plain, name) for name in gone})
 

@@ -33,7 +33,7 @@ ISOTONIC_TILT = 5e-4
 """In log-odds, at either end: what keeps items apart that a step of `Isotonic` would tie."""
 
 
-def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0) -> Folds:
+def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0, groups: NDArray[np.int64] | None = None) -> Folds:
     """Return the fold 0 … K−1 of each item, (N,), so that each has its share of every label's positives.
 
     A fold is split off after the other by `stratified_split`; a label with fewer positives than folds misses some, and
@@ -43,12 +43,18 @@ def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0) -> Folds:
         targets: (N, L).
         n_folds: K, as many as there are items at most.
         seed: of the split.
+        groups: (N,); items of one group are in one fold.
     """
     n = len(targets)
-    folds, left, k = np.zeros(n, np.int64), np.arange(n), min(n_folds, n)
-    labels = Labels(targets)
+    n_groups = n if groups is None else len(np.unique(groups))
+    if n_groups < 2 <= n:
+        raise ValueError("all items are of one group, so no fold can be held out: give another data.group, or none")
+    folds, left, k = np.zeros(n, np.int64), np.arange(n), min(n_folds, n_groups)
+    labels = Labels(targets).grouped(groups)
     for fold in range(k - 1):
-        if len(left) < 2:  # a split keeps a label's only two positives apart before it keeps to its share
+        if len(left) < 2 or (
+            groups is not None and len(np.unique(groups[left])) < 2
+        ):  # a split keeps a label's only two positives apart before it keeps to its share
             break
         rest, held = stratified_split(labels.take(left), 1 / (k - fold), seed + fold)
         folds[left[held]] = fold + 1

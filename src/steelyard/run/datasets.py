@@ -30,9 +30,12 @@ GUESSED = (
     "absent",
     "minus_one",
     "split_column",
+    "group",
 )
 
 
+OTHERS = ("validation", "test", "audit")
+"""The sets beside the one to train on."""
 SHARE = 0.1
 """The share of items that the training loop holds out by default."""
 
@@ -49,6 +52,8 @@ class Datasets(NamedTuple):
     """What was guessed about a manifest, as settings of [data]: so that later guesses, on other files, are the same."""
     files: Mapping[str, str] = MappingProxyType({})
     """The settings of [data] that name files, as absolute paths."""
+    audit: Any = None
+    """Fully labelled items that decide among the candidates of recipe auto, or None."""
 
 
 def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
@@ -64,17 +69,19 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
     share = SHARE if settings.validation == "auto" else settings.validation
     validation = _other(opened, share) if isinstance(share, str) else None
     test = _other(opened, settings.test) if settings.test else None
-    notes += [part.note for part in (validation, test) if part is not None]
-    sized = [None if part is None else _sized(part.data, settings, model) for part in (opened, validation, test)]
+    audit = _other(opened, settings.audit) if settings.audit else None
+    others = (validation, test, audit)
+    notes += [part.note for part in others if part is not None]
+    sized = [None if part is None else _sized(part.data, settings, model) for part in (opened, *others)]
     guessed = {name: value for name in GUESSED if (value := opened.settings.get(name))}
     if isinstance(guessed.get("labels"), str):
         guessed["labels"] = (guessed["labels"],)
     files = {
         name: str(Path(value).absolute())
-        for name in ("path", "images", "names", "validation", "test")
+        for name in ("path", "images", "names", "validation", "test", "audit")
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
-    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed, files)
+    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed, files, sized[3])
     return split_off(datasets, share, seed)
 
 
@@ -99,8 +106,9 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
         raise ValueError(
             f"data.validation is {settings.validation!r}, but data is not a path: give the items themselves, or a share"
         )
-    sized = [part if part is None else _sized(part, settings, model, keeps=True) for part in datasets[:3]]
-    for name, part in zip(("train", "validation", "test"), sized, strict=True):
+    named = {name: getattr(datasets, name) for name in ("train", *OTHERS)}
+    sized = [part if part is None else _sized(part, settings, model, keeps=True) for part in named.values()]
+    for name, part in zip(named, sized, strict=True):
         if part is not None and len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
         if part is not None and input_of(part) != input_of(sized[0]):
@@ -108,7 +116,9 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
             raise ValueError(f"the inputs of the {name} data are {what}, but those of training {wanted}: give the same")
     names = datasets.train.labels.names
     return split_off(
-        datasets._replace(train=sized[0], validation=_like(sized[1], names), test=_like(sized[2], names)),
+        datasets._replace(
+            train=sized[0], **{name: _like(part, names) for name, part in zip(OTHERS, sized[1:], strict=True)}
+        ),
         share,
         seed,
     )

@@ -64,8 +64,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lr, self.weight_decay, self.validation, self.seed = lr, weight_decay, validation, seed
         self.settings, self.verbose = settings, verbose
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on features X (N, F) and labels y (N, L)."""
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Train on features X (N, F) and labels y (N, L); items that share a value of `groups` (N,) stay together."""
         if y is None:
             raise ValueError(
                 "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
@@ -84,7 +84,9 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for section, content in (self.settings or {}).items():
             overrides[section] = {**overrides.get(section, {}), **content}
         share = None if self.validation is None else float(self.validation)
-        self.run_ = fit((x, labels), self.recipe, validation=share, settings=overrides, verbose=self.verbose)
+        self.run_ = fit(
+            (x, labels), self.recipe, validation=share, groups=groups, settings=overrides, verbose=self.verbose
+        )
         self.classes_ = np.arange(labels.n_labels) if names is None else np.array(names)
         return self
 

@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
+from steelyard.losses.pair import PairLoss
 from steelyard.models import Input, Model, build_model, fine_tunes, frozen_data, input_of, with_members
 from steelyard.models.tabular import Features
 from steelyard.report.headline import plural
@@ -44,6 +45,7 @@ from steelyard.run.together import missing_others, one_voice, together
 from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group
 from steelyard.training.batches import check_share, n_workers
+from steelyard.training.linear import is_convex
 from steelyard.training.loop import train
 from steelyard.training.progress import Watch, watch
 from steelyard.training.settings import LOOPS, AugmentSettings, Learner
@@ -164,7 +166,7 @@ def _learn_by_race(ready: _Ready, console: Console) -> Learned:
     if only:
         _say(console, f"Beware: {annotated_sentence(data.labels.names, only)}.", "yellow")
     with race_progress(console) as say:
-        result, out_of_fold = race(data, config.train, ready.device, say)
+        result, out_of_fold = race(data, config.train, ready.device, say, only, datasets.audit)
     show_race(result.document(), console)
     ready.folder.write_race(result.document())
     model = with_members(ready.model, result.head)
@@ -182,6 +184,8 @@ def _learn_linear(ready: _Ready, console: Console) -> Learned:
     objective.cpu()
     if not converged:
         _say(console, f"Not converged after {fit.steps} steps: some labels can be told apart without limit.", "yellow")
+    if isinstance(objective.loss, PairLoss) and not is_convex(objective.loss):
+        _say(console, f"A local optimum, begun at logistic regression: {config.objective.loss.kind} is not convex.")
     fill_linear(ready.learner, fit)
     outcome = outcome_of(ready.learner, begun, converged)
     single = ready.single_label
@@ -230,6 +234,7 @@ def _check(config: Config, datasets: Datasets) -> None:
     for name in ("validation", "test"):
         if (part := getattr(datasets, name)) is not None and len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
+    _check_audit(config, datasets.audit)
     monitor, loss = config.train.monitor, config.objective.loss
     if monitor == "error" and not is_single_label(config.evaluate, labels):
         raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
@@ -269,6 +274,21 @@ def _check(config: Config, datasets: Datasets) -> None:
     make_objective(replace(config.objective, unknown=without_files), labels, None, config.train.seed)
 
 
+def _check_audit(config: Config, audit: Any) -> None:
+    if audit is None:
+        return
+    if config.train.learner != "race":
+        raise ValueError(
+            "--audit-sample decides among the candidates of recipe auto on features, but this run has none: leave it "
+            "out, or set model.frozen to true for images"
+        )
+    if audit.labels.unknown_rate:
+        raise ValueError(
+            f"--audit-sample: {100 * audit.labels.unknown_rate:.3g} % of its labels are unknown: give items of which "
+            "every label was checked"
+        )
+
+
 def _only_positives(labels: Labels) -> bool:
     return labels.unknown_rate > 0 and bool((labels.n_known == labels.counts).all())
 
@@ -292,7 +312,7 @@ def _ready(
     cache = Path(config.data.cache) if config.data.cache else folder.path / "cache"
     parts: dict[str, Any] = {}
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        for name in ("train", "validation", "test"):
+        for name in ("train", "validation", "test", "audit"):
             data = getattr(datasets, name)
             if data is None:
                 parts[name] = None

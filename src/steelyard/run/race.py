@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from steelyard.labels import UNKNOWN
 from steelyard.metrics import mean_average_precision
-from steelyard.models.members import Members, MemberSpec
+from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.run.crossfit import folds_of
 from steelyard.training.candidates import (
     TEMPERATURES,
@@ -26,6 +26,7 @@ from steelyard.training.candidates import (
     n_folds_for,
     refit,
     retry_linear,
+    tempered_log_loss,
     try_hidden,
     try_linear,
 )
@@ -33,7 +34,7 @@ from steelyard.training.hidden import batch_size
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
-FINALISTS = 6
+FINALISTS = 8
 """Candidates that are tried on all folds."""
 MOST_MEMBERS = 6
 """Terms of a mean of candidates; one candidate may be several of them."""
@@ -43,7 +44,7 @@ SHARES = (0.4, 0.65, 0.75)
 """Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
 LANDMARKS = 1500
 """Most items that stand for all in a kernel."""
-RATE = 2.0e10
+RATE = 4.0e10
 """Work units, multiplications of the models, of one second on two cores: what a budget in seconds is converted by."""
 BUDGET = 120 * RATE
 """Work units of a race by default: about two minutes on two cores."""
@@ -60,10 +61,10 @@ class Candidate:
     """Work units of the trial that screened it."""
     seconds: float = 0.0
     screened: float = float("nan")
-    """Log-loss of the items that screened it."""
+    """Log-loss of the items and labels that screened it, at its best temperature."""
     trial: Trial | None = None
     log_loss: float = float("nan")
-    """Out of fold, of all items."""
+    """Out of fold, of all items, at its best temperature."""
     map: float = float("nan")
     """Mean average precision out of fold, of all items."""
     weight: float = 0.0
@@ -152,9 +153,16 @@ class _Course:
             self.budget.spent += work
             begun = time.monotonic()
             candidate.trial = self.attempt(spec, self.screening)
-            candidate.screened = macro_log_loss(candidate.trial.log_odds, self.items.targets)
+            candidate.screened = self.screened_loss(candidate.trial.log_odds)
             candidate.seconds += time.monotonic() - begun
             self.say(f"{spec.name}: log-loss {candidate.screened:.4f}")
+
+    def screened_loss(self, log_odds: Tensor) -> float:
+        """Return the log-loss, at its best temperature, of the labels that screen; others may be there or not."""
+        narrow, columns = self.items.narrowed.targets, self.items.screened_labels
+        if log_odds.shape[1] > narrow.shape[1]:
+            log_odds = log_odds[:, columns]
+        return tempered_log_loss(log_odds, narrow)
 
     def attempt(self, spec: MemberSpec, folds: list[int]) -> Trial:
         """Try one candidate."""
@@ -173,19 +181,39 @@ class _Course:
         all_folds = list(range(self.items.n_folds))
         rest = [fold for fold in all_folds if fold not in self.screening]
         for candidate in self.ranked()[:FINALISTS]:
-            work = work_of(candidate.spec, self.items, len(rest), path=False)
+            folds = all_folds if self.is_partial(candidate) else rest
+            work = work_of(candidate.spec, self.items, len(folds), path=False)
             if chosen and not self.budget.allows(work):
                 candidate.note = "screened only: over budget"
                 continue
             self.budget.spent += work
             begun = time.monotonic()
-            candidate.trial = self._completed(candidate, rest)
+            candidate.trial = self._completed(candidate, folds)
             candidate.seconds += time.monotonic() - begun
-            candidate.log_loss = macro_log_loss(candidate.trial.log_odds, self.items.targets)
+            candidate.log_loss = tempered_log_loss(candidate.trial.log_odds, self.items.targets)
             candidate.map = mean_average_precision(candidate.trial.log_odds, self.items.targets)
             chosen.append(candidate)
             self.say(f"{candidate.spec.name}: log-loss {candidate.log_loss:.4f}, mAP {100 * candidate.map:.1f}")
         return sorted(chosen, key=lambda c: c.log_loss)
+
+    def evidence(
+        self, finalists: Sequence[Candidate], assumed: Sequence[int], audit: tuple[Tensor, Tensor] | None
+    ) -> tuple[Evidence, dict[int, Member]]:
+        """Return what decides among finalists, and the models fitted to all items where it took those."""
+        trials = [candidate.trial for candidate in finalists if candidate.trial is not None]
+        of_assumed = torch.zeros(self.items.targets.shape[1], dtype=torch.bool, device=self.items.x.device)
+        if audit is None:
+            of_assumed[list(assumed)] = True
+            return Evidence.of([trial.log_odds for trial in trials], self.items.targets, of_assumed), {}
+        x, targets = (part.to(self.items.x.device) for part in audit)
+        refits = {k: refit(self.view(trial.spec), trial, self.seed) for k, trial in enumerate(trials)}
+        with torch.no_grad():
+            odds = [refits[k](x) for k in range(len(trials))]
+        return Evidence.of(odds, targets, of_assumed), refits
+
+    def is_partial(self, candidate: Candidate) -> bool:
+        """Return whether a candidate was screened on some of the labels alone."""
+        return candidate.spec.is_linear and self.items.screened_labels is not None
 
     def _completed(self, candidate: Candidate, rest: list[int]) -> Trial:
         """Try a candidate on the folds that did not screen it, at the strength that screening chose."""
@@ -194,6 +222,8 @@ class _Course:
         if not rest:
             return trial
         view = self.view(candidate.spec)
+        if self.is_partial(candidate):
+            return retry_linear(view, trial, rest)
         if candidate.spec.is_linear:
             more = retry_linear(view, trial, rest)
         else:
@@ -210,6 +240,8 @@ def run_race(
     budget: float = 0.0,
     single: bool = False,
     folds: NDArray[np.int64] | None = None,
+    assumed: Sequence[int] = (),
+    audit: tuple[Tensor, Tensor] | None = None,
     say: Say = lambda sentence: None,
 ) -> Race:
     """Return the best small model over features, or the best mean of a few.
@@ -227,6 +259,8 @@ def run_race(
         budget: work units, 0 for `BUDGET`; candidates that would exceed it are skipped.
         single: whether the result must be a single candidate.
         folds: (N,), the fold of each item; by default folds that share out each label.
+        assumed: labels of which only positives are known: their unknown cells are given as absent.
+        audit: features and targets of fully labelled items, which decide among the finalists instead of the folds.
         say: takes a sentence about progress.
     """
     budget = budget or BUDGET
@@ -238,14 +272,17 @@ def run_race(
     course.screen(list(hidden_specs(course.ranked())), SHARES[1])
     course.screen(list(loss_specs(course.ranked())), SHARES[2])
     best = course.finalists()
-    members = chosen_members(best, items.targets, single)
-    head = Members([c.spec for c, _ in members], x.shape[1], targets.shape[1])
+    evidence, refits = course.evidence(best, assumed, audit)
+    members = chosen_members(evidence, single, [c.spec.width for c in best])
+    head = Members([best[k].spec for k, _ in members], x.shape[1], targets.shape[1])
     total = torch.zeros_like(items.x[:, :1]).expand(targets.shape).clone()
-    for k, (candidate, weight) in enumerate(members):
+    for place, (k, weight) in enumerate(members):
+        candidate = best[k]
         assert candidate.trial is not None
         candidate.weight = weight
-        head.members[k] = refit(course.view(candidate.spec), candidate.trial, seed).cpu()
-        head.weights[k] = weight
+        member = refits.get(k) or refit(course.view(candidate.spec), candidate.trial, seed)
+        head.members[place] = member.cpu()
+        head.weights[place] = weight
         total += weight * candidate.trial.log_odds
     facts = {
         "budget": budget,
@@ -254,7 +291,8 @@ def run_race(
         "screened_on": len(course.screening),
         "log_loss": macro_log_loss(total, items.targets),
         "map": _plain(mean_average_precision(total, items.targets)),
-        "converged": all(c.trial is not None and c.trial.converged for c, _ in members),
+        "converged": all(c.trial.converged for c in best if c.weight and c.trial is not None),
+        "decided_by": "audit sample" if audit is not None else "folds",
     }
     return Race(head.eval(), total.float().cpu(), folds, course.candidates, facts)
 
@@ -294,47 +332,76 @@ def loss_specs(ranked: Sequence[Candidate]) -> Iterator[MemberSpec]:
         yield best._replace(loss="asl")
 
 
-def chosen_members(ranked: Sequence[Candidate], targets: Tensor, single: bool) -> list[tuple[Candidate, float]]:
-    """Return the candidates that make up the model, each with its weight.
+class Evidence(NamedTuple):
+    """By what finalists are judged: items that none of the models was fitted to."""
 
-    Log-odds are scaled by one temperature per candidate before they are averaged, so that no member speaks louder
-    than its evidence.
+    log_odds: list[Tensor]
+    """(M, L) of each finalist, at its best temperature."""
+    temperatures: list[float]
+    targets: Tensor
+    """(M, L)."""
+    assumed: Tensor
+    """(L,), which labels have negatives that are only assumed."""
+
+    @classmethod
+    def of(cls, log_odds: Sequence[Tensor], targets: Tensor, assumed: Tensor) -> Evidence:
+        """Bring log-odds to their best temperature, so that in a mean none speaks louder than its evidence."""
+        scales = [min(TEMPERATURES, key=lambda a, z=z: macro_log_loss(a * z, targets)) for z in log_odds]  # type: ignore[misc]
+        return cls([a * z for a, z in zip(scales, log_odds, strict=True)], scales, targets, assumed)
+
+
+def chosen_members(evidence: Evidence, single: bool, widths: Sequence[int]) -> list[tuple[int, float]]:
+    """Return which finalists make up the model, each with its weight.
+
+    From the winner on, members join, the same one again or another, while the log-loss of the mean falls.
     """
-    odds = {id(c): _tempered(c, targets) for c in ranked}
-    winner = _winner(ranked, {key: z for key, (z, _) in odds.items()}, targets)
-    taken = [winner]
-    total = odds[id(winner)][0]
+    odds, targets = evidence.log_odds, evidence.targets
+    taken = [winner(evidence, widths)]
+    total = odds[taken[0]]
     best = macro_log_loss(total, targets)
     while not single and len(taken) < MOST_MEMBERS:
-        losses = [macro_log_loss((total + odds[id(c)][0]) / (len(taken) + 1), targets) for c in ranked]
+        losses = [macro_log_loss((total + z) / (len(taken) + 1), targets) for z in odds]
         k = int(np.argmin(losses))
         if losses[k] > best * (1 - WORTH):
             break
         best = losses[k]
-        taken.append(ranked[k])
-        total = total + odds[id(ranked[k])][0]
-    members = [c for c in ranked if any(c is t for t in taken)]
-    return [(c, odds[id(c)][1] * sum(t is c for t in taken) / len(taken)) for c in members]
+        taken.append(k)
+        total = total + odds[k]
+    return [(k, evidence.temperatures[k] * taken.count(k) / len(taken)) for k in sorted(set(taken))]
 
 
-def _winner(ranked: Sequence[Candidate], odds: Mapping[int, Tensor], targets: Tensor) -> Candidate:
-    """Return the candidate with the best mAP among those whose log-loss is within a standard error of the best."""
-    costs = {key: item_costs(z, targets) for key, z in odds.items()}
-    best = min(costs.values(), key=lambda cost: float(cost.sum()))
-    close = []
-    for candidate in ranked:
-        excess = costs[id(candidate)] - best
-        if float(excess.sum()) <= float(excess.std(correction=0)) * len(excess) ** 0.5:
-            close.append(candidate)
-    return max(close, key=lambda c: (c.map if c.map == c.map else 0.0, -c.spec.width))
+def winner(evidence: Evidence, widths: Sequence[int]) -> int:
+    """Return the best finalist.
+
+    Of those whose log-loss is within a standard error of the lowest, it is the one with the highest mean average
+    precision, then the simpler. The level of labels whose negatives are only assumed is that of being annotated, so
+    such labels are judged by how high their known positives come among the other items; where only some labels are
+    of that kind, by the mean rank of both.
+    """
+    assumed = evidence.assumed
+    if not bool(assumed.any()):
+        close = _within_an_error(evidence)
+        maps = {k: _map(evidence.log_odds[k], evidence.targets) for k in close}
+        return max(close, key=lambda k: (maps[k], -widths[k]))
+    scores = [[-_map(z[:, assumed], evidence.targets[:, assumed]) for z in evidence.log_odds]]
+    if not bool(assumed.all()):
+        scores.append([macro_log_loss(z[:, ~assumed], evidence.targets[:, ~assumed]) for z in evidence.log_odds])
+    ranks = np.argsort(np.argsort(scores, 1, "stable"), 1).mean(0)
+    return min(range(len(widths)), key=lambda k: (ranks[k], widths[k]))
 
 
-def _tempered(candidate: Candidate, targets: Tensor) -> tuple[Tensor, float]:
-    """Return the out-of-fold log-odds at their best temperature, and that."""
-    assert candidate.trial is not None
-    z = candidate.trial.log_odds
-    scale = min(TEMPERATURES, key=lambda a: macro_log_loss(a * z, targets))
-    return scale * z, scale
+def _within_an_error(evidence: Evidence) -> list[int]:
+    """Return the finalists whose log-loss exceeds the lowest by at most one standard error of the difference."""
+    costs = [item_costs(z, evidence.targets) for z in evidence.log_odds]
+    best = min(costs, key=lambda cost: float(cost.sum()))
+    excesses = [cost - best for cost in costs]
+    return [k for k, e in enumerate(excesses) if float(e.sum()) <= float(e.std(correction=0)) * len(e) ** 0.5]
+
+
+def _map(scores: Tensor, targets: Tensor) -> float:
+    """Return the mean average precision, 0 where no label has a positive."""
+    value = mean_average_precision(scores, targets)
+    return value if value == value else 0.0
 
 
 def work_units(time: str) -> float:
@@ -368,8 +435,9 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
     once = n * width * inputs if spec.kernel else 0
     if spec.is_linear:
         rank = min(inputs, n)
-        steps = 30 if path else 10
+        steps = 70 if path else 30
         trained = n * (1 - 1 / items.n_folds)
+        n_labels = items.narrowed.targets.shape[1] if path else n_labels
         return float(once + n * inputs * rank + n_folds * steps * trained * n_labels * (2 * rank + 60))
     size = batch_size(n)
     most = min(most_steps(items), 15 * n / size)

@@ -74,7 +74,7 @@ def assuming_negative(data: Any) -> tuple[Any, tuple[int, ...]]:
     if not only.any():
         return data, ()
     assumed = np.where(only, np.maximum(values, 0), values)
-    labels = Labels(assumed, data.labels.names, data.labels.ids)
+    labels = Labels(assumed, data.labels.names, data.labels.ids).grouped(data.labels.item_groups)
     return ArrayDataset(data.inputs, labels, "features"), tuple(np.flatnonzero(only).tolist())
 
 
@@ -87,12 +87,29 @@ def annotated_sentence(names: Sequence[str], only: Sequence[int]) -> str:
     )
 
 
-def race(data: Any, settings: Any, device: torch.device, say: Say) -> tuple[Race, OutOfFold]:
-    """Run the race on features; `settings` are those of [train]."""
-    targets = torch.from_numpy(data.labels.rows(np.arange(len(data))))
+def race(
+    data: Any, settings: Any, device: torch.device, say: Say, only: Sequence[int] = (), audit: Any = None
+) -> tuple[Race, OutOfFold]:
+    """Run the race on features.
+
+    Args:
+        data: the training items; unknown labels are taken as absent where `only` says so.
+        settings: those of [train].
+        device: where to compute.
+        say: takes a sentence about progress.
+        only: the labels of which only positives are known.
+        audit: fully labelled items that decide among the finalists, or None.
+    """
+    targets = _targets_of(data)
+    folds = folds_of(targets, n_folds_for(len(data)), settings.seed, data.labels.item_groups)
     x = features_of(data).to(device)
-    result = run_race(x, targets.to(device), settings.seed, settings.budget, settings.single, say=say)
+    judged = None if audit is None else (features_of(audit), _targets_of(audit))
+    result = run_race(x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say)
     return result, OutOfFold(result.log_odds, targets, result.folds)
+
+
+def _targets_of(data: Any) -> Tensor:
+    return torch.from_numpy(data.labels.rows(np.arange(len(data))))
 
 
 def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> tuple[LinearFit, OutOfFold, bool]:
@@ -100,8 +117,8 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
 
     Returns the model of the features as they are, its out-of-fold logits, and whether all labels converged.
     """
-    targets = torch.from_numpy(data.labels.rows(np.arange(len(data))))
-    folds = folds_of(targets, n_folds_for(len(data)), seed)
+    targets = _targets_of(data)
+    folds = folds_of(targets, n_folds_for(len(data)), seed, data.labels.item_groups)
     cells = Cells(*(_on(part, device) for part in _cells(objective, targets)))
     items = Items(features_of(data).to(device), targets.to(device), folds, cells)
     view = View(items, _PLAIN, seed)
@@ -117,11 +134,12 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
 
 def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
     """Return logistic regression with its penalty chosen by folds."""
-    targets = torch.from_numpy(data.labels.rows(np.arange(len(data)))).to(device)
-    items = Items(features_of(data).to(device), targets, folds_of(targets.cpu(), n_folds_for(len(data)), seed))
+    targets = _targets_of(data)
+    folds = folds_of(targets, n_folds_for(len(data)), seed, data.labels.item_groups)
+    items = Items(features_of(data).to(device), targets.to(device), folds)
     view = View(items, _PLAIN, seed)
     loss = BCE()
-    model = Linear(view, loss, loss.link)
+    model = Linear(view, loss, loss.link, alike=True)
     strength, trial, _ = model.chosen()
     fit = _of_features(model.refit(strength), view)
     return Baseline(trial.log_odds.cpu(), fit._replace(weight=fit.weight.cpu(), bias=fit.bias.cpu()))

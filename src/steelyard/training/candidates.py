@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -18,10 +19,20 @@ from steelyard.losses.pair import PairLoss
 from steelyard.models.members import LOSSES, Member, MemberSpec
 from steelyard.models.transforms import Transform, make_transform
 from steelyard.training.hidden import fit_hidden
-from steelyard.training.linear import LinearFit, Rotation, fit_linear, stationary_bias
+from steelyard.training.linear import (
+    TOLERANCE,
+    LinearFit,
+    Rotation,
+    fit_linear,
+    is_convex,
+    start_from_bce,
+    stationary_bias,
+)
 
 SCREENED = 400
 """Held-out items that suffice to tell candidates apart: with many items one fold does."""
+SCREENED_LABELS = 200
+"""Labels that suffice to choose the penalty of a linear model, taken evenly from the most to the least frequent."""
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """C of a linear model, times the mean square norm of its features: from the strongest penalty to the weakest."""
 TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3)
@@ -63,6 +74,27 @@ class Items:
         share = -(-SCREENED * self.n_folds // max(len(self.x), 1))
         return list(range(min(max(share, 1), self.n_folds)))
 
+    @cached_property
+    def screened_labels(self) -> Tensor | None:
+        """The labels that screen linear candidates; None for all of them."""
+        n_labels = self.targets.shape[1]
+        if n_labels <= SCREENED_LABELS:
+            return None
+        order = torch.argsort((self.targets >= 0.5).sum(0), stable=True)
+        evenly = torch.linspace(0, n_labels - 1, SCREENED_LABELS, device=order.device).round().long()
+        return order[evenly].sort().values
+
+    @cached_property
+    def narrowed(self) -> Items:
+        """The same items with `screened_labels` alone."""
+        columns = self.screened_labels
+        if columns is None:
+            return self
+        a, b, counted, side = (None if part is None else part[:, columns] for part in self.cells)
+        assert a is not None
+        assert b is not None
+        return Items(self.x, self.targets[:, columns], self.folds, Cells(a, b, counted, side))
+
     def outside(self, fold: int) -> Tensor:
         """Return the items that a fold trains on; all of them for fold −1."""
         return torch.from_numpy(np.flatnonzero(self.folds != fold)).to(self.x.device)
@@ -89,6 +121,14 @@ class View:
         self.transform: Transform = make_transform(spec.transform, items.x.shape[1], *spec[1:4])
         self.transform.to(items.x.device).fit(items.x, seed)
         self.x = self.transform(items.x)
+
+    @cached_property
+    def narrowed(self) -> View:
+        """The same features with the labels that screen candidates."""
+        self.rotation, self.unit  # noqa: B018 - computed once, for both
+        narrow = copy(self)
+        narrow.items = self.items.narrowed
+        return narrow
 
     @cached_property
     def rotation(self) -> Rotation:
@@ -133,9 +173,16 @@ class Linear(NamedTuple):
     view: View
     loss: PairLoss
     read: Read
+    alike: bool = False
+    """Whether loss and log-odds are the same function for every label."""
 
     def path(self, folds: list[int]) -> tuple[float, LinearTrial]:
-        """Fit along the path of strengths on some folds; return the strength of the lowest held-out log-loss."""
+        """Fit along the path of strengths on some folds; return the strength of the lowest held-out log-loss.
+
+        Of many labels only those that screen are fitted, where labels do not differ in their loss.
+        """
+        if self.alike and self.view.items.screened_labels is not None:
+            return Linear(self.view.narrowed, self.loss, self.read).path(folds)
         best_strength, best, best_loss, worse = 0.0, None, float("inf"), 0
         fits: dict[int, LinearFit] = {}
         for strength in STRENGTHS:
@@ -156,8 +203,8 @@ class Linear(NamedTuple):
         odds = _nothing(items)
         for fold in folds:
             rows, held = items.outside(fold), items.inside(fold)
-            cells = rows_of(items.cells, rows)
-            fits[fold] = fit_linear(x[rows], cells, self.loss, strength * self.view.unit, fits.get(fold), tolerance)
+            start = fits.get(fold)
+            fits[fold] = self.fitted(x[rows], rows_of(items.cells, rows), strength, start, tolerance)
             odds[held] = self.read(fits[fold].logits(x[held]))
         steps = int(np.median([fits[fold].steps for fold in folds]))
         return LinearTrial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds))
@@ -170,8 +217,15 @@ class Linear(NamedTuple):
 
     def refit(self, strength: float) -> LinearFit:
         """Return the model of the transformed features, fitted to all items."""
-        items, rotation = self.view.items, self.view.rotation
-        return rotation.unrotated(fit_linear(rotation.x, items.cells, self.loss, strength * self.view.unit))
+        rotation = self.view.rotation
+        return rotation.unrotated(self.fitted(rotation.x, self.view.items.cells, strength, None, TOLERANCE))
+
+    def fitted(self, x: Tensor, cells: Cells, strength: float, start: LinearFit | None, tolerance: float) -> LinearFit:
+        """Fit to some rotated features; a loss that is not convex begins at logistic regression."""
+        c = strength * self.view.unit
+        if start is None and not is_convex(self.loss):
+            start = start_from_bce(x, cells, self.loss, c, ROUGH)
+        return fit_linear(x, cells, self.loss, c, start, tolerance)
 
 
 class LinearTrial(NamedTuple):
@@ -185,7 +239,7 @@ class LinearTrial(NamedTuple):
 def linear_of(view: View, spec: MemberSpec) -> Linear:
     """Return the linear model that a candidate stands for."""
     loss = LOSSES[spec.loss]().to(view.x.device)
-    return Linear(view, loss, loss.link)
+    return Linear(view, loss, loss.link, alike=True)
 
 
 def try_linear(view: View, spec: MemberSpec, folds: list[int]) -> Trial:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.objective.start import FLOOR, start_at
@@ -100,6 +101,21 @@ def fit_linear(
         w = torch.cat([start.weight, start.bias[None]])
     w, converged, steps = _minimise(problem, w, tolerance, most_steps)
     return LinearFit(w[:-1], w[-1], converged, steps)
+
+
+def is_convex(loss: PairLoss) -> bool:
+    """Return whether both sides of a pair are convex in z, so that a linear model of it has one optimum."""
+    z = torch.linspace(-30, 30, 601, dtype=torch.float64)[:, None].expand(-1, loss.n_labels or 1)
+    ups, downs = _both_slopes(loss, z)
+    return all(float(slopes.diff(dim=0).min()) >= -1e-9 for slopes in (ups, downs))
+
+
+def start_from_bce(x: Tensor, cells: Cells, loss: PairLoss, strength: float, tolerance: float) -> LinearFit:
+    """Return where a pair that is not convex begins: logistic regression, its biases moved to the level of the pair."""
+    plain = BCE()
+    fit = fit_linear(x, cells, plain, strength, tolerance=tolerance)
+    moved = stationary_bias(loss, cells) - stationary_bias(plain, cells)
+    return fit._replace(bias=fit.bias + moved.to(fit.bias.dtype))
 
 
 def null_cost(loss: PairLoss, cells: Cells) -> Tensor:
