@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -174,7 +175,10 @@ class _Problem:
         a, b, counted, side = (None if part is None else part[:, keep] for part in self.cells)
         assert a is not None
         assert b is not None
-        return _Problem(self.x, Cells(a, b, counted, side), self.loss, self.penalty)
+        smaller = copy(self)
+        smaller.cells = Cells(a, b, counted, side)
+        smaller.weight, smaller.null = self.weight[keep], self.null[keep]
+        return smaller
 
 
 def slope_of(loss: PairLoss, z: Tensor, cells: Cells, out: Tensor) -> None:
