@@ -85,7 +85,8 @@ def shift_to_level(cells: Held, slope: Tensor, level: Tensor) -> Tensor:
         low, high = torch.where(mean < level, shift, low), torch.where(mean > level, shift, high)
         newton = shift - (torch.logit(mean) - wanted) * mean * (1 - mean) / (mean - square)
         step = (newton - shift).abs()
-        fair = (newton >= low) & (newton <= high) & (step < before / 2)
+        rounding = step <= 1e-12 * (1 + shift.abs())  # such a step shrinks no further
+        fair = rounding | ((newton >= low) & (newton <= high) & (step < before / 2))
         following = torch.where(fair, newton, (low + high) / 2)
         following = torch.where(n > 0, following, wanted)
         before = (following - shift).abs()

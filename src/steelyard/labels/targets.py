@@ -37,6 +37,16 @@ def as_tensor(values: ArrayLike | Sequence[float] | float, name: str = "values")
         return torch.from_numpy(a)
 
 
+def labels_of_all_frequencies(targets: Tensor, most: int) -> Tensor | None:
+    """Return at most so many labels of targets (N, L), evenly from the rarest to the most frequent; None for all."""
+    n_labels = targets.shape[1]
+    if n_labels <= most:
+        return None
+    order = torch.argsort((targets >= 0.5).sum(0), stable=True)
+    evenly = torch.linspace(0, n_labels - 1, most, device=order.device).round().long()
+    return order[evenly].sort().values
+
+
 class Targets(NamedTuple):
     """Checked targets, and what is certain about them."""
 

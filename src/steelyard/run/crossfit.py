@@ -15,6 +15,7 @@ from torch.nn.functional import logsigmoid
 from steelyard.calibrate import Calibrator, Isotonic, Platt, Temperature
 from steelyard.data.split import stratified_split
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.targets import labels_of_all_frequencies
 
 Folds: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -27,13 +28,19 @@ MAKERS: dict[str, type[Temperature | Platt | Isotonic]] = {
 """The calibrators that are fitted, the simpler first."""
 
 N_FOLDS = 5
+LARGE = 4e6
+"""Cells of a table of which calibrators are cross-fitted on two halves."""
+CHOOSING_LABELS = 200
+"""Labels that suffice to choose among calibrators."""
 FEWEST = 10
 """Below this many known positives, or negatives, nothing is to be learned from leaving some out."""
 ISOTONIC_TILT = 5e-4
 """In log-odds, at either end: what keeps items apart that a step of `Isotonic` would tie."""
 
 
-def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0, groups: NDArray[np.int64] | None = None) -> Folds:
+def folds_of(
+    targets: Tensor, n_folds: int | None = None, seed: int = 0, groups: NDArray[np.int64] | None = None
+) -> Folds:
     """Return the fold 0 … K−1 of each item, (N,), so that each has its share of every label's positives.
 
     A fold is split off after the other by `stratified_split`; a label with fewer positives than folds misses some, and
@@ -41,11 +48,12 @@ def folds_of(targets: Tensor, n_folds: int = N_FOLDS, seed: int = 0, groups: NDA
 
     Args:
         targets: (N, L).
-        n_folds: K, as many as there are items at most.
+        n_folds: K, as many as there are items at most; by default 5, or 2 of tables so large that fits take minutes.
         seed: of the split.
         groups: (N,); items of one group are in one fold.
     """
     n = len(targets)
+    n_folds = n_folds or (N_FOLDS if targets.numel() <= LARGE else 2)
     n_groups = n if groups is None else len(np.unique(groups))
     if n_groups < 2 <= n:
         raise ValueError("all items are of one group, so no fold can be held out: give another data.group, or none")
@@ -154,6 +162,10 @@ def settle(
     if rarer >= FEWEST and len(targets) > 1:
         at = folds_of(targets) if folds is None else folds
         if all(outside(targets, at, fold) is not None for fold in np.unique(at).tolist()):
+            columns = labels_of_all_frequencies(targets, CHOOSING_LABELS)
+            if columns is not None and fewest_of_a_kind(targets[:, columns]) >= FEWEST:
+                candidates = {name: (k, scores[:, columns]) for name, (k, scores) in candidates.items()}
+                targets, level = targets[:, columns], None if level is None else level[columns.numpy()]
             return choose(candidates, targets, at, level)
     if kind == "auto":
         return Choice("platt" if rarer > 0 and not has_link else "link", {})

@@ -97,7 +97,8 @@ def finish(
     if folds is not None and outputs["validation"] is None:
         outputs["validation"], parts["validation"] = (folds.logits, folds.targets), given.train
     lost = {name: _skipped(data) for name, data in parts.items()}
-    reading = reading_of(config, learned.objective, labels, outputs["validation"])
+    grouped = folds.folds if folds is not None and labels.item_groups is not None else None
+    reading = reading_of(config, learned.objective, labels, outputs["validation"], grouped)
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single = learned.single_label
@@ -204,7 +205,11 @@ def versions(device: torch.device) -> dict[str, str]:
 
 
 def reading_of(
-    config: Config, objective: Objective, labels: Labels, validation: tuple[Tensor, Tensor] | None
+    config: Config,
+    objective: Objective,
+    labels: Labels,
+    validation: tuple[Tensor, Tensor] | None,
+    folds: NDArray[np.int64] | None = None,
 ) -> Reading:
     """Return how a trained objective's logits are read, fitted to those of validation items where there are any."""
     known = known_labels(config.objective, labels)
@@ -212,7 +217,7 @@ def reading_of(
     in_twos = config.train.augment.overlay == 1
     reading = Reading.of_objective(objective, config.objective.loss, labels.counts, known, class_aware and not in_twos)
     nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
-    reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names)
+    reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds)
     if not in_twos or reading.fitted_prior is not None:
         return reading
     drawn = labels.resampled_prior() if class_aware else labels.prior

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.data.skipped import skipped_at
@@ -29,7 +31,12 @@ def aim_of(settings: EvaluateSettings) -> Aim:
 
 
 def calibrated(
-    reading: Reading, logits: Tensor, targets: Tensor, settings: EvaluateSettings, names: Sequence[str]
+    reading: Reading,
+    logits: Tensor,
+    targets: Tensor,
+    settings: EvaluateSettings,
+    names: Sequence[str],
+    folds: NDArray[np.int64] | None = None,
 ) -> Reading:
     """Return the reading with calibrator, thresholds and deployment prior as the section [evaluate] says.
 
@@ -42,13 +49,14 @@ def calibrated(
         logits, targets: of items that training has not seen, (N, L); without items nothing is fitted.
         settings: the section [evaluate].
         names: of the labels, (L,).
+        folds: (N,), of the items, such as those that keep groups together; by default folds of their own.
     """
     aim = aim_of(settings)
     fitted = reading
     eta = None
     if len(logits):
-        fitted = reading.fit(logits, targets, settings.calibration)
-        eta = fitted.out_of_fold(logits, targets) if fitted.has_probability and len(logits) > 1 else None
+        fitted = reading.fit(logits, targets, settings.calibration, folds)
+        eta = fitted.out_of_fold(logits, targets, folds) if fitted.has_probability and len(logits) > 1 else None
         if fitted.has_probability and fitted.kind != "none":
             fitted = replace(fitted, sets=label_sets(fitted.log_odds(logits.double()), targets))
     elif settings.calibration == "none":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from steelyard.labels.targets import as_targets, known
+from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models.members import LOSSES, Member, MemberSpec
@@ -77,12 +77,7 @@ class Items:
     @cached_property
     def screened_labels(self) -> Tensor | None:
         """The labels that screen linear candidates; None for all of them."""
-        n_labels = self.targets.shape[1]
-        if n_labels <= SCREENED_LABELS:
-            return None
-        order = torch.argsort((self.targets >= 0.5).sum(0), stable=True)
-        evenly = torch.linspace(0, n_labels - 1, SCREENED_LABELS, device=order.device).round().long()
-        return order[evenly].sort().values
+        return labels_of_all_frequencies(self.targets, SCREENED_LABELS)
 
     @cached_property
     def narrowed(self) -> Items:
@@ -262,10 +257,12 @@ def try_hidden(view: View, spec: MemberSpec, folds: list[int], most_steps: int, 
     for fold in folds:
         rows, held = items.outside(fold), items.inside(fold)
         cells = rows_of(items.cells, rows)
-        x, t = view.scaled[held], items.targets[held]
+        x, t = view.scaled[held], items.narrowed.targets[held]
 
         def look(network: nn.Module, x: Tensor = x, t: Tensor = t) -> float:
-            return tempered_log_loss(loss.link(network(x)), t)
+            z = network(x)
+            columns = items.screened_labels
+            return tempered_log_loss(loss.link(z if columns is None else z[:, columns]), t)
 
         network = new_network(view, spec, cells, seed)
         fit = fit_hidden(network, view.scaled[rows], cells, loss, look, most_steps, seed)
