@@ -52,6 +52,9 @@ bench-gpu: $(STAMP)  ## the same on a GPU, kept in docs/benchmarks; MNIST=folder
 bench-defaults: $(STAMP)  ## train as it comes beside logistic regression, trees, MLP and kNN (hours; DATA=folder of the tables)
 	$(BIN)/python bench/defaults.py $(if $(DATA),--data $(DATA))
 
+bench-times: $(STAMP)  ## seconds of recipe auto and of linear models beside scikit-learn's (two quiet cores)
+	$(BIN)/python bench/race_times.py
+
 bars: $(STAMP)  ## every bar of this round: measured value, pass, fail or not run
 	$(BIN)/python bench/bars.py
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 import torch
@@ -107,7 +107,7 @@ def fit_linear(
 def is_convex(loss: PairLoss) -> bool:
     """Return whether both sides of a pair are convex in z, so that a linear model of it has one optimum."""
     z = torch.linspace(-30, 30, 601, dtype=torch.float64)[:, None].expand(-1, loss.n_labels or 1)
-    ups, downs = _both_slopes(loss, z)
+    ups, downs = _both_slopes(deepcopy(loss).cpu(), z)
     return all(float(slopes.diff(dim=0).min()) >= -1e-9 for slopes in (ups, downs))
 
 
