@@ -33,6 +33,8 @@ from steelyard.training.hidden import batch_size
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
+FEWEST_FOR_HIDDEN = 150
+"""Items below which no hidden layer is tried: a fold holds out fewer than 30, too few to say when to stop."""
 FINALISTS = 6
 """Candidates that are tried on all folds."""
 MOST_MEMBERS = 6
@@ -235,7 +237,8 @@ def run_race(
     items = Items(x, targets, folds)
     course = _Course(items, seed, Budget(budget), items.screening, say)
     course.screen(linear_specs(x), SHARES[0])
-    course.screen(list(hidden_specs(course.ranked())), SHARES[1])
+    if len(x) >= FEWEST_FOR_HIDDEN:
+        course.screen(list(hidden_specs(course.ranked())), SHARES[1])
     course.screen(list(loss_specs(course.ranked())), SHARES[2])
     best = course.finalists()
     members = chosen_members(best, items.targets, single)
