@@ -33,8 +33,8 @@ from steelyard.training.hidden import batch_size
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
-FEWEST_FOR_HIDDEN = 150
-"""Items below which no hidden layer is tried: a fold holds out fewer than 30, too few to say when to stop."""
+FEWEST_FOR_HIDDEN = 160
+"""Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""
 FINALISTS = 6
 """Candidates that are tried on all folds."""
 MOST_MEMBERS = 6
