@@ -223,12 +223,13 @@ def test_auto_looks_at_where_labels_are_read(prior: str, recipe: str) -> None:
 @pytest.mark.parametrize(
     ("side", "model", "finetune"),
     [
-        (96, {}, True),  # lite0, which is pretrained
+        (96, {"frozen": False}, True),  # lite0, which is pretrained
+        (96, {}, False),  # without a GPU it is left as it is
         (96, {"pretrained": False}, False),
         (96, {"frozen": True}, False),
         (32, {}, False),  # resnet12, which starts from nothing,
-        (32, {"weights": "backbone.safetensors"}, True),  # unless it is given weights
-        (96, {"backbone": "timm:resnet50"}, True),
+        (32, {"weights": "backbone.safetensors", "frozen": False}, True),  # unless it is given weights
+        (96, {"backbone": "timm:resnet50", "frozen": False}, True),
         (0, {}, False),  # features
     ],
 )
@@ -237,7 +238,7 @@ def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[s
     data = ArrayDataset(x, Labels(np.eye(8, 2, dtype=np.int8)))
 
     def configure(name: str | None, **more: Any) -> Config:
-        return load_config(None, name, (), {"model": model, **more})
+        return load_config(None, name, (), {"model": model, "train": {"device": "cpu"}, **more})
 
     asked = whole.ask(configure, "auto", Datasets(data, None, None))
     assert asked.recipe == ("bce+finetune" if finetune else "bce")

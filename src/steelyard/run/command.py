@@ -251,7 +251,7 @@ def calibrate(
         items, name = items_of(config, trained, other, first=("validation", "test"))
     device = pick_device(config.train.device)
     with RunFolder(run).writing():
-        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), console_of(stderr=True))
     _show(metrics, name, as_json)
     if not as_json:
         show_thresholds({name: metrics}, console_of())

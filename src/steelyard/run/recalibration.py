@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from steelyard.data.skipped import skipped_at
@@ -65,6 +66,7 @@ def recalibrate(
     keep: bool = False,
     device: str | torch.device = "cpu",
     workers: int = 0,
+    console: Console | None = None,
 ) -> dict[str, Any]:
     """Fit calibrator and thresholds of a finished run to other items, rewrite its calibration, and return the metrics.
 
@@ -80,6 +82,7 @@ def recalibrate(
         settings: the section [evaluate].
         keep: whether the calibrator stays.
         device, workers: where the model runs, and how many processes fetch items.
+        console: where computing the features of a frozen backbone is shown, None for nowhere.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     trained = run.load()
@@ -88,7 +91,7 @@ def recalibrate(
             "the deployment prior is to be estimated from the items that the calibrator is fitted to: keep the "
             "calibrator (--keep), or give the prior in a file"
         )
-    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers)
+    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
     there = None
