@@ -301,6 +301,13 @@ def test_methods_do_learn() -> None:
         assert run.metrics["test"]["calibration"]["pooled"]["width"]["ace"] < 0.15, name
 
 
+def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path) -> None:
+    x, y = items()
+    y[:, 0] = 1
+    fit((x, y), "plm", out=tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
 # ---- models
 
 
