@@ -492,7 +492,7 @@ def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         *("config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
         *("history.jsonl", "report.html", "run.json", "pseudo-labels"),
     }
-    settings = {**QUICK, "data": {"validation": 0.1}}
+    settings = {**QUICK, "data": {"validation": 0.1}, "model": {"frozen": False}}
     settings["schedule"] = {"warmup_epochs": 0.1}  # a twentieth of the epochs
     settings["train"] = {**QUICK["train"], "monitor": "loss", "patience": 5, "learner": "loop"}
     wanted = load_config(None, "pal", overrides=settings)
