@@ -57,7 +57,7 @@ Configure = Callable[[str | None], Config]
 _FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
 
 _NO_GPU = (
-    "There is no GPU: the backbone is not trained, and models are fitted to its frozen features. To train it too, add "
+    "Without a GPU the backbone is not trained: models are fitted to its frozen features. To train it too, add "
     "--set model.frozen=false."
 )
 
