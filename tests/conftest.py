@@ -57,6 +57,12 @@ def _brisk() -> None:
     _utils.MP_STATUS_CHECK_INTERVAL = 0.5  # seconds, not 5, for workers of a loader that only gc has found to be done
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep features of frozen backbones out of the user's cache folder, in processes that tests start, too."""
+    os.environ["STEELYARD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real data sets in their owners' layout, from `STEELYARD_TEST_DATA` or laid out from `../shared`."""

@@ -87,7 +87,8 @@ def sections(draw: st.DrawFn, cls: Any) -> Any:
     if "backbone" in drawn:
         drawn |= {"backbone": draw(st.sampled_from(["auto", "mlp", "timm:résnet50\n"])), "embeddings": ""}
         drawn["reachability"] = draw(st.floats(1e-6, 1e6))
-        drawn["frozen"] = drawn["frozen"] and drawn["head"] != "places" and not drawn["mirror"]
+        may_freeze = drawn["head"] != "places" and not drawn["mirror"]
+        drawn["frozen"] = draw(st.sampled_from(["auto", False, *[True] * may_freeze]))
     if "nesterov" in drawn:
         drawn["nesterov"] = drawn["nesterov"] and drawn["momentum"] > 0
     if "milestones" in drawn:

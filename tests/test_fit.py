@@ -223,12 +223,13 @@ def test_auto_looks_at_where_labels_are_read(prior: str, recipe: str) -> None:
 @pytest.mark.parametrize(
     ("side", "model", "finetune"),
     [
-        (96, {}, True),  # lite0, which is pretrained
+        (96, {"frozen": False}, True),  # lite0, which is pretrained
+        (96, {}, False),  # without a GPU it is left as it is
         (96, {"pretrained": False}, False),
         (96, {"frozen": True}, False),
         (32, {}, False),  # resnet12, which starts from nothing,
-        (32, {"weights": "backbone.safetensors"}, True),  # unless it is given weights
-        (96, {"backbone": "timm:resnet50"}, True),
+        (32, {"weights": "backbone.safetensors", "frozen": False}, True),  # unless it is given weights
+        (96, {"backbone": "timm:resnet50", "frozen": False}, True),
         (0, {}, False),  # features
     ],
 )
@@ -237,7 +238,7 @@ def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[s
     data = ArrayDataset(x, Labels(np.eye(8, 2, dtype=np.int8)))
 
     def configure(name: str | None, **more: Any) -> Config:
-        return load_config(None, name, (), {"model": model, **more})
+        return load_config(None, name, (), {"model": model, "train": {"device": "cpu"}, **more})
 
     asked = whole.ask(configure, "auto", Datasets(data, None, None))
     assert asked.recipe == ("bce+finetune" if finetune else "bce")
@@ -298,6 +299,13 @@ def test_methods_do_learn() -> None:
         run = fit((x, y), name, test=items(200, 9), settings=settings)
         assert run.metrics["test"]["mAP"]["label"] > 0.75, name
         assert run.metrics["test"]["calibration"]["pooled"]["width"]["ace"] < 0.15, name
+
+
+def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path) -> None:
+    x, y = items()
+    y[:, 0] = 1
+    fit((x, y), "plm", out=tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").is_file()
 
 
 # ---- models
@@ -484,7 +492,7 @@ def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         *("config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
         *("history.jsonl", "report.html", "run.json", "pseudo-labels"),
     }
-    settings = {**QUICK, "data": {"validation": 0.1}}
+    settings = {**QUICK, "data": {"validation": 0.1}, "model": {"frozen": False}}
     settings["schedule"] = {"warmup_epochs": 0.1}  # a twentieth of the epochs
     settings["train"] = {**QUICK["train"], "monitor": "loss", "patience": 5, "learner": "loop"}
     wanted = load_config(None, "pal", overrides=settings)

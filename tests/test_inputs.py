@@ -524,7 +524,7 @@ def test_a_long_manifest_is_streamed(tmp_path: Path) -> None:
         "peaks = []\n"
         "for name in sys.argv[1:]:\n"
         "    inputs = open_inputs(name, size=1, on_bad_image='skip')\n"
-        "    n = sum(1 for _ in inputs._images())\n"
+        "    n = sum(1 for _ in inputs.images())\n"
         "    assert n == inputs.n_items, (n, inputs.n_items)\n"
         "    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
         "print(peaks[1] - peaks[0])\n"

@@ -263,6 +263,15 @@ def test_ratios_of_few_labels_are_named_of_many_summarised(n_labels: int):
         np.testing.assert_allclose([line.get_ydata() for line in lines][:2], medians)
 
 
+def test_ratios_of_labels_that_are_never_absent_are_left_out():
+    ratios = np.array([[np.inf, 0.2, 0.5], [np.inf, 0.3, 0.4]])
+    axes = ratio_curves([1, 2], ratios, ["always", "cat", "dog"], np.array([9, 3, 4])).axes[0]
+    assert sorted(tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata())) == [(0.2, 0.3), (0.5, 0.4)]
+    assert [text.get_text() for text in axes.texts] == ["cat", "dog"]
+    nothing = ratio_curves([1, 2], ratios[:, :1], ["always"], np.array([9]))
+    assert not any(len(line.get_ydata()) for line in nothing.axes[0].lines)
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_spread_names_keep_order_distance_and_place(at: list[float]):
     moved = spread(np.array(at), 1 / 20)

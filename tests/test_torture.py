@@ -40,7 +40,7 @@ def test_no_fault_is_lost(found: list[dict[str, Any]]) -> None:
     [
         *("kill −9 at a random moment", "kill −9 at a write", "disk full at a write", "a read-only folder"),
         *("a jumping clock during serve", "model.safetensors cut", "newest checkpoint", "SIGINT", "SIGTERM"),
-        "a DataLoader worker",
+        *("a DataLoader worker", "a second calibrate into the same run", "used from another folder", "a link loop"),
     ],
 )
 def test_faults_of_every_kind_are_injected(found: list[dict[str, Any]], kind: str) -> None:

@@ -40,6 +40,7 @@ def main() -> None:
         if library is None:
             sys.exit("torture: there is no C compiler (cc), and faults.c is what refuses writes")
         quiet = {"OMP_NUM_THREADS": "1", "STEELYARD_COMMIT": "torture", "PYTHONDONTWRITEBYTECODE": "1"}
+        quiet |= {"STEELYARD_CACHE": f"{folder}/cache"}
         env = {**os.environ, **quiet, "LD_PRELOAD": str(library), "TMPDIR": folder}
         files = [Path(folder) / f"lane-{i}.json" for i in range(asked.lanes)]
         start = [sys.executable, "-m", "torture", "--seed", str(asked.seed), "--every", str(asked.every)]

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from torture import clock, commands, damage, full, kills, processes, shut, signals
+from torture import clock, commands, damage, elsewhere, full, kills, odd, processes, rivals, shut, signals
 from torture.commands import Place
 from torture.tally import Tally
 
@@ -56,6 +56,10 @@ def parts(short: bool, every: int = 1) -> list[Part]:
     for number in (signal.SIGINT, signal.SIGTERM):
         for command, *_ in killed:
             row(f"{number.name} {command.name}", signals.stopped, command, number, 1 if short else 8)
+    for command in (commands.CALIBRATE,) if short else (commands.TRAIN, commands.CALIBRATE):
+        row(f"writers {command.name}", rivals.two_writers, command, 1 if short else 10)
+    row("elsewhere", elsewhere.relative_paths, 1 if short else 12)
+    row("odd", odd.odd_files, 2 if short else len(odd.KINDS))
     row("process worker", processes.readers, 1 if short else 8)
     if not short:
         row("process outside", signals.stopped_from_outside, commands.TRAIN, 10)

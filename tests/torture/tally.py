@@ -37,7 +37,8 @@ class Tally:
 
 PAGE = """# Faults
 
-What happens to a command that is killed, finds the disk full, is lied to about the time, or reads a damaged file.
+What happens to a command that is killed, finds the disk full, is lied to about the time, reads a damaged file,
+meets another one that writes to the same run, or finds odd things among images.
 Written by
 
 ```

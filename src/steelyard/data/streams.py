@@ -83,15 +83,15 @@ class ImageInputs(Inputs):
         note: str = "",
     ) -> None:
         self.n_items, self.note = n_items, note
-        self._images, self._size, self._on_bad_image = images, size, on_bad_image
+        self.images, self.size, self.on_bad_image = images, size, on_bad_image
 
     def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
         """Return the images in their order; `workers` processes decode them, 0 decodes here."""
         check_batches(batch_size, workers)
         # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
         loader: DataLoader[Batch | str] = DataLoader(
-            _Decoder(self._size),
-            batch_sampler=_grouped(self._images(), batch_size),
+            _Decoder(self.size),
+            batch_sampler=_grouped(self.images(), batch_size),
             num_workers=workers,
             collate_fn=_as_it_is,
             worker_init_fn=beginning() if workers else None,
@@ -99,7 +99,7 @@ class ImageInputs(Inputs):
         for batch in fetched(loader):
             if isinstance(batch, str):
                 raise DataError(batch)
-            if batch.bad and self._on_bad_image == "error":
+            if batch.bad and self.on_bad_image == "error":
                 raise BadImage(f"{batch.bad[0][1]}: {REMEDY}")
             yield batch
 

@@ -1,7 +1,7 @@
 """Networks: backbones, heads, and features computed once."""
 
 from steelyard.models.build import build_model, fine_tunes, image_size, load_model, with_members
-from steelyard.models.frozen import frozen_data, frozen_features
+from steelyard.models.frozen import frozen_data, frozen_features, over_features
 from steelyard.models.inputs import Input, input_of
 from steelyard.models.model import Model
 from steelyard.models.settings import ModelSettings
@@ -17,5 +17,6 @@ __all__ = [
     "image_size",
     "input_of",
     "load_model",
+    "over_features",
     "with_members",
 ]

@@ -52,7 +52,7 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
         _start_from(settings.weights, backbone, settings.backbone)
     elif not backbone.trained:
         for name in ("frozen", "keep_statistics"):
-            if getattr(settings, name):
+            if getattr(settings, name) is True:
                 raise ValueError(
                     f"model.{name} is true, but {settings.backbone} would start from random weights: give "
                     f"model.weights, a pretrained backbone, or {name} = false"
@@ -100,7 +100,7 @@ def with_members(model: Model, head: Members) -> Model:
 
 def fine_tunes(settings: ModelSettings, input: Input) -> bool:
     """Return whether a backbone of images is to be trained further that was trained before."""
-    if input.kind != "image" or settings.frozen:
+    if input.kind != "image" or settings.is_frozen:
         return False
     name = _decided(settings, input)
     return bool(settings.weights) or (settings.pretrained and (name in KINDS or name.startswith("timm:")))
@@ -180,7 +180,7 @@ def _assembled(
         head = PlacesHead(features, n_labels, settings.dropout)
     else:
         head = OLTRHead(features, n_labels, settings.dropout, settings.reachability)
-        if isinstance(backbone, ImageBackbone) and not settings.frozen and (channels := backbone.map_channels()):
+        if isinstance(backbone, ImageBackbone) and not settings.is_frozen and (channels := backbone.map_channels()):
             attention = ModulatedAttention(channels)
     return Model(settings, input, backbone, head, n_labels, attention)
 

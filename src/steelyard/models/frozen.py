@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,23 +19,38 @@ from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.loading import fetched, loader
 from steelyard.data.region_features import RegionDataset
-from steelyard.data.subset import Labelled, Subset, origin
+from steelyard.data.subset import Labelled, origin
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 from steelyard.models.feature_file import FeatureFile, Kept, Writer
+from steelyard.models.feature_store import Keys, Loans, loans_for, note_use, prune, write_keys
+from steelyard.models.inputs import Input
 from steelyard.models.model import Model
 from steelyard.models.pieces import in_pieces
+from steelyard.models.tabular import Features
 
 Progress: TypeAlias = Callable[[int, int], None]
+Say: TypeAlias = Callable[[str], None]
 
 _RULES = 1  # to be raised whenever the features that a backbone makes of an item change
 _CELLS = 1 << 22  # of an array that are read at a time
 
 
+class Keeping(NamedTuple):
+    """How features are kept in a folder."""
+
+    folder: str | os.PathLike[str]
+    shared: bool = False
+    """Whether all runs of a user share it: rows of an image that another list holds too are copied, and the files not
+    used for the longest time are removed beyond a bound."""
+    say: Say | None = None
+    """Takes a sentence about a damaged file."""
+
+
 def frozen_features(
     model: Model,
     data: Labelled,
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | Keeping,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
@@ -43,10 +59,10 @@ def frozen_features(
     """Return the features (N, F) of all items, float32, mapped from a file in `folder`.
 
     They are computed once for these weights and these items, in evaluation mode. The file's name is a fingerprint of
-    the backbone's weights and statistics, and of the items: paths, times, lengths, boxes and size of images, contents
-    of arrays. A run that is killed leaves what it computed, and the next goes on from there; the file gets its name
-    when it is whole, and a checksum is tested whenever it is opened. Of two processes that ask for the same, one
-    computes and the other waits. The folder may be deleted whenever no one is using it.
+    the backbone's weights and statistics and the kind of device, and of the items: paths, times, lengths, boxes and
+    size of images, contents of arrays. A run that is killed leaves what it computed, and the next goes on from there;
+    the file gets its name when it is whole, and a checksum is tested whenever it is opened. Of two processes that ask
+    for the same, one computes and the other waits. The folder may be deleted whenever no one is using it.
 
     model: moved to `device`. data: an `ArrayDataset`, `ImageDataset`, `RegionDataset`, or a `Subset` of one. workers:
     processes that decode images. progress: called with (items done, items) after every batch.
@@ -57,7 +73,7 @@ def frozen_features(
 def frozen_data(
     model: Model,
     data: Labelled,
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | Keeping,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
@@ -71,10 +87,17 @@ def frozen_data(
     return ArrayDataset(kept.rows, _unknown_at(data.labels, kept.skipped), "features of a frozen backbone")
 
 
+def over_features(model: Model) -> Model:
+    """Return the model that takes the features of `model`'s backbone and shares its head."""
+    settings = replace(model.settings, backbone="linear", frozen=False, weights="")
+    source = Features(model.n_features)
+    return Model(settings, Input("features", (model.n_features,)), source, model.head, model.n_labels, None)
+
+
 def _kept(
     model: Model,
     data: Labelled,
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | Keeping,
     device: str | torch.device,
     batch_size: int,
     workers: int,
@@ -84,15 +107,26 @@ def _kept(
         raise ValueError("data holds no items: there is nothing to compute features of")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
-    name = f"features-{_fingerprint(model, data)}.npy"
-    file = FeatureFile(Path(folder).absolute() / name, (len(data), model.n_features))
+    keeping = folder if isinstance(folder, Keeping) else Keeping(folder)
+    place, kind = Path(keeping.folder).absolute(), torch.device(device)
+    mark = _fingerprint(model, data, kind)
+    file = FeatureFile(place / f"features-{mark.backbone}-{mark.items}.npy", (len(data), model.n_features))
     with file.alone():
         if (kept := file.read()) is None:
+            if keeping.say is not None and file.path.exists():
+                keeping.say(f"{file.path} is damaged: its features are computed again")
+            loans = Loans(len(data))
+            if keeping.shared and mark.keys is not None:
+                write_keys(file, mark.keys)
+                loans = loans_for(file.path, mark.backbone, mark.keys, model.n_features)
             with file.writing(batch_size) as writer:
-                _compute(model, data, writer, torch.device(device), batch_size, workers, progress)
+                _compute(model, data, writer, loans, kind, batch_size, workers, progress)
             kept = file.read()
     if kept is None:
         raise DataError(f"{file.path} is damaged as soon as it is written: check the disk, or give another folder")
+    if keeping.shared:
+        note_use(file)
+        prune(place)
     return kept
 
 
@@ -101,29 +135,40 @@ def _compute(
     model: Model,
     data: Labelled,
     writer: Writer,
+    loans: Loans,
     device: torch.device,
     batch_size: int,
     workers: int,
     progress: Progress | None,
 ) -> None:
-    """Write the features of all items from `writer.done` on."""
+    """Write the features of all items from `writer.done` on, in their order; those that are lent are copied."""
     was_training = model.training
     model.to(device).eval()
     source, places = origin(data)
-    starts = range(writer.done, len(data), batch_size)
-    slices = [range(start, min(start + batch_size, len(data))) for start in starts]
+    missing = writer.done + np.flatnonzero(~loans.lent[writer.done :])
+    slices = [missing[start : start + batch_size].tolist() for start in range(0, len(missing), batch_size)]
     for x, _, index in fetched(loader(data, slices, workers, pin=device.type == "cuda")):
         features = in_pieces(model.features, _on(device, x)).float().cpu()
         if not bool(torch.isfinite(features).all()):
             i = int(index[~torch.isfinite(features).all(1)][0])
             raise ValueError(f"item {i} ({data.labels.ids[i]}) has features that are not finite: check its input")
-        at, lost = index.numpy(), list[int]()
-        if isinstance(source, ImageDataset):
-            lost = at[np.isin(places[at], source.skipped)].tolist()
-        writer.append(features.numpy(), lost)
+        at = index.numpy()
+        for run in np.split(np.arange(len(at)), np.flatnonzero(np.diff(at) != 1) + 1):
+            _copy(loans, writer, int(at[run[0]]))
+            lost = list[int]()
+            if isinstance(source, ImageDataset):
+                lost = at[run][np.isin(places[at[run]], source.skipped)].tolist()
+            writer.append(features.numpy()[run], lost)
         if progress is not None:
             progress(writer.done, len(data))
+    _copy(loans, writer, len(data))
     model.train(was_training)
+
+
+def _copy(loans: Loans, writer: Writer, stop: int) -> None:
+    """Copy lent rows up to an item."""
+    for rows in loans.pieces(writer.done, stop):
+        writer.append(rows, [])
 
 
 def _on(device: torch.device, x: Any) -> Any:
@@ -134,37 +179,56 @@ def _on(device: torch.device, x: Any) -> Any:
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
-def _fingerprint(model: Model, data: Labelled) -> str:
-    """A name for what `model` makes of `data`: everything that has a say in it, hashed."""
-    about = {"rules": _RULES, "backbone": model.settings.backbone, "input": model.input.kind, "items": len(data)}
-    found = hashlib.sha256(json.dumps(about).encode())
+class _Mark(NamedTuple):
+    """What features are of: everything that has a say in them, hashed."""
+
+    backbone: str
+    """Weights, statistics, the kind of device, and how images are decoded."""
+    items: str
+    keys: Keys | None
+    """One fingerprint per item, (N,), of images; of arrays there is none."""
+
+
+def _fingerprint(model: Model, data: Labelled, device: torch.device) -> _Mark:
+    about = {"rules": _RULES, "backbone": model.settings.backbone, "input": model.input.kind, "device": device.type}
+    backbone = hashlib.sha256(json.dumps(about).encode())
     for name, tensor in model.state_dict().items():
         if not name.startswith("head."):
-            found.update(f"\0{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    source, index = (data.data, data.index) if isinstance(data, Subset) else (data, np.arange(len(data)))
+            backbone.update(f"\0{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            backbone.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    source, index = origin(data)
+    items, keys = hashlib.sha256(str(len(data)).encode()), None
     if isinstance(source, ImageDataset):
         if source.size is None:
             raise ValueError(f"data has images of many sizes: give the ImageDataset a size, such as {model.size}")
-        found.update(f"\0{source.size}{source.on_bad_image}".encode())
-        if source.boxes is not None:
-            found.update(source.boxes[index].tobytes())
-        paths = source.paths
-        for i in index.tolist():
-            found.update(b"\0" + os.fsencode(Path(paths[i]).absolute()) + str(stamp_of(paths[i])).encode())
+        backbone.update(f"\0{source.size}".encode())
+        items.update(f"\0{source.on_bad_image}".encode())
+        keys = _image_keys(source, index)
+        items.update(keys.tobytes())
     elif isinstance(source, ArrayDataset):
-        found.update(f"\0{source.inputs.shape[1:]}{source.inputs.dtype}".encode())
+        items.update(f"\0{source.inputs.shape[1:]}{source.inputs.dtype}".encode())
         step = max(1, _CELLS // max(1, source.inputs[0].size))
         for start in range(0, len(index), step):
-            found.update(np.ascontiguousarray(source.inputs[index[start : start + step]]).data)
+            items.update(np.ascontiguousarray(source.inputs[index[start : start + step]]).data)
     elif isinstance(source, RegionDataset):
-        found.update(b"\0" + source.fingerprint(index))
+        items.update(b"\0" + source.fingerprint(index))
     else:
         raise ValueError(
             f"data is a {type(source).__name__}: features are kept of an ArrayDataset, ImageDataset or RegionDataset; "
             "compute others by model.features"
         )
-    return found.hexdigest()[:32]
+    return _Mark(backbone.hexdigest()[:16], items.hexdigest()[:32], keys)
+
+
+def _image_keys(source: ImageDataset, index: NDArray[np.int64]) -> Keys:
+    """Return a fingerprint of each image: its path, time, length and box."""
+    paths, boxes = source.paths, source.boxes
+    keys = []
+    for i in index.tolist():
+        box = b"" if boxes is None else boxes[i].tobytes()
+        content = os.fsencode(Path(paths[i]).absolute()) + b"\0" + str(stamp_of(paths[i])).encode() + box
+        keys.append(hashlib.sha256(content).hexdigest()[:32])
+    return np.array(keys, "S32")
 
 
 def _unknown_at(labels: Labels, rows: list[int]) -> Labels:

@@ -46,13 +46,13 @@ class Model(nn.Module):
         self.normalise = Normalise(input, backbone.statistics, backbone.channels)
         self.backbone, self.attention, self.head = backbone, attention, head
         self.n_features, self.size = backbone.n_features, backbone.size
-        if settings.frozen:
+        if settings.is_frozen:
             self.backbone.requires_grad_(False)
             self.backbone.eval()
 
     def features(self, x: Any) -> Tensor:
         """Return features (B, F)."""
-        if self.settings.frozen:
+        if self.settings.is_frozen:
             with torch.no_grad():
                 return self._features(x)
         return self._features(x)
@@ -83,7 +83,7 @@ class Model(nn.Module):
     def train(self, mode: bool = True) -> Model:
         """Set training mode, or evaluation mode; what keeps its statistics stays in the latter."""
         super().train(mode)
-        if self.settings.frozen:
+        if self.settings.is_frozen:
             self.backbone.eval()
         elif self.settings.keep_statistics:
             for part in self.backbone.modules():

@@ -24,8 +24,9 @@ class ModelSettings:
     small; cross_attention."""
     pretrained: bool = True
     """Whether lite0 to lite2 and timm's backbones start from published weights; for the others there are none."""
-    frozen: bool = False
-    """Whether the backbone keeps its weights, and the statistics of its normalisations, as they are."""
+    frozen: bool | str = "auto"
+    """Whether the backbone keeps its weights, and the statistics of its normalisations, as they are: true, false, or
+    auto: where published weights would be trained further without a GPU."""
     keep_statistics: bool = False
     """Whether a backbone that is trained keeps the mean and deviation of its batch normalisations as they came, and
     learns all else: to be tried where there are few images, or batches whose labels are not as frequent as later."""
@@ -60,6 +61,8 @@ class ModelSettings:
                 raise ValueError("model.backbone is 'timm:NAME': put a model of timm for NAME, e.g. timm:resnet50")
         check_choice(self.head, get_args(Head), "model.head")
         check_choice(self.bias, ("prior", "zero"), "model.bias")
+        if self.frozen not in (True, False, "auto"):
+            raise ValueError(f"model.frozen is {self.frozen!r}: give true, false or auto")
         for name in ("width", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
@@ -67,15 +70,20 @@ class ModelSettings:
             raise ValueError(f"model.dropout is {self.dropout}: it must be at least 0 and below 1")
         if not 0 < self.reachability < math.inf:
             raise ValueError(f"model.reachability is {self.reachability}: it must be above 0 and finite")
-        if self.frozen and self.head == "places":
+        if self.is_frozen and self.head == "places":
             raise ValueError(
                 "model.head is places, but model.frozen is true: of a frozen backbone the maps that it looks at are "
                 "not kept; set frozen = false, or head = linear"
             )
-        if self.frozen and self.mirror:
+        if self.is_frozen and self.mirror:
             raise ValueError(
                 "model.mirror is true, but model.frozen is true too: of a frozen backbone the features of images as "
                 "they are are kept, and no others; set one of them to false"
             )
         if self.embeddings and self.head != "ml_gcn":
             raise ValueError(f"model.embeddings is given, but model.head is {self.head!r}: set it to ml_gcn")
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the backbone is frozen; one that is still to be decided is not."""
+        return self.frozen is True

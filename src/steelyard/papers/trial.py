@@ -140,7 +140,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 def _train(config: Config, datasets: Datasets, folder: Path, console: Console, note: str) -> None:
     ready = given_datasets(datasets, config.data, config.model, config.train.seed)
-    if pick_device(config.train.device).type == "cuda" and not config.model.frozen:
+    if pick_device(config.train.device).type == "cuda" and not config.model.is_frozen:
         ready = in_memory(ready, config.train.workers)
     run = RunFolder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

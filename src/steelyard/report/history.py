@@ -82,7 +82,7 @@ def ratio_curves(
     """
     with drawing(PANEL, 3.9) as (figure, axes):
         n_labels = ratios.shape[1]
-        shown = np.where(ratios > 0, ratios, np.nan)
+        shown = np.where((ratios > 0) & np.isfinite(ratios), ratios, np.nan)  # ∞: never absent
         marker = "o" if len(epochs) == 1 else None
         for group, members in label_groups(counts, head, tail).items():
             colour, few = GROUP_LINES[group], n_labels <= _MOST_LINES

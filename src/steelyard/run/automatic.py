@@ -17,7 +17,7 @@ def with_budget(config: Config, datasets: Datasets) -> Config:
         labels,
         draws_of(config.train.sampler, labels),
         None if held is None else held.labels,
-        not config.model.frozen and len(labels) > 0 and input_of(datasets.train).kind != "features",
+        not config.model.is_frozen and len(labels) > 0 and input_of(datasets.train).kind != "features",
         has_link(config.objective.loss),
         config.objective.unknown.kind in ASSUMING,
     )

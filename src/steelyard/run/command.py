@@ -160,7 +160,7 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
     """Measure a run, on other data or on its own test or validation items."""
     trained, items, name, own, settings = judged_on(run, other, deploy_prior, bootstrap)
     device = pick_device(config_of(run).train.device)
-    metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items))
+    metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items), console_of(stderr=True))
     if other.data is None:
         metrics |= _baselines(run, name)
     _show(metrics, name, as_json)
@@ -181,7 +181,7 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
     trained, items, name, own, settings = judged_on(run, other, deploy_prior)
     device = pick_device(config_of(run).train.device)
-    judged = evaluation.judge(trained, items, settings, own, device, n_workers(-1, items))
+    judged = evaluation.judge(trained, items, settings, own, device, n_workers(-1, items), console_of(stderr=True))
     metrics = evaluation.report(trained, judged, settings)
     if other.data is not None:
         name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
@@ -255,7 +255,7 @@ def calibrate(
         items, name = items_of(config, trained, other, first=("validation", "test"))
     device = pick_device(config.train.device)
     with RunFolder(run).writing():
-        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items))
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), console_of(stderr=True))
     _show(metrics, name, as_json)
     if not as_json:
         show_thresholds({name: metrics}, console_of())

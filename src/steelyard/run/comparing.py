@@ -30,7 +30,9 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
     for name, run in zip(_names(runs), runs, strict=True):
         judged = judged_on(run, other, deploy_prior)
         device, workers = pick_device(config_of(run).train.device), n_workers(-1, judged.items)
-        found = evaluation.judge(judged.trained, judged.items, judged.settings, judged.own, device, workers)
+        found = evaluation.judge(
+            judged.trained, judged.items, judged.settings, judged.own, device, workers, console_of(stderr=True)
+        )
         if found.unreadable:
             say(console_of(stderr=True), f"Beware: of {name}, {plain(found.unreadable)}.", "yellow")
         candidates.append(Candidate.of(name, judged.trained, found))

@@ -182,7 +182,7 @@ def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: 
     if isinstance(inside, ImageDataset):
         if keeps and inside.size is not None and not settings.size:
             return data
-        resized = inside.resized(settings.size or image_size(model), settings.cache or None)
+        resized = inside.resized(settings.size or image_size(model), settings.image_cache)
         return Subset(resized, data.index) if isinstance(data, Subset) else resized
     if isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] == 0:
         raise ValueError(

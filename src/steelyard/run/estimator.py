@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 try:
@@ -22,14 +23,16 @@ except ImportError:  # scikit-learn before 1.6
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.run.api import Run, fit
+from steelyard.run.sections import Thresholds
 
 
 class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier of features (N, F) whose probabilities are calibrated on items it holds out.
 
-    `predict_proba` gives η (N, L), `predict` 0 or 1 by thresholds of its own, `decision_function` log-odds. `score` is
-    the mean average precision over known labels. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse;
-    `classes_` are the names of its columns, or their numbers.
+    `predict_proba` gives η (N, L), `decision_function` log-odds, and `predict` 1 where these are above 0, as
+    scikit-learn's classifiers do, unless `thresholds` says otherwise. `score` is the mean average precision over known
+    labels. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` are the names of its columns, or
+    their numbers.
 
     Args:
         recipe: a method of `steelyard train --recipes`; "auto" lets small models compete on the items.
@@ -38,6 +41,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             what suits the data.
         validation: the share of items held out for calibration and thresholds; None: folds of all items, or a tenth
             for the training loop; 0 for none.
+        thresholds: what `predict` decides by: "half", or one threshold per label as `steelyard train` chooses them:
+            "f1", "precision", "recall", "cost".
         seed: of everything random.
         settings: any other settings, a nested dict in the shape of the TOML file.
         verbose: whether progress is shown.
@@ -56,13 +61,14 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lr: float | None = None,
         weight_decay: float | None = None,
         validation: float | None = None,
+        thresholds: Thresholds = "half",
         seed: int = 0,
         settings: Mapping[str, Any] | None = None,
         verbose: bool = False,
     ) -> None:
         self.recipe, self.hidden, self.epochs, self.batch_size = recipe, hidden, epochs, batch_size
-        self.lr, self.weight_decay, self.validation, self.seed = lr, weight_decay, validation, seed
-        self.settings, self.verbose = settings, verbose
+        self.lr, self.weight_decay, self.validation, self.thresholds = lr, weight_decay, validation, thresholds
+        self.seed, self.settings, self.verbose = seed, settings, verbose
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train on features X (N, F) and labels y (N, L); items that share a value of `groups` (N,) stay together."""
@@ -70,16 +76,15 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
             )
-        x = validate_data(self, X, dtype=np.float32)
+        x = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else None
-        values = y if hasattr(y, "toarray") else np.asarray(y)
-        if values.ndim != 2:
-            raise ValueError(f"y has shape {values.shape}: give one column a label, (N, L)")
+        values = y if hasattr(y, "toarray") else _label_values(y)
         labels = Labels(values, names) if isinstance(values, np.ndarray) else Labels.from_scipy(values, names=names)
         overrides: dict[str, Any] = {
             "model": {"backbone": "mlp", "width": self.hidden} if self.hidden else {"backbone": "linear"},
             "optimizer": {"lr": self.lr, "weight_decay": self.weight_decay},
             "train": {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed, "device": "cpu"},
+            "evaluate": {"thresholds": self.thresholds},
         }
         for section, content in (self.settings or {}).items():
             overrides[section] = {**overrides.get(section, {}), **content}
@@ -104,6 +109,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Return 1 where a label is decided present, else 0, (N, L)."""
         x = self._features(X)
+        if (self.run_.trained.thresholds == 0.5).all():  # log-odds of 0 are undecided: absent, as in scikit-learn
+            return (self.decision_function(x) > 0).astype(np.int64)
         return self.run_.decide(x, device="cpu").astype(np.int64)
 
     def score(self, X: Any, y: Any, sample_weight: None = None) -> float:
@@ -127,3 +134,20 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.multi_output, tags.target_tags.single_output = True, False
         tags.target_tags.two_d_labels = True
         return tags
+
+
+def _label_values(y: Any) -> NDArray[Any]:
+    """Return labels as an array (N, L), numbers among objects as numbers."""
+    values = np.asarray(y)
+    if values.ndim != 2:
+        kind = f", {type_of_target(values)}" if values.ndim == 1 and values.size else ""
+        raise ValueError(
+            f"y has shape {values.shape}{kind}: Only binary classification is supported. Give one column of 0 and 1 "
+            "per class, (N, L); of a single class y[:, None]"
+        )
+    if values.dtype != object:
+        return values
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        return values

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import Tensor
 
 from steelyard.data.skipped import skipped_at, skipped_sentence
@@ -21,6 +22,7 @@ from steelyard.metrics.inputs import paired
 from steelyard.run import measures
 from steelyard.run.crossfit import folds_of, mark_of
 from steelyard.run.deployment import Deployment, deployment
+from steelyard.run.feature_cache import features_for, kept_for
 from steelyard.run.folder import Trained
 from steelyard.run.label_names import Match, match_labels
 from steelyard.run.prediction import batch_logits
@@ -68,6 +70,7 @@ def evaluate(
     out_of_fold: bool = False,
     device: str | torch.device = "cpu",
     workers: int = 0,
+    console: Console | None = None,
 ) -> dict[str, Any]:
     """Return every metric of a trained model on labelled items, as a nested dict of plain numbers, fit for JSON.
 
@@ -87,9 +90,10 @@ def evaluate(
             thresholds fitted without its fold, unless the reading notes that it was fitted to others since, by which
             it is then judged as it is.
         device, workers: where the model runs, and how many processes fetch items.
+        console: where computing the features of a frozen backbone is shown, None for nowhere.
     """
     settings = settings or EvaluateSettings()
-    judged = judge(trained, data, settings, out_of_fold, device, workers)
+    judged = judge(trained, data, settings, out_of_fold, device, workers, console)
     return report(trained, judged, settings)
 
 
@@ -100,9 +104,10 @@ def judge(
     out_of_fold: bool = False,
     device: str | torch.device = "cpu",
     workers: int = 0,
+    console: Console | None = None,
 ) -> Judged:
     """Return what `evaluate` measures and a report draws; for the arguments see there."""
-    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers)
+    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     reading, there = trained.reading, None
     if settings.deploy_prior and reading.has_probability and not out_of_fold:
         there = deployment(settings.deploy_prior, reading, trained.names, logits)
@@ -195,7 +200,12 @@ def _by_link(judged: Judged, bins: int) -> dict[str, Any] | None:
 
 
 def outputs_of(
-    trained: Trained, data: Any, batch_size: int, device: str | torch.device, workers: int
+    trained: Trained,
+    data: Any,
+    batch_size: int,
+    device: str | torch.device,
+    workers: int,
+    console: Console | None = None,
 ) -> tuple[Tensor, Tensor, Match]:
     """Return logits and targets, both in the order of the model's labels, and how labels were matched.
 
@@ -203,11 +213,14 @@ def outputs_of(
     """
     n_labels = len(trained.names)
     if isinstance(data, Inputs):
-        logits = _logits_of(trained, data, batch_size, device, workers)
+        logits = _logits_of(trained, data, batch_size, device, workers, console)
         return logits, torch.full_like(logits, UNKNOWN, dtype=torch.int8), match_labels(trained.names, trained.names)
     if not isinstance(data, tuple):
-        match = match_labels(trained.names, data.labels.names)
-        logits, targets = all_outputs(trained.model.to(device), data, batch_size, device, workers)
+        match, model, items = match_labels(trained.names, data.labels.names), trained.model.to(device), data
+        if (keeping := kept_for(trained, data, console)) is not None:
+            model, items = features_for(model, data, keeping, batch_size, device, workers, console)
+            workers = 0
+        logits, targets = all_outputs(model, items, batch_size, device, workers)
         logits = logits if len(logits) else torch.zeros(0, n_labels)
         return _finite(logits, data.labels.ids), match.targets(targets), match
     logits, targets = as_tensor(data[0], "logits").cpu().float(), data[1]
@@ -221,8 +234,15 @@ def outputs_of(
     return _finite(logits, None), values, match
 
 
-def _logits_of(trained: Trained, inputs: Inputs, batch_size: int, device: str | torch.device, workers: int) -> Tensor:
-    rows = [logits for logits, _ in batch_logits(trained, inputs, batch_size, device, workers)]
+def _logits_of(
+    trained: Trained,
+    inputs: Inputs,
+    batch_size: int,
+    device: str | torch.device,
+    workers: int,
+    console: Console | None,
+) -> Tensor:
+    rows = [logits for logits, _ in batch_logits(trained, inputs, batch_size, device, workers, console)]
     return torch.cat([torch.zeros(0, len(trained.names)), *rows])
 
 

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
-from rich.progress import Progress
 
 from steelyard.balance.processes import n_processes
 from steelyard.labels import Labels
 from steelyard.losses.pair import PairLoss
-from steelyard.models import Input, Model, build_model, fine_tunes, frozen_data, input_of, with_members
-from steelyard.models.tabular import Features
+from steelyard.models import Model, build_model, fine_tunes, frozen_data, input_of, over_features, with_members
 from steelyard.report.headline import plural
 from steelyard.run import cautions
 from steelyard.run.advice import resolve_auto
@@ -26,9 +24,10 @@ from steelyard.run.beginning import begin_run, sole_writer
 from steelyard.run.config import Config
 from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.deployment import ESTIMATE, read_prior
+from steelyard.run.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.run.finish import Learned, finish
 from steelyard.run.folder import RunFolder, Trained
-from steelyard.run.learner import learner_of, nothing_held_out
+from steelyard.run.learner import learner_of, nothing_held_out, takes_frozen_features
 from steelyard.run.objectives import make_objective
 from steelyard.run.parts import Part, has_link
 from steelyard.run.race_table import race_progress, show_race
@@ -59,6 +58,11 @@ Configure = Callable[[str | None], Config]
 
 _FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
 
+_NO_GPU = (
+    "Without a GPU the backbone is not trained: models are fitted to its frozen features. To train it too, add "
+    "--set model.frozen=false."
+)
+
 
 class Asked(NamedTuple):
     """A training that was asked for."""
@@ -78,6 +82,10 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
         datasets = open_datasets(config.data, config.model, config.train.seed)
     else:
         datasets = given_datasets(datasets, config.data, config.model, config.train.seed)
+    frozen = config.model.is_frozen or takes_frozen_features(config, datasets.train)
+    if frozen and not config.model.is_frozen:
+        datasets = datasets._replace(notes=(*datasets.notes, _NO_GPU))
+    config = config.with_overrides({"model": {"frozen": frozen}})
     learner: Learner = "loop" if len(datasets.train) == 0 else learner_of(config, recipe, datasets.train)
     name, why = recipe, ""
     if recipe == "auto" and learner == "race":
@@ -91,7 +99,11 @@ def ask(configure: Configure, recipe: str | None, datasets: Datasets | None = No
     if share == "auto":
         share = SHARE if learner in LOOPS and datasets.validation is None else 0.0
         datasets = split_off(datasets, share, given.train.seed)
-    settled = {"data": {**datasets.settings, "validation": share}, "train": {"learner": learner}}
+    settled = {
+        "data": {**datasets.settings, "validation": share},
+        "model": {"frozen": frozen},
+        "train": {"learner": learner},
+    }
     config = given.with_overrides(settled)
     if learner in LOOPS:
         config = with_budget(config, datasets)
@@ -129,13 +141,18 @@ def learn(asked: Asked, folder: RunFolder, overwrite: bool, console: Console) ->
     device, model, shown = together(lambda: _made(config, datasets, folder, console))
     if overwrite:  # what is there goes only now that the rest was not refused
         together(begin)
+    begun = time.monotonic()
     trained_on, learner = together(lambda: _ready(model, config, datasets, folder, device, console))
+    of_features = time.monotonic() - begun if config.model.is_frozen else 0.0
     ready = _Ready(config, folder, device, model, learner, trained_on)
     if config.train.learner == "race":
-        return _learn_by_race(ready, console)
-    if config.train.learner == "linear":
-        return _learn_linear(ready, console)
-    return _learn_by_loop(ready, shown, console)
+        learned = _learn_by_race(ready, console)
+    elif config.train.learner == "linear":
+        learned = _learn_linear(ready, console)
+    else:
+        learned = _learn_by_loop(ready, shown, console)
+    outcome = learned.outcome
+    return learned._replace(outcome=outcome._replace(seconds=outcome.seconds + of_features))
 
 
 class _Ready(NamedTuple):
@@ -170,7 +187,7 @@ def _learn_by_race(ready: _Ready, console: Console) -> Learned:
     show_race(result.document(), console)
     ready.folder.write_race(result.document())
     model = with_members(ready.model, result.head)
-    learner = over_features(model) if config.model.frozen else model
+    learner = over_features(model) if config.model.is_frozen else model
     objective = make_objective(config.objective, data.labels, ready.folder.path, config.train.seed)
     outcome = outcome_of(learner, begun, bool(result.facts["converged"]))
     return Learned(model, learner, objective, datasets, outcome, ready.single_label, ready.device, out_of_fold, only)
@@ -258,7 +275,7 @@ def _check(config: Config, datasets: Datasets) -> None:
         )
     if (held := datasets.validation) is not None and monitor.startswith("assumed") and not held.labels.unknown_rate:
         raise ValueError(f"train.monitor is {monitor!r}, but no validation label is unknown: choose loss or map")
-    if config.model.frozen and config.train.augment != AugmentSettings():
+    if config.model.is_frozen and config.train.augment != AugmentSettings():
         raise ValueError(
             "model.frozen keeps the features of every image once, so train.augment cannot vary them: drop one"
         )
@@ -307,34 +324,28 @@ def _ready(
     model: Model, config: Config, datasets: Datasets, folder: RunFolder, device: torch.device, console: Console
 ) -> tuple[Datasets, Model]:
     """Return what is trained on what: with a frozen backbone the head alone, on features that are computed once."""
-    if not config.model.frozen:
+    if not config.model.is_frozen:
         return datasets, model
-    cache = Path(config.data.cache) if config.data.cache else folder.path / "cache"
+    keeping = keeping_of(config.data.cache, folder.path, console)
+    assert keeping is not None  # at least in the run folder
     parts: dict[str, Any] = {}
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+    with feature_progress(console) as shows:
         for name in ("train", "validation", "test", "audit"):
             data = getattr(datasets, name)
             if data is None:
                 parts[name] = None
                 continue
-            bar = bars.add_task(f"features of {len(data):,} {name} items", total=len(data))
             parts[name] = frozen_data(
                 model,
                 data,
-                cache / "features",
+                keeping,
                 device,
                 config.evaluate.batch_size,
                 n_workers(config.train.workers, data),
-                lambda done, total, bar=bar: bars.update(bar, completed=done, total=total),  # type: ignore[misc]
+                shows(f"{name} items", len(data)),
             )
+    _say(console, size_sentence(keeping), "dim")
     return datasets._replace(**parts), over_features(model)
-
-
-def over_features(model: Model) -> Model:
-    """Return the model that takes the features of `model`'s backbone and shares its head."""
-    settings = replace(model.settings, backbone="linear", frozen=False, weights="")
-    source = Features(model.n_features)
-    return Model(settings, Input("features", (model.n_features,)), source, model.head, model.n_labels, None)
 
 
 def _watch(config: Config, folder: RunFolder, console: Console) -> Watch:

@@ -6,12 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from steelyard.balance.processes import n_processes
-from steelyard.models import input_of
+from steelyard.models import fine_tunes, input_of
 from steelyard.run.config import Config
 from steelyard.run.parts import has_link
 from steelyard.run.sections import ObjectiveSettings
 from steelyard.run.small_models import FEWEST_ITEMS, is_small
-from steelyard.training.settings import LOOPS, Learner, OptimizerSettings, ScheduleSettings, TrainSettings
+from steelyard.training.settings import (
+    LOOPS,
+    AugmentSettings,
+    Learner,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainSettings,
+)
+from steelyard.training.step import pick_device
 
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
 _OF_THE_LOOP = (
@@ -74,7 +82,7 @@ def _over_features(config: Config, train: Any) -> bool:
     plain = model.head == "linear" and model.dropout == 0 and model.bias == "prior"
     if given.kind == "features":
         return small and plain and model.backbone in ("auto", "linear")
-    return small and plain and model.frozen
+    return small and plain and model.is_frozen
 
 
 def _sets_the_loop(config: Config) -> bool:
@@ -84,6 +92,23 @@ def _sets_the_loop(config: Config) -> bool:
         config.optimizer != OptimizerSettings()
         or config.schedule != ScheduleSettings()
         or any(getattr(config.train, name) != getattr(plain, name) for name in _OF_THE_LOOP)
+    )
+
+
+def takes_frozen_features(config: Config, train: Any) -> bool:
+    """Return whether a backbone that could be trained further is better left frozen: there is no GPU to train it on.
+
+    Whoever sets anything that only training the backbone has asks for that.
+    """
+    model = config.model
+    return (
+        model.frozen == "auto"
+        and len(train) > 0
+        and fine_tunes(model, input_of(train))
+        and pick_device(config.train.device).type == "cpu"
+        and config.train.learner not in LOOPS
+        and not (_sets_the_loop(config) or model.mirror or model.keep_statistics or model.head == "places")
+        and config.train.augment == AugmentSettings()
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from steelyard._cache import OFF
 from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE
@@ -23,7 +24,7 @@ def with_absolute_paths(config: Config, datasets: Datasets) -> Config:
     changes: dict[str, dict[str, str]] = {"data": dict(datasets.files)}
     for section, key in (("data", "cache"), ("evaluate", "deploy_prior"), ("model", "weights")):
         value = getattr(getattr(config, section), key)
-        if value and value != ESTIMATE:
+        if value and value not in (ESTIMATE, OFF):
             changes.setdefault(section, {})[key] = str(Path(value).absolute())
     return config.with_overrides(changes)
 

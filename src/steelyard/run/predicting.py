@@ -102,7 +102,9 @@ def _here(asked: Asked, out: str | None, console: Console) -> Predicted:
     scored = (
         model.scores(inputs, asked.batch_size, workers)
         if asked.runtime == "onnx"
-        else prediction.scores(trained, inputs, asked.batch_size, workers, pick_device(asked.device, "--device"))
+        else prediction.scores(
+            trained, inputs, asked.batch_size, workers, pick_device(asked.device, "--device"), console
+        )
     )
     # Before 14.3 rich ends even a disabled bar with an empty line, where it does not go to a terminal.
     where = console if console.is_terminal else Console(quiet=True)

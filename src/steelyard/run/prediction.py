@@ -10,11 +10,13 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import Tensor
 
 from steelyard._files import check_place, replacing
 from steelyard.data.streams import Batch, Inputs
 from steelyard.models.pieces import in_pieces
+from steelyard.run.feature_cache import batches_of, features_for, kept_for, listed
 from steelyard.run.folder import Trained
 from steelyard.run.prediction_files import Form, Format, Rows, format_of, open_writer
 from steelyard.training.batches import moved
@@ -75,7 +77,12 @@ def predict(
 
 
 def scores(
-    trained: Trained, inputs: Inputs, batch_size: int, workers: int, device: str | torch.device
+    trained: Trained,
+    inputs: Inputs,
+    batch_size: int,
+    workers: int,
+    device: str | torch.device,
+    console: Console | None = None,
 ) -> Iterator[Scored]:
     """Return the items of each batch with their probabilities and decisions, in order."""
     if not trained.reading.has_probability:
@@ -84,7 +91,7 @@ def scores(
         )
 
     def each() -> Iterator[Scored]:
-        for logits, batch in batch_logits(trained, inputs, batch_size, device, workers):
+        for logits, batch in batch_logits(trained, inputs, batch_size, device, workers, console):
             eta = trained.reading.probability(logits).numpy()
             yield scored_of(batch, eta, trained.reading.decisions(eta))
 
@@ -148,14 +155,45 @@ def file_sink(
 
 
 def batch_logits(
-    trained: Trained, inputs: Inputs, batch_size: int, device: str | torch.device, workers: int
+    trained: Trained,
+    inputs: Inputs,
+    batch_size: int,
+    device: str | torch.device,
+    workers: int,
+    console: Console | None = None,
 ) -> Iterator[tuple[Tensor, Batch]]:
-    """Yield the logits, float32 on the CPU, of each batch of inputs, in order."""
+    """Yield the logits, float32 on the CPU, of each batch of inputs, in order.
+
+    Features of a frozen backbone are kept for later (`data.cache`); computing them is shown on `console`.
+    """
     model, place = trained.model.to(device).eval(), torch.device(device)
     if inputs.kind != model.input.kind:
         raise ValueError(
             f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
         )
+    for logits, batch in _raw_logits(trained, inputs, batch_size, place, workers, console):
+        wrong = ~torch.isfinite(logits).all(1)
+        if bool(wrong.any()):
+            name = batch.ids[int(wrong.nonzero()[0])]
+            raise ValueError(
+                f"the model's output for item {name!r} is not finite: its weights or that item are damaged"
+            )
+        yield logits, batch
+
+
+def _raw_logits(
+    trained: Trained,
+    inputs: Inputs,
+    batch_size: int,
+    place: torch.device,
+    workers: int,
+    console: Console | None,
+) -> Iterator[tuple[Tensor, Batch]]:
+    model = trained.model
+    if (known := listed(trained, inputs)) is not None and (keeping := kept_for(trained, known[1], console)) is not None:
+        head, features = features_for(model, known[1], keeping, batch_size, place, workers, console)
+        yield from batches_of(head, *known, features, batch_size)
+        return
     for batch in inputs.batches(batch_size, workers):
         shape = tuple(batch.inputs.shape[1:])
         if inputs.kind == "features" and batch.ids and shape != model.input.shape:
@@ -165,14 +203,7 @@ def batch_logits(
             )
         with torch.inference_mode():
             found = in_pieces(model, moved(batch.inputs, place)) if batch.ids else torch.zeros(0, model.n_labels)
-        logits = found.float().cpu().clone()
-        wrong = ~torch.isfinite(logits).all(1)
-        if bool(wrong.any()):
-            name = batch.ids[int(wrong.nonzero()[0])]
-            raise ValueError(
-                f"the model's output for item {name!r} is not finite: its weights or that item are damaged"
-            )
-        yield logits, batch
+        yield found.float().cpu().clone(), batch
 
 
 def _what(kind: str) -> str:

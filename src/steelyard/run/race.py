@@ -34,6 +34,8 @@ from steelyard.training.hidden import batch_size
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
+FEWEST_FOR_HIDDEN = 160
+"""Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""
 FINALISTS = 8
 """Candidates that are tried on all folds."""
 MOST_MEMBERS = 6
@@ -269,7 +271,8 @@ def run_race(
     items = Items(x, targets, folds)
     course = _Course(items, seed, Budget(budget), items.screening, say)
     course.screen(linear_specs(x), SHARES[0])
-    course.screen(list(hidden_specs(course.ranked())), SHARES[1])
+    if len(x) >= FEWEST_FOR_HIDDEN:
+        course.screen(list(hidden_specs(course.ranked())), SHARES[1])
     course.screen(list(loss_specs(course.ranked())), SHARES[2])
     best = course.finalists()
     evidence, refits = course.evidence(best, assumed, audit)

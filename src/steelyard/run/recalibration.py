@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import Tensor
 
 from steelyard.data.skipped import skipped_at
@@ -73,6 +74,7 @@ def recalibrate(
     keep: bool = False,
     device: str | torch.device = "cpu",
     workers: int = 0,
+    console: Console | None = None,
 ) -> dict[str, Any]:
     """Fit calibrator and thresholds of a finished run to other items, rewrite its calibration, and return the metrics.
 
@@ -88,6 +90,7 @@ def recalibrate(
         settings: the section [evaluate].
         keep: whether the calibrator stays.
         device, workers: where the model runs, and how many processes fetch items.
+        console: where computing the features of a frozen backbone is shown, None for nowhere.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     trained = run.load()
@@ -96,7 +99,7 @@ def recalibrate(
             "the deployment prior is to be estimated from the items that the calibrator is fitted to: keep the "
             "calibrator (--keep), or give the prior in a file"
         )
-    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers)
+    logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
     there = None

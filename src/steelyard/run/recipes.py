@@ -197,7 +197,7 @@ def _mlt(mu: float, lam: float, n_draws: int) -> dict[str, Any]:
 
 AS_PAPERS: dict[str, Any] = {
     "data": {"validation": 0.1},
-    "model": {"bias": "zero"},
+    "model": {"bias": "zero", "frozen": False},
     "schedule": {"warmup_epochs": 0.0},
     "train": {"learner": "loop", "epochs": 30, "batch_size": 128, "monitor": "map", "patience": 0},
 }

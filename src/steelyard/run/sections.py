@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from steelyard._cache import OFF
 from steelyard.data.opening import FORMATS
 from steelyard.run.parts import Part, Slot, completed, conflict
 from steelyard.run.schema import conform
@@ -34,8 +35,8 @@ class DataSettings:
     size: int = 0
     """The side of images in pixels; 0 is the backbone's own."""
     cache: str = ""
-    """A folder to keep decoded images and frozen features in; by default images are decoded anew in every epoch, and
-    features are kept in the run folder."""
+    """A folder to keep decoded images and frozen features in. By default images are decoded in every epoch, and the
+    features of frozen backbones are kept in the user's cache folder, where all runs share them; off: in the run."""
     on_bad_image: Literal["error", "skip"] = "error"
     """What to do about an image that is missing or cannot be decoded: stop, or leave it out."""
     year: int = 0
@@ -95,6 +96,11 @@ class DataSettings:
         if len(self.labels) == 1:
             said["labels"] = self.labels[0]
         return said | renamed
+
+    @property
+    def image_cache(self) -> str | None:
+        """The folder of decoded images, None where they are decoded in every epoch."""
+        return None if self.cache in ("", OFF) else self.cache
 
 
 @dataclass(frozen=True)

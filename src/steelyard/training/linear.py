@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -94,10 +94,11 @@ def fit_linear(
         tolerance: see `TOLERANCE`; independent of the scale of features and of how rare a label is.
         most_steps: after which labels that have not converged are left as they are.
     """
-    problem = _Problem(x, cells, loss, 1.0 / strength)
+    bias = stationary_bias(loss, cells)
+    problem = _Problem(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
     if start is None:
         w = torch.zeros(x.shape[1] + 1, cells.a.shape[1], dtype=x.dtype, device=x.device)
-        w[-1] = stationary_bias(loss, cells).to(x.dtype)
+        w[-1] = bias.to(x.dtype)
     else:
         w = torch.cat([start.weight, start.bias[None]])
     w, converged, steps = _minimise(problem, w, tolerance, most_steps)
@@ -119,9 +120,9 @@ def start_from_bce(x: Tensor, cells: Cells, loss: PairLoss, strength: float, tol
     return fit._replace(bias=fit.bias + moved.to(fit.bias.dtype))
 
 
-def null_cost(loss: PairLoss, cells: Cells) -> Tensor:
-    """Return what it costs, (L,), to predict the best constant for every item."""
-    z = stationary_bias(loss, cells)[None]
+def null_cost(loss: PairLoss, cells: Cells, bias: Tensor) -> Tensor:
+    """Return what it costs, (L,), to predict the best constant, the stationary bias (L,), for every item."""
+    z = bias[None]
     a, b = (part.sum(0, dtype=torch.float64) for part in (cells.a, cells.b))
     cost = (a * loss.positive(z) + b * loss.negative(z))[0]
     return cost.clamp_min(1e-3).to(cells.a.dtype)
@@ -130,16 +131,18 @@ def null_cost(loss: PairLoss, cells: Cells) -> Tensor:
 def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
     """Return the bias (L,), float64, at which Σ a ℓ₊'(z) + Σ b ℓ₋'(z) = 0; a side without cells has half a cell."""
     a, b = (part.sum(0, dtype=torch.float64) for part in (cells.a, cells.b))
-    return start_at(loss, torch.log(a.clamp_min(FLOOR)) - torch.log(b.clamp_min(FLOOR)))
+    log_odds = torch.log(a.clamp_min(FLOOR)) - torch.log(b.clamp_min(FLOOR))
+    if isinstance(loss, BCE) and loss.smoothing == 0:  # its link is the identity: nothing to search for
+        return log_odds
+    return start_at(loss, log_odds)
 
 
 class _Problem:
     """Slopes of some labels' costs; labels that are done can be left out where the loss has no class-wise constants."""
 
-    def __init__(self, x: Tensor, cells: Cells, loss: PairLoss, penalty: float) -> None:
-        self.x, self.cells, self.loss, self.penalty = x, cells, loss, penalty
+    def __init__(self, x: Tensor, cells: Cells, loss: PairLoss, penalty: float, null: Tensor) -> None:
+        self.x, self.cells, self.loss, self.penalty, self.null = x, cells, loss, penalty, null
         self.weight = (cells.a + cells.b).sum(0).clamp_min(1.0)
-        self.null = null_cost(loss, cells)
         self.can_shrink = loss.n_labels is None
 
     def logits(self, w: Tensor) -> Tensor:
@@ -175,10 +178,7 @@ class _Problem:
         a, b, counted, side = (None if part is None else part[:, keep] for part in self.cells)
         assert a is not None
         assert b is not None
-        smaller = copy(self)
-        smaller.cells = Cells(a, b, counted, side)
-        smaller.weight, smaller.null = self.weight[keep], self.null[keep]
-        return smaller
+        return _Problem(self.x, Cells(a, b, counted, side), self.loss, self.penalty, self.null[keep])
 
 
 def slope_of(loss: PairLoss, z: Tensor, cells: Cells, out: Tensor) -> None:
