@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import steelyard as sy
 import training_runs as runs
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
@@ -239,3 +240,16 @@ class _Scaled(nn.Module):
 def test_it_is_chosen_where_it_can_be(tmp_path: Path) -> None:
     assert captured.fits_on(torch.device("cuda"), 1e6)
     assert not captured.fits_on(torch.device("cuda"), 1e13)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "asl", "bce"])
+def test_small_models_learn_on_the_gpu_what_they_learn_on_the_cpu(recipe: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 8)).astype(np.float32)
+    y = (x[:, :3] + 0.5 * rng.normal(size=(200, 3)) > 0).astype(np.int8)
+    runs_by_device = [
+        sy.fit((x, y), recipe, settings={"train": {"device": device, "budget": 1e9}}, verbose=False)
+        for device in ("cpu", "cuda")
+    ]
+    scores = [run.metrics["validation"]["mAP"]["label"] for run in runs_by_device]
+    assert scores[1] == pytest.approx(scores[0], abs=0.01)
