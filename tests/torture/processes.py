@@ -94,8 +94,11 @@ def _children(pid: int) -> list[int]:
 
 
 def _kill(pid: int) -> bool:
+    """Kill a process; return whether there was one that had not ended yet."""
     try:
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return False
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):
         return False
     return True
