@@ -148,6 +148,11 @@ def train(
     audit_sample: str | None = typer.Option(
         None, metavar="DATA", help="Fully labelled items that decide in recipe auto where only positives are known."
     ),
+    positives_per_item: float | None = typer.Option(
+        None,
+        metavar="NUMBER",
+        help="Labels of an item on average, where only positives are known: scales probabilities.",
+    ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
@@ -169,7 +174,7 @@ def train(
         command.list_recipes()
         return
     given = {"split": split, "images": images, **reading}
-    search = command.Search(budget, single, holdout, audit_sample)
+    search = command.Search(budget, single, holdout, audit_sample, positives_per_item)
     asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given, search)
     if print_config:
         typer.echo(command.printed(asked), nl=False)

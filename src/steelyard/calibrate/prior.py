@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
 from steelyard.labels.targets import ArrayLike
-from steelyard.losses.focused import LOG_ZERO
+from steelyard.losses.focused import LOG_ZERO, log1mexp, softplus
 from steelyard.metrics.inputs import unlabelled
 
 _CELLS_AT_ONCE = 1 << 18
@@ -64,6 +64,19 @@ def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: Ar
     out = torch.where(~same & (new == 0), LOG_ZERO, torch.where(~same & (new == 1), -LOG_ZERO, out))
     out = torch.where(z.isnan(), z, out)
     return given_back(out.to(dtype), from_numpy)
+
+
+def scale_annotated(log_odds: Tensor, share: Tensor) -> Tensor:
+    """Return the log-odds (N, L), float64, of a label being present from those of its being annotated as present.
+
+    Where a share c of a label's positives was annotated, whatever the item (Elkan and Noto 2008), the annotated ones
+    have probability c η: so η is theirs divided by c, and 1 where that is more. A share of NaN leaves a label alone.
+    """
+    excess = softplus(-log_odds) + torch.log(share)  # −log η
+    certain = excess <= 0
+    odds = -excess - log1mexp(torch.where(certain, 1.0, excess))
+    scaled = torch.where(certain, -LOG_ZERO, odds.clamp(LOG_ZERO, -LOG_ZERO))
+    return torch.where(share.isnan() | log_odds.isnan(), log_odds, scaled)
 
 
 def estimate_prior(probabilities: ArrayLike, train_prior: ArrayLike | float, reference: ArrayLike | None = None) -> Any:

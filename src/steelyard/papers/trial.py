@@ -35,7 +35,7 @@ FINISHED = "trial.json"
 _LATER = (
     *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
     *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
-    *(("data", "group", ""), ("data", "audit", "")),
+    *(("data", "group", ""), ("data", "audit", ""), ("evaluate", "positives_per_item", 0.0)),
     ("model", "reachability", 1.0),
 )
 """Settings that came later: as long as one is what it was before, runs without it are the same."""

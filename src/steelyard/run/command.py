@@ -45,11 +45,14 @@ class Search(NamedTuple):
     single: bool = False
     holdout: float | None = None
     audit: str | None = None
+    positives_per_item: float | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return it as settings; None stands for what was not typed."""
         if self.holdout is not None and not 0 < self.holdout < 1:
             raise ValueError(f"--holdout is {self.holdout:g}: give a share above 0 and below 1")
+        if self.positives_per_item is not None and not 0 < self.positives_per_item < float("inf"):
+            raise ValueError(f"--positives-per-item is {self.positives_per_item:g}: give a number above 0, such as 2.5")
         units = None if self.budget is None else work_units(self.budget)
         return {
             "data": {"validation": self.holdout, "audit": self.audit},
@@ -78,7 +81,7 @@ class Typed(NamedTuple):
         overrides = {
             "data": {"path": self.data, **self.reading, **search["data"]},
             "train": {"out": self.out, **search["train"]},
-            "evaluate": {"deploy_prior": self.deploy_prior},
+            "evaluate": {"deploy_prior": self.deploy_prior, "positives_per_item": self.search.positives_per_item},
         }
         return load_config(self.file, recipe, self.sets, overrides)
 

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from steelyard.calibrate import Calibrator, Isotonic, Link, shift_prior
@@ -46,6 +47,7 @@ class ReadingNetwork(nn.Module):
             )
         self.scores = _scores(reading)
         self.calibrated = _calibrated(reading.calibrator)
+        self.present = nn.Identity() if reading.annotated is None else _Present(reading.annotated)
         self.shifted = nn.Identity() if reading.to_prior is None else _Shift(reading)
         self.by_item = isinstance(self.scores, _SoftmaxOdds) or any(
             isinstance(part, UndoClassAware) for part in self.scores.modules()
@@ -61,7 +63,7 @@ class ReadingNetwork(nn.Module):
         broken = logits.isnan()
         if self.by_item:
             broken = broken | broken.any(1, keepdim=True)
-        odds = self.shifted(self.calibrated(self.scores(logits.double())))
+        odds = self.shifted(self.present(self.calibrated(self.scores(logits.double()))))
         eta = sigmoid(odds).float().clamp_max(1 - torch.finfo(torch.float32).eps / 2)
         return torch.where(broken, torch.nan, eta), (eta >= self.thresholds) & ~broken
 
@@ -264,6 +266,24 @@ def _curve(knots: dict[str, list[float]]) -> Curve:
 
 
 # ---- the deployment prior
+
+
+class _Present(nn.Module):
+    """Log-odds of being present from those of being annotated, see `calibrate.prior.scale_annotated`."""
+
+    told: Tensor
+    shift: Tensor
+
+    def __init__(self, share: NDArray[np.float64]) -> None:
+        super().__init__()
+        self.register_buffer("told", torch.from_numpy(~np.isnan(share)))
+        self.register_buffer("shift", torch.from_numpy(np.log(np.where(np.isnan(share), 1.0, share))))
+
+    def forward(self, odds: Tensor) -> Tensor:
+        excess = softplus(-odds) + self.shift
+        certain = excess <= 0
+        scaled = (-excess - log1mexp(torch.where(certain, 1.0, excess))).clamp(LOG_ZERO, -LOG_ZERO)
+        return torch.where(self.told, torch.where(certain, -LOG_ZERO, scaled), odds)
 
 
 class _Shift(nn.Module):

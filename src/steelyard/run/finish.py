@@ -34,10 +34,12 @@ from steelyard.run.run_report import write_report
 from steelyard.run.small_models import (
     OutOfFold,
     annotated_sentence,
+    annotated_share,
     assuming_negative,
     baseline,
     features_of,
     is_small,
+    scaled_sentence,
 )
 from steelyard.run.terminal import plain, say
 from steelyard.training import group
@@ -99,6 +101,9 @@ def finish(
     lost = {name: _skipped(data) for name, data in parts.items()}
     grouped = folds.folds if folds is not None and labels.item_groups is not None else None
     reading = reading_of(config, learned.objective, labels, outputs["validation"], grouped)
+    only, per_item = learned.annotated_only, config.evaluate.positives_per_item
+    if only and per_item and reading.has_probability:
+        reading = reading.with_annotated(annotated_share(labels, only, per_item))
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single = learned.single_label
@@ -114,8 +119,10 @@ def finish(
         for name, content in metrics.items():
             others = None if regression is None else regression(name)
             content["baselines"] = _beside(judged[name], labels, others)
-            if learned.annotated_only:
-                content["notes"].append(annotated_sentence(labels.names, learned.annotated_only))
+            if only:
+                content["notes"].append(
+                    scaled_sentence(only, per_item) if per_item else annotated_sentence(labels.names, only)
+                )
         folder.write_model(learned.model.cpu(), labels.names, counts, n_known, single)
         folder.write_reading(reading)
         if folds is not None:

@@ -17,6 +17,7 @@ from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
 from steelyard.calibrate.levels import smoothed_level
 from steelyard.calibrate.link import pair_of, probe
+from steelyard.calibrate.prior import scale_annotated
 from steelyard.labels.targets import UNKNOWN, ArrayLike
 from steelyard.losses import Loss, NoLink, WeightedLoss
 from steelyard.losses.focused import LOG_ZERO
@@ -37,6 +38,8 @@ BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
 
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
+_NEARLY_ONE = 1 - 2.0**-24
+"""The largest η that float32 tells from 1."""
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -81,6 +84,8 @@ class Reading:
     """Their mark (`crossfit.mark_of`); None where nothing was fitted, or by a version that kept none."""
     to_prior: Floats | None = None
     """π', the frequency that labels are read for; NaN where a label's odds are left alone. None shifts nothing."""
+    annotated: Floats | None = None
+    """The share of each label's positives that was annotated, (L,), by which η is scaled up; NaN where all were."""
     sets: LabelSets | None = None
     """How label sets are distributed where η is calibrated; None where labels are read one by one."""
     sets_there: LabelSets | None = None
@@ -141,10 +146,11 @@ class Reading:
         Training's, or of a fitted calibrator the mean η of the items it was fitted to: what the labels' own frequency
         is where they are many. A prior estimated on those items is then this one.
         """
-        if self.fitted_prior is not None:
-            return self.fitted_prior
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(self.counts / self.n_known)
+            prior = self.counts / self.n_known if self.fitted_prior is None else self.fitted_prior
+        if self.annotated is None:
+            return np.asarray(prior)
+        return np.where(np.isnan(self.annotated), prior, np.minimum(prior / self.annotated, 1 - LEAST))
 
     @property
     def level(self) -> Floats:
@@ -174,6 +180,8 @@ class Reading:
         on = {"sampled": "the loss's link, sampling left in", "logits": "the logits"}.get(self.base, on)
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
         said = plain.get(self.kind, f"{self.kind} fitted to {on}")
+        if self.annotated is not None:
+            said += ", scaled up from annotated to present"
         if self.to_prior is None:
             return said
         return f"{said}, shifted to a deployment prior{'' if self.sets_there is None else ' of label sets'}"
@@ -220,6 +228,8 @@ class Reading:
         return scores if self.calibrator is None else calibrated(self.calibrator, scores)
 
     def _shifted(self, log_odds: Tensor) -> Tensor:
+        if self.annotated is not None:
+            log_odds = scale_annotated(log_odds, torch.from_numpy(self.annotated))
         if self.to_prior is None:
             return log_odds
         if self.sets is not None and self.sets_there is not None:
@@ -323,6 +333,19 @@ class Reading:
         if self.chosen_thresholds is None:
             return shifted
         return replace(shifted, chosen_thresholds=shifted._onto(self._off(self.chosen_thresholds)))
+
+    def with_annotated(self, share: ArrayLike) -> Reading:
+        """Return the reading of one whose items lack labels: `share` (L,) of their positives were annotated.
+
+        η is then that of being present, not of being annotated; thresholds move with it, so that decisions stay.
+        """
+        c = as_vector(share).cpu().numpy()
+        scaled = replace(self, annotated=c)
+        if self.chosen_thresholds is None:
+            return scaled
+        t = self.chosen_thresholds
+        moved = np.where(np.isnan(c) | ~np.isfinite(t), t, np.minimum(t / c, _NEARLY_ONE))
+        return replace(scaled, chosen_thresholds=moved)
 
     def with_sets(self, there: LabelSets) -> Reading:
         """Return the reading for items whose label sets are distributed as `there`; only of one that has `sets`."""

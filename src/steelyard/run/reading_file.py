@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMAT = "steelyard reading"
 VERSION = 1
 _KINDS = ("none", "link", "temperature", "platt", "isotonic")
-_VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "chosen_thresholds": math.inf}
+_VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
 """The vectors that a reading may lack, and what null stands for in each."""
 
 
@@ -62,7 +62,7 @@ def fields_of(text: str, source: str) -> dict[str, Any]:
         built = make_loss(part, counts, n_known)
         link = None if content["link"] is None else from_document(content["link"], source, built)
         calibrator = None if content["calibrator"] is None else from_document(content["calibrator"], source)
-        vectors = {name: _array(content[name], blank) for name, blank in _VECTORS.items()}
+        vectors = {name: _array(content.get(name), blank) for name, blank in _VECTORS.items()}
         sets = {name: _sets(content.get(name)) for name in ("sets", "sets_there")}  # the first version had none
         labels = [None if each is None else each.labels for each in sets.values()]
         sizes = {len(v) for v in (counts, n_known, *vectors.values(), *labels) if v is not None}

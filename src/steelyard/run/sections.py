@@ -148,6 +148,9 @@ class EvaluateSettings:
     """Of the threshold goal "cost"."""
     deploy_prior: str = ""
     """A file with the labels' priors where the model will be used, or "estimate"; by default those of training."""
+    positives_per_item: float = 0.0
+    """How many labels an item has on average, where only positives are known: probabilities are scaled from being
+    annotated to being present; 0 where that is not known."""
     tail: int = 3
     """K of the scores over the K rarest labels."""
     head_at: int = 100

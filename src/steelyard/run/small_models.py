@@ -87,6 +87,34 @@ def annotated_sentence(names: Sequence[str], only: Sequence[int]) -> str:
     )
 
 
+def annotated_share(labels: Labels, only: Sequence[int], per_item: float) -> NDArray[np.float64]:
+    """Return the share of each label's positives that was annotated, (L,), NaN for labels with known negatives.
+
+    Args:
+        labels: of training, unknown ones taken as absent.
+        only: the labels of which only positives are known.
+        per_item: how many of those labels an item has on average.
+    """
+    columns = list(only)
+    observed = float(labels.counts[columns].sum()) / len(labels)
+    if per_item < observed:
+        raise ValueError(
+            f"--positives-per-item is {per_item:g}, but items have {observed:.3g} annotated labels on average: give "
+            "more than that"
+        )
+    share = np.full(labels.n_labels, np.nan)
+    share[columns] = observed / per_item
+    return share
+
+
+def scaled_sentence(only: Sequence[int], per_item: float) -> str:
+    """Return what was done about labels whose negatives are not known, where their number per item is."""
+    return (
+        f"of {len(only)} labels only positives are known: their probabilities are scaled so that items have "
+        f"{per_item:g} of them on average, as if positives had been annotated at random; scores here are of annotations"
+    )
+
+
 def race(
     data: Any, settings: Any, device: torch.device, say: Say, only: Sequence[int] = (), audit: Any = None
 ) -> tuple[Race, OutOfFold]:

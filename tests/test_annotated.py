@@ -1,0 +1,62 @@
+"""Probabilities of being present from those of being annotated, where a share of the positives was annotated."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import steelyard as sy
+from steelyard.calibrate.prior import scale_annotated
+from steelyard.run.export_reading import ReadingNetwork
+from steelyard.run.reading import Reading
+
+
+def drawn(n: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Features, what is annotated (nothing but positives), what is true, and the true probabilities."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 6)).astype(np.float32)
+    eta = 1 / (1 + np.exp(-(2 * x[:, :3] - 1)))
+    y = (rng.random(eta.shape) < eta).astype(np.int8)
+    known = np.where((y == 1) & (rng.random(y.shape) < share), 1, sy.UNKNOWN).astype(np.int8)
+    return x, known, y, eta
+
+
+def test_the_formula() -> None:
+    """σ(scaled) = min(1, σ(z)/c), against float64 arithmetic in probabilities; NaN shares leave a label alone."""
+    z = torch.linspace(-40, 5, 200, dtype=torch.float64)[:, None].repeat(1, 3)
+    share = torch.tensor([0.25, 0.8, float("nan")], dtype=torch.float64)
+    out = scale_annotated(z, share)
+    with np.errstate(over="ignore"):
+        expected = np.minimum(1 / (1 + np.exp(-z.numpy())) / np.array([0.25, 0.8, 1.0]), 1)
+    np.testing.assert_allclose(torch.sigmoid(out).numpy(), expected, rtol=1e-12)
+    assert (out[:, 0].diff() >= 0).all()
+    assert scale_annotated(torch.tensor([[torch.nan]]).double(), share[:1]).isnan().all()
+
+
+def test_scaled_probabilities_are_those_of_being_present(tmp_path: Path) -> None:
+    x, known, y, eta = drawn(1500, 0, 0.4)
+    per_item = float(y.sum(1).mean())
+    runs = [
+        sy.fit((x, known), settings={"train": {"budget": 1e9}, "evaluate": {"positives_per_item": k}}, verbose=False)
+        for k in (0.0, per_item)
+    ]
+    plain, scaled = (run.probability(x) for run in runs)
+    assert np.abs(plain - eta).mean() > 0.15
+    assert np.abs(scaled - eta).mean() < 0.4 * np.abs(plain - eta).mean()
+    np.testing.assert_allclose(scaled.sum(1).mean(), per_item, rtol=0.05)
+    assert "scaled" in " ".join(runs[1].metrics["validation"]["notes"])
+    # decisions do not change, and the file gives the same reading again
+    np.testing.assert_array_equal(runs[0].decide(x), runs[1].decide(x))
+    reading = runs[1].trained.reading
+    again = Reading.from_json(reading.to_json())
+    logits = runs[1].logits(x[:20])
+    np.testing.assert_array_equal(again.probability(logits), reading.probability(logits))
+    exported = ReadingNetwork(reading)(torch.from_numpy(logits))[0]
+    np.testing.assert_allclose(exported.numpy(), reading.probability(logits), atol=1e-6)
+
+
+def test_too_few_positives_per_item_are_refused() -> None:
+    x, known, _, _ = drawn(100, 0, 0.9)
+    with pytest.raises(ValueError, match=r"--positives-per-item is 0.1"):
+        sy.fit((x, known), settings={"train": {"budget": 1e8}, "evaluate": {"positives_per_item": 0.1}}, verbose=False)
