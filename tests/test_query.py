@@ -253,7 +253,7 @@ def test_score_checks_its_table() -> None:
 
 SQL = re.compile(
     r"(SELECT|FROM|WHERE|AND|OR|ORDER|BY|ASC|DESC|AS|CASE|WHEN|THEN|ELSE|END|CAST|DOUBLE|FLOAT"
-    r"|id|score|scored|items|p\d+|[01]e0|[ ,()*+?<>=-])*"
+    r"|id|score|scored|items|[ps]\d+|[01]e0|[ ,()*+?<>=-])*"
 )
 
 
