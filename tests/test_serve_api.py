@@ -31,7 +31,7 @@ from steelyard.search import Index, Query
 from steelyard.serve import make_app, serve, shapes
 from steelyard.serve.completion import Completion
 from steelyard.serve.label_page import performance
-from steelyard.serve.recent import Recent
+from steelyard.serve.recent import _ENTRY, Recent, bytes_of
 from steelyard.serve.truth import Judged
 from steelyard.serve.workers import Busy, Workers
 
@@ -269,7 +269,7 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
 
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.serve.archive._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
     place = make_place(tmp_path, 8)
     app = app_of(place)
     before = asker(app)("/api/search", q="cat", k=1).json()
@@ -295,7 +295,7 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
                 raise KeyError
             return key.encode()
 
-        recent: Recent[bytes] = Recent(3, len)
+        recent: Recent[bytes] = Recent(3 * bytes_of("a") + 2 * _ENTRY, len)  # two entries and a few bytes more
         both = await asyncio.gather(*(recent.get("a", lambda: make("a")) for _ in range(5)))
         assert both == [b"a"] * 5
         assert made == ["a"]
@@ -307,6 +307,20 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
         assert made == ["a", "bad", "bad", "b", "cc", "b"]
 
     asyncio.run(go())
+
+
+def test_a_cache_counts_the_bytes_of_its_keys() -> None:
+    async def go() -> int:
+        recent: Recent[bytes] = Recent(100_000, len)
+
+        async def make() -> bytes:
+            return b"small"
+
+        for i in range(200):
+            await recent.get(("search", i, "x" * 9000, ("label",) * 20), make)
+        return len(recent._values)
+
+    assert 5 <= asyncio.run(go()) <= 100_000 // 9000
 
 
 def test_too_much_at_once_is_refused() -> None:

@@ -9,6 +9,7 @@ from typing import final
 
 from steelyard.labels import Labels
 from steelyard.run.finding import INDEX, index_command
+from steelyard.run.folder import RunFolder
 from steelyard.search import Index
 from steelyard.serve.shown import Shown
 
@@ -32,7 +33,8 @@ class Current:
         if images is not None and not Path(images).is_dir():
             raise ValueError(f"images is {os.fspath(images)!r}, which is not a folder: give the folder of the images")
         self._given = run_folder, labels, images
-        if index is None and not Path(run_folder, INDEX).is_dir() and Path(run_folder, "run.json").is_file():
+        RunFolder(run_folder).check_finished()
+        if index is None and not Path(run_folder, INDEX).is_dir():
             command = index_command(run_folder, Path(run_folder, INDEX))
             raise ValueError(
                 f"{os.fspath(run_folder)} has no index to search: make one with {command}, or give another with --index"
