@@ -13,7 +13,7 @@ from PIL import Image
 
 from small_run import NAMES as RUN_NAMES
 from small_run import items, saved_run, small_run
-from steelyard.run import contact_sheet, finding
+from steelyard.run import contact_sheet
 from steelyard.run.contact_sheet import thumbnail
 from steelyard.run.finding import find, open_index
 from steelyard.run.indexing import index_of

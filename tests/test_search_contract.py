@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import index_writes
 from index_writes import begin, change, content
 from query_reference import conjunction, random_query, ranking, text_of
+from steelyard._sealed import sealed
 from steelyard.search import Hit, Index, Query, QueryError
 
 pytest.importorskip("duckdb")
@@ -49,7 +52,7 @@ def table(n: int, seed: int = 0, n_labels: int = len(NAMES)) -> Any:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Index, Any, list[str]]]:
-    """An index that was written several times, with ids out of order, in a folder with a difficult name, and what is in it."""
+    """An index written several times, with ids out of order, in a folder with a difficult name, and what is in it."""
     g = random.Random(0)
     ids = [f"{g.choice('aäzZ𝄞 ')}{i}" for i in range(900)]
     g.shuffle(ids)
@@ -286,7 +289,7 @@ def test_a_reader_keeps_its_generation(tmp_path: Path) -> None:
 
 
 def test_a_rebuilt_index_is_another_one(tmp_path: Path) -> None:
-    """The same folder, the same number of writes, other items: neither a refresh nor a cache may take one for the other."""
+    """The same folder and number of writes, other items: neither a refresh nor a cache may take one for the other."""
     old = Index.build(tmp_path, ["old"], [[0.5]], ["dog"])
     shutil.rmtree(tmp_path)
     new = Index.build(tmp_path, ["new"], [[0.25]], ["dog"])
@@ -330,7 +333,14 @@ def writers() -> Iterator[Writers]:
     made.close()
 
 
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of an index are not read whole before they are opened, which takes longer than all the rest."""
+    monkeypatch.setattr("steelyard.search.data_files.check", lambda folder, names: None)
+
+
 @pytest.mark.parametrize("what", ["build", "append", "replace", "delete"])
+@pytest.mark.usefixtures("trusting")
 def test_a_killed_write_leaves_the_old_or_the_new(tmp_path: Path, writers: Writers, what: str) -> None:
     source = tmp_path / "source"
     begin(source)
@@ -370,6 +380,7 @@ def test_a_killed_first_build_can_be_done_again(tmp_path: Path, writers: Writers
         assert Index.open(folder).n_items == 40
 
 
+@pytest.mark.usefixtures("trusting")
 def test_kills_at_random_moments(tmp_path: Path, writers: Writers) -> None:
     g = random.Random(7)
     begin(tmp_path / "source")
@@ -487,3 +498,228 @@ def test_the_core_does_not_import_duckdb() -> None:
     code = "import sys, steelyard, steelyard.search, json; print(json.dumps([m for m in sys.modules if 'duckdb' in m]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert [m for m in json.loads(done.stdout) if not m.startswith("steelyard")] == []
+
+
+# --- files that are not as they were written
+
+
+def copy_of(source: Path, folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return Path(shutil.copytree(source, folder))
+
+
+def answers(folder: Path) -> Any:
+    """All that an index answers, or the one sentence that refuses it."""
+    try:
+        return content(folder)
+    except ValueError as refused:
+        error = str(refused)
+    assert len(error.splitlines()) == 1
+    assert str(folder) in error
+    return None
+
+
+@pytest.mark.usefixtures("trusting")
+def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    begin(tmp_path / "source")
+    g = random.Random(0)
+    for file in (tmp_path / "source").iterdir():
+        whole = file.read_bytes().rstrip(b"\n") if file.suffix == ".json" else file.read_bytes()
+        for size in (0, 1, 100, len(whole) // 2, len(whole) - 1, *(g.randrange(len(whole)) for _ in range(3))):
+            folder = copy_of(tmp_path / "source", tmp_path / "cut")
+            (folder / file.name).write_bytes(whole[:size])
+            assert answers(folder) is None, (file.name, size)
+        (folder / file.name).unlink()
+        assert answers(folder) is None
+
+
+def test_a_file_cut_off_while_it_is_open_is_one_sentence(tmp_path: Path) -> None:
+    begin(tmp_path)
+    with Index.open(tmp_path) as index:
+        assert index.search("dog", k=1)
+        for file in tmp_path.glob("*.duckdb"):
+            os.truncate(file, 20_000)
+        for ask in (lambda: index.search("cat -car", k=300), lambda: index.rows(["a1", "a200"])):
+            with contextlib.suppress(ValueError):  # what DuckDB still holds may be answered
+                ask()
+
+
+@pytest.mark.usefixtures("trusting")
+def test_a_flipped_bit_never_changes_an_answer(tmp_path: Path) -> None:
+    begin(tmp_path / "source")
+    before = content(tmp_path / "source")
+    g, noticed = random.Random(1), 0
+    for _ in range(40):
+        folder = copy_of(tmp_path / "source", tmp_path / "flipped")
+        file = g.choice(sorted(folder.iterdir()))
+        bits = bytearray(file.read_bytes())
+        at = g.choice([i for i, byte in enumerate(bits) if byte])
+        bits[at] ^= 1 << g.randrange(8)
+        file.write_bytes(bits)
+        after = answers(folder)
+        assert after in (None, before), (file.name, at)
+        noticed += after is None
+    assert noticed > 20
+
+
+def sealed_again(bits: bytearray) -> None:
+    """Give the blocks of a DuckDB file the checksums of what they hold now, as one who forges them would."""
+    for start in (0, 4096, 8192, *range(12288, len(bits), 262144)):
+        block = np.frombuffer(bytes(bits[start + 8 : start + (4096 if start < 12288 else 262144)]), "<u8")
+        value = int(np.bitwise_xor.reduce(block * np.uint64(0xBF58476D1CE4E5B9))) ^ 5381
+        bits[start : start + 8] = value.to_bytes(8, "little")
+
+
+def test_forged_files_crash_nothing(tmp_path: Path, writers: Writers) -> None:
+    """Files with right checksums and wrong content: DuckDB 2.0 crashes on some, earlier ones on one in fourteen."""
+    begin(tmp_path / "source")
+    names = sorted(path.name for path in (tmp_path / "source").glob("*.duckdb"))
+    g = random.Random(int(os.environ.get("STEELYARD_SEED", "2")))
+    for _ in range(int(os.environ.get("STEELYARD_FORGED", "12"))):
+        folder = copy_of(tmp_path / "source", tmp_path / "forged")
+        file = folder / g.choice(names)
+        bits = bytearray(file.read_bytes())
+        used = [i for i, byte in enumerate(bits) if byte and i % 4096 > 8]
+        for _ in range(g.choice((1, 2, 4))):
+            at = g.choice(used)
+            bits[at : at + g.choice((1, 2, 8))] = g.randbytes(1) if g.random() < 0.5 else b"\xff"
+        bits = bits[: len(file.read_bytes())].ljust(len(file.read_bytes()), b"\0")
+        sealed_again(bits)
+        file.write_bytes(bits)
+        writers.start("reads", folder)
+        assert writers.ended() == 0, sorted(folder.iterdir())
+
+
+def test_what_this_user_wrote_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(tmp_path / "own")
+    shutil.copytree(tmp_path / "own", tmp_path / "other")
+    checked: list[str] = []
+    run = subprocess.run
+
+    def counted(command: list[str], **options: Any) -> Any:
+        checked.extend(command[3:])
+        return run(command, **options)
+
+    monkeypatch.setattr("steelyard.search.check.subprocess.run", counted)
+    Index.open(tmp_path / "own").close()
+    assert checked == []
+    Index.open(tmp_path / "other").close()
+    files = sorted(str(path) for path in (tmp_path / "other").glob("*.duckdb"))
+    assert sorted(checked) == files
+    Index.open(tmp_path / "other").close()
+    assert sorted(checked) == files
+    os.utime(files[0])
+    Index.open(tmp_path / "other").close()
+    assert sorted(checked[len(files) :]) == files[:1]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        "DROP TABLE items; "
+        "CREATE VIEW items AS SELECT 'x' AS id, content AS path, 1 AS p0, 1 AS p1, 1 AS p2 FROM read_text('/etc/passwd')",
+        "ALTER TABLE items ALTER p0 TYPE VARCHAR",
+        "ALTER TABLE items ADD COLUMN extra INTEGER DEFAULT 3",
+        "ALTER TABLE items DROP COLUMN p1",
+        "DELETE FROM labels",
+        "UPDATE labels SET name = 'dog'",
+        "CREATE TABLE more(x INTEGER)",
+        "DROP TABLE fence",
+    ],
+)
+def test_tables_that_are_not_those_of_an_index_are_refused(tmp_path: Path, forge: str) -> None:
+    import duckdb
+
+    Index.build(tmp_path, ["a"], [[0.5, 0.25, 1]], ["dog", "cat", "car"]).close()
+    file = next(tmp_path.glob("*.duckdb"))
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(forge)
+    document = json.loads((tmp_path / "index.json").read_text())
+    facts = {key: document[key] for key in document if key not in ("format", "version", "sha256")}
+    facts["files"][0][1] = file.stat().st_size
+    (tmp_path / "index.json").write_text(sealed(facts, "steelyard index", 2))
+    with pytest.raises(ValueError, match=r"is corrupt|cannot be used") as error:
+        Index.open(tmp_path)
+    assert "root:" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("files", [["../../secret.duckdb", 1, 1, 0]]),
+        ("files", [["/etc/passwd", 1, 1, 0]]),
+        ("files", []),
+        ("files", [[1, 2, 3, 4]]),
+        ("files", [["x"]]),
+        ("n_labels", -1),
+        ("n_labels", 10**12),
+        ("n_items", "1"),
+        ("uuid", 5),
+        ("notes", []),
+        ("more", 1),
+    ],
+)
+def test_a_forged_pointer_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    Index.build(tmp_path, ["a"], [[0.5]], ["dog"]).close()
+    document = json.loads((tmp_path / "index.json").read_text())
+    facts = {name: document[name] for name in document if name not in ("format", "version", "sha256")}
+    (tmp_path / "index.json").write_text(sealed({**facts, key: value}, "steelyard index", 2))
+    with pytest.raises(ValueError) as error:
+        Index.open(tmp_path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_searching_connection_reaches_nothing_else(tmp_path: Path) -> None:
+    index = Index.build(tmp_path, ["a"], [[0.5]], ["dog"])
+    for sql in (
+        "SELECT * FROM read_text('/etc/hostname')",
+        f"ATTACH '{tmp_path / 'other.duckdb'}' AS other",
+        f"COPY (SELECT 1) TO '{tmp_path / 'out.csv'}'",
+        "SET threads = 3",
+        "SET enable_external_access = true",
+        "LOAD httpfs",
+        "INSERT INTO f0.items VALUES ('b', NULL, 1)",
+    ):
+        with pytest.raises(ValueError):
+            index._files.ask(sql)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".duckdb", ".json"]
+
+
+# --- what else the contract says
+
+
+def test_without_fcntl_everything_works(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules["fcntl"] = None
+import numpy as np
+from steelyard.search import Index
+index = Index.build({str(tmp_path / "index")!r}, ["a", "b"], [[0.5], [0.25]], ["dog"])
+index.append(["c"], [[0.75]])
+assert index.replace(["a"], [[1.0]]) == 1
+index.delete(["b"])
+assert [hit.id for hit in index.search("dog")] == ["a", "c"]
+assert len(Index.open({str(tmp_path / "index")!r})) == 2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert sorted(path.suffix for path in (tmp_path / "index").iterdir()) == [".duckdb", ".duckdb", ".json"]
+
+
+def test_the_items_as_parquet(tmp_path: Path) -> None:
+    begin(tmp_path / "index")
+    with Index.open(tmp_path / "index") as index:
+        index.export(tmp_path / "items.parquet")
+        rows = pq.read_table(tmp_path / "items.parquet").to_pylist()
+        assert {row["id"] for row in rows} == index.holding([row["id"] for row in rows])
+        ids = [row["id"] for row in rows]
+        np.testing.assert_array_equal(index.rows(ids), [[row[f"p{j}"] for j in range(3)] for row in rows])
+        assert index.paths(ids) == [row["path"] for row in rows]
+        assert len(rows) == len(index)
+
+
+def test_a_search_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    index = Index.build(tmp_path, [str(i) for i in range(200_000)], table(200_000, n_labels=3), ["a", "b", "c"])
+    before = index.search("a -b")
+    with pytest.raises(TimeoutError, match="fewer labels"):
+        index.search("(a | b) & (b | c) & (c | a) & (~a | ~b)", k=100_000, seconds=0.0001)
+    assert index.search("a -b", seconds=60) == before

@@ -23,6 +23,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from steelyard._files import put
+from steelyard.search.check import check
 from steelyard.search.pointer import AGAIN, DataFile, Pointer
 
 if TYPE_CHECKING:
@@ -86,16 +87,18 @@ class DataFiles:
 
     def _attach(self) -> None:
         """Attach the files as f0, f1, …, check their tables, and list what is dead in each."""
-        for i, file in enumerate(self.pointer.files):
-            path = self.folder / file.name
-            try:
+        paths = [self.folder / file.name for file in self.pointer.files]
+        try:
+            for path, file in zip(paths, self.pointer.files, strict=True):
                 if path.stat().st_size != file.bytes:
                     raise ValueError(f"{path} is corrupt (unexpected file size): {AGAIN}")
+            check(self.folder, [path.name for path in paths])
+            for i, path in enumerate(paths):
                 self.ask(f"ATTACH {_quoted(path)} AS f{i} (READ_ONLY)")
-            except (FileNotFoundError, ValueError):
-                if path.exists():
-                    raise
-                raise Gone(str(path)) from None
+        except (FileNotFoundError, ValueError):
+            if all(path.exists() for path in paths):
+                raise
+            raise Gone(str(next(path for path in paths if not path.exists()))) from None
         for statement in _tables("memory", self.pointer.n_labels):
             self.ask(statement)
         tables: dict[str, set[Any]] = {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
+from steelyard.search.check import trust
 from steelyard.search.data_files import DataFiles, Gone, Place
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
@@ -293,6 +294,7 @@ def _written(
         files=(*before.files[:first], file),
         notes={**before.notes, **(notes or {})},
     )
+    trust(folder, [one.name for one in after.files])
     pointers.write(folder, after)
     opened = DataFiles(folder, after)
     pointers.clean(folder, after)
