@@ -284,6 +284,53 @@ def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert asker(app)("/api/item", id="new").status_code == 404
 
 
+def test_a_run_trained_again_while_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generation begins at 1 again: new scores under the names of old items were once the answer."""
+    monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
+    place = make_place(tmp_path, 8)
+    ask = asker(app_of(place))
+    before = ask("/api/search", q="cat", k=3).json()
+    item = ask("/api/item", id="item 000").json()
+    finished = (place.run / "run.json").read_bytes()
+    (place.run / "run.json").unlink()  # as train --overwrite begins
+    shutil.rmtree(place.index)
+    assert ask("/api/search", q="cat", k=3).json() == before
+    eta = np.linspace(0.9, 0.1, 5)[:, None].repeat(len(NAMES), 1)
+    Index.build(place.index, [f"NEW {i}" for i in range(5)], eta, NAMES).close()
+    assert ask("/api/search", q="cat", k=3).json() == before  # the run is not finished
+    assert ask("/api/item", id="item 000").json() == item
+    (place.run / "run.json").write_bytes(finished)
+    after = ask("/api/search", q="cat", k=3).json()
+    assert [(hit["id"], round(hit["score"], 6)) for hit in after["hits"]] == [
+        ("NEW 0", 0.9),
+        ("NEW 1", 0.7),
+        ("NEW 2", 0.5),
+    ]
+    assert (after["generation"], after["n_items"]) == (before["generation"], 5)
+    assert after["index"] != before["index"]
+    assert ask("/api/item", id="item 000").status_code == 404
+    Index.build(place.index, ["x"], [[0.5]], ["only"], overwrite=True).close()
+    assert [label["name"] for label in ask("/api/labels").json()["labels"]] == ["only"]
+    assert ask("/api/search", q="cat").status_code == 400
+
+
+def test_a_costly_query_is_refused_with_advice(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.search.plan.MOST_STEPS", 10)
+    reply = ask("/api/search", q='(cat & dog) | (dog & "traffic light") | (cat & "traffic light")')
+    assert reply.status_code == 400
+    assert "ask for its parts one by one" in reply.json()["error"]
+
+
+def test_a_search_that_takes_too_long_is_broken_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: Any, **__: Any) -> None:
+        raise TimeoutError("the query takes too long: ask for fewer labels")
+
+    app = app_of(place)
+    monkeypatch.setattr(Index, "search", slow)
+    reply = asker(app)("/api/search", q="cat")
+    assert (reply.status_code, reply.json()["error"]) == (503, "the query takes too long: ask for fewer labels")
+
+
 def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
     async def go() -> None:
         made: list[str] = []

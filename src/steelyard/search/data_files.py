@@ -11,6 +11,7 @@ schema is checked before use, and the connection can reach nothing else.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -136,6 +137,8 @@ class DataFiles:
             raise ValueError(f"{self.folder} needs more than {_MEMORY} MB for this: ask for fewer items") from None
         except (duckdb.Error, UnicodeDecodeError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
+            if "No space left" in why:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder)) from None
             raise ValueError(f"{self.folder} cannot be used ({why:.160}): {AGAIN}") from None
 
     def top(self, asked: Statement, k: int, offset: int, seconds: float | None = None) -> list[tuple[Any, ...]]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from steelyard import __version__
-from steelyard.data.aligned import aligned
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.run.folder import RunFolder
 from steelyard.run.locating import run_config
@@ -76,7 +75,9 @@ class Shown:
         self._truth = None
         if labels is not None:
             same = tuple(labels.names) == self.names
-            self._truth = Truth({"test": labels if same else aligned(labels, self.names, unseen="drop")})
+            self._truth = Truth(
+                {"test": labels} if same else {}, "The labels that were given are not those of the index."
+            )
         self._judged: Judged | None = None
         self._is_judged = False
 
