@@ -99,7 +99,8 @@ def measure(folder: Path, items: int, n_labels: int, n_queries: int) -> dict[str
     measured["all labels of 20 items s"] = timed(lambda: index.rows(ids))
     g = np.random.default_rng(1)
     more = max(1, min(10_000, (1 << 24) // n_labels))
-    added = [f"new {i:06d}" for i in range(more)]
+    began = time.time_ns()
+    added = [f"new {began} {i:06d}" for i in range(more)]
     measured[f"append {more:,} s"] = timed(lambda: index.append(added, g.random((more, n_labels), np.float32)))
     some = [str(10**9 + i) for i in range(0, items, max(1, items // 1000))][:1000]
     measured["replace 1,000 s"] = timed(lambda: index.replace(some, g.random((len(some), n_labels), np.float32)))

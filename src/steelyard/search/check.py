@@ -24,8 +24,8 @@ def check(folder: Path, names: Sequence[str]) -> None:
     strange = [name for name in names if _stamp(folder / name) not in known]
     if not strange:
         return
-    command = [sys.executable, "-I", __file__, *(str((folder / name).absolute()) for name in strange)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    paths = [str((folder / name).absolute()) for name in strange]
+    done = subprocess.run([sys.executable, "-I", __file__, *paths], capture_output=True, text=True)
     if done.returncode:
         why = done.stderr.strip().splitlines()[-1:] if done.returncode > 0 else ["DuckDB crashed on it"]
         raise ValueError(f"{folder} is corrupt ({' '.join(why):.160})")
