@@ -81,6 +81,8 @@ def measure(folder: Path, items: int, n_labels: int, n_queries: int) -> dict[str
     from steelyard.search import Index
 
     measured: dict[str, float] = {}
+    import steelyard.labels.ids  # noqa: F401  (which writers import when they first write)
+
     if not folder.is_dir():
         measured["build s"] = make(folder, items, n_labels)
         (folder.parent / f"{folder.name}.seconds").write_text(str(measured["build s"]))
