@@ -723,3 +723,12 @@ def test_a_search_ends_when_its_time_is_over(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match="fewer labels"):
         index.search("(a | b) & (b | c) & (c | a) & (~a | ~b)", k=100_000, seconds=0.0001)
     assert index.search("a -b", seconds=60) == before
+
+
+def test_many_deleted_items_are_left_out_by_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.search.data_files._FEW_DEAD", -1)
+    begin(tmp_path)
+    with Index.open(tmp_path) as index:
+        ids = [hit.id for hit in index.search("dog", k=1000)]
+        assert len(ids) == index.n_items
+        assert not {"a7", "c1"} & set(ids)

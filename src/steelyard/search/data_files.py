@@ -191,19 +191,19 @@ class DataFiles:
     def locate(self, ids: Sequence[str]) -> dict[str, Place]:
         """Return where those of `ids` that are here lie; half a surrogate pair is in no text that is."""
         texts = [id for id in ids if id.isascii() or not any("\ud800" <= c <= "\udfff" for c in id)]
-        places: dict[str, Place] = {}
+        each, given = list[str](), list[Any]()
         for i in range(len(self.pointer.files)):
-            lives = f"SELECT id, rowid FROM f{i}.items WHERE {self._lives(i)} AND"
+            lives = f"SELECT {i}, id, rowid FROM f{i}.items WHERE {self._lives(i)} AND"
             if len(texts) > _FEW:
-                answer = self.ask(f"{lives} id IN (SELECT unnest(CAST(? AS VARCHAR[])))", [texts])
-                places |= {id: (i, row) for id, row in answer}
+                each.append(f"{lives} id IN (SELECT unnest(CAST(? AS VARCHAR[])))")
+                given.append(texts)
                 continue
             for text in texts:
-                block = bisect_right(self._fence(i), text) - 1
-                here = [block * _FENCE, (block + 1) * _FENCE, text]
-                answer = self.ask(f"{lives} rowid >= ? AND rowid < ? AND id = ?", here) if block >= 0 else []
-                places |= {id: (i, row) for id, row in answer}
-        return places
+                if block := bisect_right(self._fence(i), text):
+                    each.append(f"{lives} rowid >= {(block - 1) * _FENCE} AND rowid < {block * _FENCE} AND id = ?")
+                    given.append(text)
+        answer = self.ask(" UNION ALL ".join(each), given) if each else []
+        return {id: (i, row) for i, id, row in answer}
 
     def write(self, rows: Rows | None, gone: Sequence[Place], merged: int, names: Sequence[str]) -> DataFile:
         """Write one more data file and return it, on the disk but not counting yet.

@@ -210,7 +210,10 @@ class Shown:
         return {key: self._facts[name][key] for key in ("name", "positives", "threshold")}
 
     def _path(self, id: str) -> str | None:
-        return self.index.path(id) if id in self.index else None
+        try:
+            return self.index.path(id)
+        except ValueError:  # there is no such item
+            return None
 
     def _has_image(self, id: str) -> bool:
         try:
