@@ -62,12 +62,12 @@ def build(
     """Return the application; for the arguments see `make_app`."""
     current = Current(run_folder, index, labels, images)
     threads = max(2, os.cpu_count() or 2)
-    searching, drawing = Workers(threads), Workers(threads, waiting=512)
+    searching, drawing, looking = Workers(threads), Workers(threads, waiting=512), Workers(1)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for workers in (searching, drawing):
+        for workers in (searching, drawing, looking):
             workers.close()
 
     app = FastAPI(
@@ -81,13 +81,13 @@ def build(
         lifespan=lifespan,
     )
     _add_problems(app)
-    _add_answers(app, current, searching, drawing)
+    _add_answers(app, current, searching, drawing, looking)
     _add_pages(app)
     app.add_middleware(Guard, hosts=hosts)
     return app
 
 
-def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Workers) -> None:
+def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Workers, looking: Workers) -> None:
     answers: Recent[bytes] = Recent(_MEMORY["answers"], len)
     pictures: Recent[Picture] = Recent(_MEMORY["pictures"], lambda picture: len(picture.data))
 
@@ -95,7 +95,7 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
         """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
         if current.is_due():
             with suppress(Busy):
-                await drawing.run(current.look)
+                await looking.run(current.look)
         return current.shown
 
     async def answer(request: Request, shown: Shown, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
