@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import resource
@@ -58,7 +59,7 @@ def make(folder: Path, n_items: int, n_labels: int) -> Path:
     ids = [f"{i:09d}" for i in range(n_items)]
     paths = [str(pictures / f"{i % N_FILES}.jpg") for i in range(n_items)]
     p = g.beta(0.3, 3.0, (n_items, n_labels)).astype(np.float32)
-    Index.build(folder / "run" / "index", ids, p, names, paths, overwrite=True, notes={"images": str(pictures)}).close()
+    Index.build(folder / "run" / "index", ids, p, names, paths, overwrite=True).close()
     return folder / "run"
 
 
@@ -130,7 +131,7 @@ def append(folder: Path, stop: threading.Event, every: float, n_labels: int, too
     index = Index.open(folder)
     while not stop.wait(every):
         began = time.perf_counter()
-        ids = [f"new {index.generation:06d} {i:04d}" for i in range(1000)]
+        ids = [f"new {time.time_ns()} {i:04d}" for i in range(1000)]
         index.append(ids, g.beta(0.3, 3.0, (1000, n_labels)).astype(np.float32))
         took.append(time.perf_counter() - began)
 
@@ -162,16 +163,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--append-every", type=float, default=5.0)
     parser.add_argument("--folder", help="keep what is made here, and use it again")
+    parser.add_argument("--out", type=Path, help="a JSON file in which the figures are kept")
     typed = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(typed.folder or temporary)
         run = folder / "run"
-        if not (run / "index" / "manifest.json").exists():
+        if not (run / "index" / "index.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             began = time.perf_counter()
             make(folder, typed.items, typed.labels)
             print(f"made {typed.items:,} items × {typed.labels} labels in {time.perf_counter() - began:.0f} s")
-        code = f"from steelyard.serve import serve; serve({str(run)!r}, port=0)"
+        code = f"from steelyard.serve import serve; serve({str(run)!r}, port=0, images={str(folder / 'pictures')!r})"
         server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         stop, took = threading.Event(), list[float]()
         try:
@@ -190,6 +192,12 @@ def main() -> None:
             server.wait()
         writer.join()
         show(done, seconds, took, before)
+        if typed.out is not None:
+            kept = json.loads(typed.out.read_text()) if typed.out.exists() else {}
+            late = [1000 * one.seconds for one in done]
+            wrong = sum(one.status != 200 for one in done)
+            kept["serve"] = {"p99 ms": float(np.percentile(late, 99)), "errors": wrong, "load": before}
+            typed.out.write_text(json.dumps(kept, indent=1) + "\n")
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"the server used {used.ru_utime + used.ru_stime:.0f} s of CPU, its start included")
         if len(took) < typed.seconds / typed.append_every / 2:

@@ -78,6 +78,20 @@ def killed(folder: Path, what: str, at: int) -> None:
     change(folder, what)
 
 
+def reads(folder: Path) -> None:
+    """Read all that a file from a stranger may hold; an error is one sentence."""
+    try:
+        with Index.open(folder) as index:
+            hits = index.search("dog & ~cat | car > 0.5", k=50)
+            index.rows([hit.id for hit in hits])
+            index.paths([hit.id for hit in hits[:5]])
+            assert "nobody" not in index
+    except ValueError as refused:
+        error = str(refused)
+        if len(error.splitlines()) != 1:
+            raise
+
+
 def append_batches(folder: Path, n_batches: int) -> None:
     """Append 10 items at a time, all of one batch with the same probability."""
     for batch in range(n_batches):

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from steelyard.search import Index
+
 NAMES = ("cat", "dog", "rare bird")
 QUICK: dict[str, Any] = {"train": {"epochs": 2, "batch_size": 32}}
 """Settings of a training that takes a moment."""
@@ -87,13 +89,14 @@ def left_by(folder: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_dir() or name in ("report.html", *without) or name.startswith("cache/"):
+        if path.is_dir() or name in ("report.html", *without) or name.startswith(("cache/", "index/")):
             continue
         found[name] = path.read_bytes()
-    if (index := found.pop("index/manifest.json", None)) is not None:
-        manifest = json.loads(index)
-        del manifest["sha256"], manifest["notes"]["run"]  # where the run is
-        found["index"] = manifest
+    if (folder / "index").is_dir():
+        with Index.open(folder / "index") as index:  # whose files have names of their own
+            ids = sorted(hit.id for hit in index.search(f'"{index.names[0]}" | ~"{index.names[0]}"', k=100_000))
+            notes = {name: value for name, value in index.notes.items() if name != "run"}  # where the run is
+            found["index"] = index.names, notes, ids, index.rows(ids).tolist(), len(index)
     begun = json.loads(found["started.json"])
     found["started.json"] = {key: value for key, value in begun.items() if key not in ("config", "folder")}
     timed = ("seconds", "items_per_second")

@@ -46,12 +46,12 @@ def make_place(folder: Path, n: int = 60) -> Place:
     y[g.random(p.shape) < 0.1] = -1
     paths = [str(images / f"{name}.jpg") for name in ids]
     paths[-1] = None  # type: ignore[call-overload]
-    Index.build(run / "index", ids, p, NAMES, paths, notes={"images": str(images)}).close()
+    Index.build(run / "index", ids, p, NAMES, paths).close()
     return Place(run, run / "index", images, ids, p, Labels(y, NAMES, ids))
 
 
 def app_of(place: Place, **options: Any) -> Any:
-    return make_app(place.run, labels=place.labels, **options)
+    return make_app(place.run, labels=place.labels, **{"images": place.images, **options})
 
 
 @contextmanager

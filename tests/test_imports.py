@@ -11,7 +11,8 @@ ROOMS = [
     *("labels", "balance", "losses", "objective", "metrics", "calibrate", "data", "models"),
     *("training", "search", "report", "run", "bench", "papers", "demo", "integrations", "serve", "cli"),
 ]
-BESIDE = ("_cache", "_compat", "_files", "_locks", "_reading_options", "_sealed", "_signals", "_source", "kernels")
+BESIDE = ("_cache", "_compat", "_console", "_files", "_locks", "_reading_options")
+BESIDE += ("_sealed", "_signals", "_source", "kernels")
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "steelyard"
 
 

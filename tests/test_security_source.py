@@ -67,7 +67,12 @@ def _faults(node: ast.AST, file: str) -> list[str]:
     if name.startswith(("subprocess.", "os.exec", "os.spawn", "asyncio.create_subprocess")):
         first = node.args[0] if node.args else None
         words = first.elts if isinstance(first, ast.List) else []
-        if file not in MAY_START_GIT or not words or ast.unparse(words[0]) != "'git'":
+        own = file == "search/check.py" and [ast.unparse(word) for word in words[:3]] == [
+            "sys.executable",
+            "'-I'",
+            "__file__",
+        ]  # reads files of strangers where a crash does no harm
+        if not own and (file not in MAY_START_GIT or not words or ast.unparse(words[0]) != "'git'"):
             found.append(f"starts a program by {name}")
     return found
 

@@ -31,7 +31,7 @@ from steelyard.search import Index, Query
 from steelyard.serve import make_app, serve, shapes
 from steelyard.serve.completion import Completion
 from steelyard.serve.label_page import performance
-from steelyard.serve.recent import Recent
+from steelyard.serve.recent import _ENTRY, Recent, bytes_of
 from steelyard.serve.truth import Judged
 from steelyard.serve.workers import Busy, Workers
 
@@ -269,7 +269,7 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
 
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.serve.archive._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
     place = make_place(tmp_path, 8)
     app = app_of(place)
     before = asker(app)("/api/search", q="cat", k=1).json()
@@ -284,6 +284,53 @@ def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert asker(app)("/api/item", id="new").status_code == 404
 
 
+def test_a_run_trained_again_while_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generation begins at 1 again: new scores under the names of old items were once the answer."""
+    monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
+    place = make_place(tmp_path, 8)
+    ask = asker(app_of(place))
+    before = ask("/api/search", q="cat", k=3).json()
+    item = ask("/api/item", id="item 000").json()
+    finished = (place.run / "run.json").read_bytes()
+    (place.run / "run.json").unlink()  # as train --overwrite begins
+    shutil.rmtree(place.index)
+    assert ask("/api/search", q="cat", k=3).json() == before
+    eta = np.linspace(0.9, 0.1, 5)[:, None].repeat(len(NAMES), 1)
+    Index.build(place.index, [f"NEW {i}" for i in range(5)], eta, NAMES).close()
+    assert ask("/api/search", q="cat", k=3).json() == before  # the run is not finished
+    assert ask("/api/item", id="item 000").json() == item
+    (place.run / "run.json").write_bytes(finished)
+    after = ask("/api/search", q="cat", k=3).json()
+    assert [(hit["id"], round(hit["score"], 6)) for hit in after["hits"]] == [
+        ("NEW 0", 0.9),
+        ("NEW 1", 0.7),
+        ("NEW 2", 0.5),
+    ]
+    assert (after["generation"], after["n_items"]) == (before["generation"], 5)
+    assert after["index"] != before["index"]
+    assert ask("/api/item", id="item 000").status_code == 404
+    Index.build(place.index, ["x"], [[0.5]], ["only"], overwrite=True).close()
+    assert [label["name"] for label in ask("/api/labels").json()["labels"]] == ["only"]
+    assert ask("/api/search", q="cat").status_code == 400
+
+
+def test_a_costly_query_is_refused_with_advice(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.search.plan.MOST_STEPS", 10)
+    reply = ask("/api/search", q='(cat & dog) | (dog & "traffic light") | (cat & "traffic light")')
+    assert reply.status_code == 400
+    assert "ask for its parts one by one" in reply.json()["error"]
+
+
+def test_a_search_that_takes_too_long_is_broken_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: Any, **__: Any) -> None:
+        raise TimeoutError("the query takes too long: ask for fewer labels")
+
+    app = app_of(place)
+    monkeypatch.setattr(Index, "search", slow)
+    reply = asker(app)("/api/search", q="cat")
+    assert (reply.status_code, reply.json()["error"]) == (503, "the query takes too long: ask for fewer labels")
+
+
 def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
     async def go() -> None:
         made: list[str] = []
@@ -295,7 +342,7 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
                 raise KeyError
             return key.encode()
 
-        recent: Recent[bytes] = Recent(3, len)
+        recent: Recent[bytes] = Recent(3 * bytes_of("a") + 2 * _ENTRY, len)  # two entries and a few bytes more
         both = await asyncio.gather(*(recent.get("a", lambda: make("a")) for _ in range(5)))
         assert both == [b"a"] * 5
         assert made == ["a"]
@@ -307,6 +354,20 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
         assert made == ["a", "bad", "bad", "b", "cc", "b"]
 
     asyncio.run(go())
+
+
+def test_a_cache_counts_the_bytes_of_its_keys() -> None:
+    async def go() -> int:
+        recent: Recent[bytes] = Recent(100_000, len)
+
+        async def make() -> bytes:
+            return b"small"
+
+        for i in range(200):
+            await recent.get(("search", i, "x" * 9000, ("label",) * 20), make)
+        return len(recent._values)
+
+    assert 5 <= asyncio.run(go()) <= 100_000 // 9000
 
 
 def test_too_much_at_once_is_refused() -> None:

@@ -19,9 +19,8 @@ from steelyard.balance import ClassAware, PartialLabelMasking, PseudoLabels, Und
 from steelyard.balance.samplers import PlannedSampler, Shuffled
 from steelyard.labels import Labels
 from steelyard.metrics import Evaluator
-from steelyard.search import Index, Query
-from steelyard.search import change as changes
-from steelyard.search import manifest as manifests
+from steelyard.search import Index, Query, data_files
+from steelyard.search import pointer as pointers
 from test_metrics_ranking import reference as average_precision
 
 SEEDS = st.integers(0, 10_000)
@@ -410,14 +409,12 @@ class Indexes(InFolder):
         for name in gone:
             del self.rows[name]
 
-    @rule(
-        seed=SEEDS, where=st.sampled_from(["part", "manifest"]), what=st.sampled_from(["append", "replace", "delete"])
-    )
+    @rule(seed=SEEDS, where=st.sampled_from(["file", "pointer"]), what=st.sampled_from(["append", "replace", "delete"]))
     def crash(self, seed: int, where: str, what: str) -> None:
         """A disk that fails in the middle of a change."""
-        module, name = (changes, "write_part") if where == "part" else (manifests, "write")
+        module, name = (data_files, "put") if where == "file" else (pointers, "write")
         ids = self.there(seed, 2) if what == "delete" else self.fresh(seed, 3)
-        if not ids or (what == "delete" and where == "part"):  # nothing may have to be written
+        if not ids:
             return
         real = getattr(module, name)
 

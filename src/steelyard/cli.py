@@ -369,7 +369,9 @@ def serve(
     host: str = typer.Option("127.0.0.1", help="The address to listen on; others than loopback show it to everyone."),
     port: int = typer.Option(8000, help="0 takes a free one."),
     index: str | None = typer.Option(None, metavar="DIR", help="Another index than the run's own."),
-    images: str | None = typer.Option(None, metavar="DIR", help="The folder out of which no image may lie."),
+    images: str | None = typer.Option(
+        None, metavar="DIR", help="Only show images inside this folder. By default the one named in training."
+    ),
 ) -> None:
     """Show a run in a browser: search by labels, a page for every label, the data set.
 

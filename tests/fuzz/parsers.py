@@ -49,7 +49,7 @@ from steelyard.run.objectives import make_loss
 from steelyard.run.parts import Part, completed
 from steelyard.run.reading import Reading
 from steelyard.search import Query, QueryError
-from steelyard.search import manifest as manifests
+from steelyard.search import pointer as pointers
 from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import read_history
 
@@ -503,17 +503,15 @@ def _history(folder: Path) -> Target:
 
 
 def _index(folder: Path) -> Target:
-    manifests.write(
-        folder, manifests.Manifest(("cat", "dog"), {"a": 1}, 3, (manifests.PartFacts(0, 5, (10, 20)),), 0, 1)
-    )
-    path = folder / manifests.FILE
+    file = pointers.DataFile(f"{0:032x}.duckdb", 10, 5, 0)
+    pointers.write(folder, pointers.Pointer("0" * 32, 3, 2, 5, (file,), {"a": 1}))
+    path = folder / pointers.FILE
     seeds = (path.read_bytes(),)
 
     def read(_: Path) -> None:
-        found = manifests.read(folder)
+        found = pointers.read(folder)
         assert found.n_items >= 0
-        assert all(isinstance(name, str) for name in found.names)
-        assert all(Path(file).name == file for file in found.files)
+        assert all(Path(file.name).name == file.name for file in found.files)
 
     return Target(seeds, _in_file(path, read), ValueError, _signed(seeds))
 
@@ -672,7 +670,7 @@ BUILD: dict[str, Callable[[Path], Target]] = {
     "calibration": _calibration,
     "reading": _reading,
     "history": _history,
-    "index manifest": _index,
+    "index pointer": _index,
     "TOML config": _config,
     "option --set": _set,
     "query": _query,

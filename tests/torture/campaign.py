@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from torture import clock, commands, damage, elsewhere, full, kills, odd, processes, rivals, shut, signals
+from torture import clock, commands, damage, elsewhere, full, kills, odd, processes, rivals, served, shut, signals
 from torture.commands import Place
 from torture.tally import Tally
 
@@ -49,6 +49,7 @@ def parts(short: bool, every: int = 1) -> list[Part]:
     for command in (commands.APPEND,) if short else (commands.TRAIN, commands.APPEND, commands.CALIBRATE):
         row(f"clock {command.name}", clock.jumps, command, 1 if short else 5)
     row("clock serve", clock.serving, 2 if short else 20)
+    row("served and retrained", served.retrained, 1 if short else 6)
     for file in list(damage.FILES)[:: 3 if short else 1]:
         row(f"damage {file}", damage.finished_run, file, 1 if short else 5, 1 if short else 20)
     for file in ("newest checkpoint",) if short else damage.UNFINISHED:

@@ -49,7 +49,7 @@ def serving(place: Place, requests: int, rng: random.Random) -> Tally:
     work = place.anew()
     running = Running(("serve", "run", "--port", "0"), work, jump)
     try:
-        address = _address(running)
+        address = address_of(running)
         for i in range(requests):
             if i % 5 == 0:
                 asked(lambda i=i: _grow(work / "run" / "index", i))
@@ -68,7 +68,7 @@ def serving(place: Place, requests: int, rng: random.Random) -> Tally:
     return tally
 
 
-def _address(running: Running) -> str:
+def address_of(running: Running) -> str:
     """Where a server says that it listens."""
     for _ in range(3000):
         if found := re.search(r"http://\S+", running.said()):

@@ -125,7 +125,7 @@ def left(folder: Path, command: Command) -> dict[str, Any]:
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if path.is_file():
                 found[str(path.relative_to(folder))] = path
-    indexes = {str(Path(name).parent) for name in found if name.endswith("index/manifest.json")}
+    indexes = {str(Path(name).parent) for name in found if name.endswith("index/index.json")}
     contents = {name: _content_of(name, path) for name, path in found.items() if not _is_within(name, indexes)}
     for index in indexes:
         contents[index] = asked(lambda index=index: content_of_index(folder / index))

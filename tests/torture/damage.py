@@ -24,10 +24,8 @@ FILES: dict[str, tuple[str, ...]] = {
     "run/model.json": ("predict",),
     "run/calibration.json": ("predict",),
     "run/config.toml": ("predict", "evaluate"),
-    "run/index/manifest.json": ("search",),
-    "run/index/part-*.parquet": ("search", "items"),
-    "run/index/part-*.arrow": ("search", "items"),
-    "run/index/dead-*.parquet": ("search",),
+    "run/index/index.json": ("search",),
+    "run/index/*.duckdb": ("search", "items"),
 }
 """The files of a finished run, and the commands that read each."""
 

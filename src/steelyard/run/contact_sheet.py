@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from steelyard._console import plain
 from steelyard._files import check_place, replacing
 from steelyard.data.images import BadImage, decode
 from steelyard.report import page
-from steelyard.run.terminal import plain
 from steelyard.search import Hit
 from steelyard.search.formula import quoted
 

@@ -1,4 +1,4 @@
-"""What `steelyard search` does, from what was typed to what is shown."""
+"""`steelyard search`: from what was typed to what is printed. Imports neither torch nor anything of training."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.run import contact_sheet
-from steelyard.run.contact_sheet import Shown
-from steelyard.run.folder import RunFolder
-from steelyard.run.indexing import INDEX, is_stale
-from steelyard.run.terminal import console_of, plain
+from steelyard._console import console_of, plain
+from steelyard.run.fingerprints import is_outdated
 from steelyard.search import Hit, Index, Query
-from steelyard.search import manifest as manifests
-from steelyard.search.explanation import Explanation
 from steelyard.search.formula import Term
-from steelyard.search.index import Engine
+from steelyard.search.pointer import exists
 
+if TYPE_CHECKING:
+    from steelyard.search.explanation import Explanation
+
+INDEX = "index"
+"""The folder of an index in that of a run."""
 ENGINES = ("duckdb", "spark")
 
 
@@ -43,26 +43,28 @@ def find(
         k: how many items.
         as_json: whether JSON is printed.
         sheet: a file for a contact sheet, PNG or HTML by its ending.
-        explain: whether it is said where each score came from.
+        explain: whether it is shown where each score came from.
         engine: "duckdb" or "spark".
     """
     if engine not in ENGINES:
         raise ValueError(f"--engine is {engine!r}: choose one of {', '.join(ENGINES)}")
     if sheet is not None:
+        from steelyard.run import contact_sheet
+
         contact_sheet.check(sheet)
     with open_index(run_or_index_folder) as index:
         if beware := outdated(index, run_or_index_folder):
             Console(stderr=True).print(Text(beware, "yellow"), soft_wrap=True)
         asked = Query.parse(query, index.names)
-        ranked = index.search(asked, k, engine=_spark(index) if engine == "spark" else None)
-        hits = [hit for hit in ranked if hit.score > 0]  # what the query rules out is not found
-        found = [Shown(hit, index.path(hit.id)) for hit in hits] if as_json or sheet is not None else []
+        hits = [hit for hit in _ranked(index, asked, k, engine) if hit.score > 0]  # others the query rules out
+        paths = index.paths([hit.id for hit in hits]) if as_json or sheet is not None else []
         reasons = [index.explain(asked, hit.id) for hit in hits] if explain else None
         left_out = ""
         if sheet is not None:
-            left_out = contact_sheet.write_sheet(sheet, f"{query}: {len(hits):,} of {index.n_items:,} items", found)
+            shown = [contact_sheet.Shown(hit, path) for hit, path in zip(hits, paths, strict=True)]
+            left_out = contact_sheet.write_sheet(sheet, f"{query}: {len(hits):,} of {index.n_items:,} items", shown)
         if as_json:
-            print(json.dumps(_document(asked, index, found, reasons), ensure_ascii=False, allow_nan=False))
+            print(json.dumps(_document(asked, index, hits, paths, reasons), ensure_ascii=False, allow_nan=False))
         else:
             _show(console_of(), asked, index, hits, reasons)
             if sheet is not None:
@@ -72,23 +74,23 @@ def find(
 def open_index(folder: str | os.PathLike[str]) -> Index:
     """Return the index in a folder, or in that of a run."""
     place = Path(folder)
-    if manifests.exists(place):
+    if exists(place):
         return Index.open(place)
     if not place.is_dir():
         raise ValueError(f"{place} is not a folder: give the folder of a run or of an index")
-    if not manifests.exists(place / INDEX):
-        if not RunFolder(place).is_run:
+    if not exists(place / INDEX):
+        if not (place / "config.toml").is_file():
             raise ValueError(f"{place} is neither a run nor an index: give the folder of one")
         raise ValueError(f"{place} has no index yet: make one with {index_command(place, place / INDEX)}")
     return Index.open(place / INDEX)
 
 
 def outdated(index: Index, run: str | os.PathLike[str]) -> str:
-    """Return a sentence where the index is of its run before that was trained or calibrated anew, else ""."""
-    if not RunFolder(run).is_finished or not is_stale(index, run):
+    """Return a sentence where the index is of its run before that was retrained or recalibrated, else ""."""
+    if not Path(run, "run.json").is_file() or not is_outdated(index.notes, run):
         return ""
     return (
-        "Beware: the index is of the run before it was trained or calibrated anew; make it again with "
+        "Beware: the index is of the run before it was trained or calibrated again; make it again with "
         f"{index_command(run, index.folder)} --overwrite."
     )
 
@@ -98,18 +100,21 @@ def index_command(run: str | os.PathLike[str], index: Path) -> str:
     return shlex.join(["steelyard", "predict", os.fspath(run), "DATA", "--index", str(index)])
 
 
-def _spark(index: Index) -> Engine:
-    from steelyard.search.spark_engine import Spark
+def _ranked(index: Index, query: Query, k: int, engine: str) -> list[Hit]:
+    if engine == "duckdb":
+        return index.search(query, k)
+    from steelyard.run.spark_search import Spark
 
-    engine: Engine = Spark(index)
-    return engine
+    return index.search(query, k, engine=Spark(index))
 
 
-def _document(query: Query, index: Index, found: list[Shown], reasons: list[Explanation] | None) -> dict[str, Any]:
-    hits: list[dict[str, Any]] = [{**one.hit._asdict(), "path": one.path} for one in found]
-    for hit, reason in zip(hits, reasons or [], strict=False):
+def _document(
+    query: Query, index: Index, hits: list[Hit], paths: list[str | None], reasons: list[Explanation] | None
+) -> dict[str, Any]:
+    listed: list[dict[str, Any]] = [{**hit._asdict(), "path": path} for hit, path in zip(hits, paths, strict=True)]
+    for hit, reason in zip(listed, reasons or [], strict=False):
         hit["steps"] = [step._asdict() for step in reason.steps]
-    return {"query": str(query), "items": index.n_items, "hits": hits}
+    return {"query": str(query), "items": index.n_items, "hits": listed}
 
 
 def _show(console: Console, query: Query, index: Index, hits: list[Hit], reasons: list[Explanation] | None) -> None:

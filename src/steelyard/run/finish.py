@@ -6,6 +6,7 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,9 @@ from steelyard.run.baselines import beside_baselines
 from steelyard.run.config import Config
 from steelyard.run.datasets import Datasets, paths_of
 from steelyard.run.evaluation import Judged, judge, report
+from steelyard.run.finding import INDEX
 from steelyard.run.folder import RunFolder, Trained
-from steelyard.run.indexing import INDEX, index_of
+from steelyard.run.indexing import index_of
 from steelyard.run.objectives import known_labels
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated
@@ -133,8 +135,9 @@ def finish(
             settings, found = config.evaluate, judged[shown]
             if not write_report(folder, trained, found, metrics[shown], settings, shown):
                 say(console, "No report.html: it needs matplotlib, pip install 'steelyard[report]'.")
-        if shown is not None and reading.has_probability:
-            shutil.rmtree(folder / INDEX, ignore_errors=True)  # a killed one left it: the parts of a new one count on
+        if shown is not None and reading.has_probability and find_spec("duckdb") is None:
+            say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
+        elif shown is not None and reading.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], folder / INDEX)
         if told := _told(parts, lost):
             say(console, f"Beware: {plain(told)}.", "yellow")

@@ -71,7 +71,7 @@ def predict(asked: Asked) -> None:
     with tempfile.TemporaryDirectory() as folder:
         to_stdout = asked.out is None and asked.index is None
         out = str(Path(folder) / "predictions.csv") if to_stdout else asked.out
-        done = _here(asked, out, console)
+        done, replaced = _here(asked, out, console)
         if to_stdout:
             with Path(str(out)).open(encoding="utf-8") as lines:
                 shutil.copyfileobj(lines, sys.stdout)
@@ -82,11 +82,12 @@ def predict(asked: Asked) -> None:
     if not to_stdout:
         places = " and ".join(place for place in (asked.out, asked.index) if place is not None)
         left = f", {len(done.bad):,} of them unreadable" if done.bad else ""
-        say(console, f"{plural(done.n_items, 'item')}{left} in {places}.")
+        again = f", {replaced:,} replaced" if replaced else ""
+        say(console, f"{plural(done.n_items, 'item')}{left} in {places}{again}.")
 
 
-def _here(asked: Asked, out: str | None, console: Console) -> Predicted:
-    """Predict in this process, to a file, an index, or both."""
+def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, int]:
+    """Predict in this process, to a file, an index, or both; return how many items were replaced in the index too."""
     if asked.runtime == "onnx":
         if asked.device not in ("auto", "cpu"):
             raise ValueError(f"--device is {asked.device!r}, but onnxruntime is used on the CPU: leave it out")
@@ -115,15 +116,16 @@ def _here(asked: Asked, out: str | None, console: Console) -> Predicted:
             file = prediction.file_sink(out, names, "", asked.form, asked.top, asked.raw_ids)
             sinks.append(opened.enter_context(file))
         if asked.index is not None:
-            put = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
+            keeping = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
 
             def keep(some: Scored) -> None:
-                put(some.rows.ids, some.rows.probabilities, some.paths)
+                keeping.put(some.rows.ids, some.rows.probabilities, some.paths)
 
             sinks.append(keep)
         bars = opened.enter_context(shows)
         bar = bars.add_task("predicting", total=inputs.n_items)
-        return prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))
+        done = prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))
+    return done, keeping.replaced if asked.index is not None else 0
 
 
 def _by_spark(asked: Asked) -> None:

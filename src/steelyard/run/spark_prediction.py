@@ -29,7 +29,7 @@ from steelyard.data.streams import FeatureInputs, Image, ImageInputs, Inputs, On
 from steelyard.run.api import side_of
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.prediction import batch_logits
-from steelyard.search.spark_engine import pattern_of, reason, spark_errors, spark_session, uri_of
+from steelyard.run.spark_search import pattern_of, reason, spark_errors, spark_session, uri_of
 
 _FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
 _SENTENCE = re.compile(r"^(?:steelyard\.[\w.]+|ValueError): (.+)$", re.MULTILINE)

@@ -11,22 +11,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from steelyard._console import console_of as console_of
+from steelyard._console import plain as plain
 from steelyard.labels import Labels
 from steelyard.report.headline import plural
 from steelyard.run.advice import RECIPES
 from steelyard.run.inspection import Inspection
 
 _BAR = 22
-_ENDLESS = 1 << 14
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-
-
-def console_of(stderr: bool = False) -> Console:
-    """Return where to print; a pipe or a file breaks no line, so that a row of a table is one line there."""
-    console = Console(stderr=stderr)
-    if not console.is_terminal:
-        console.width = _ENDLESS
-    return console
 
 
 def say(console: Console, sentence: str, style: str = "") -> None:
@@ -50,11 +43,6 @@ def show(found: Inspection, console: Console) -> None:
         print_(_together(found))
     print_()
     _print_advice(found, console)
-
-
-def plain(text: str) -> str:
-    """Return a text without characters that would steer the terminal."""
-    return "".join(c if c.isprintable() else "·" for c in text)
 
 
 def facts(found: Inspection) -> list[tuple[str, str, bool]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from steelyard.search.formula import Bound, Term, leaves, quoted
-from steelyard.search.plan import Complement, Constant, Factor, Holds, Plan, Product, Split, evaluate, gate, holds
+from steelyard.search.formula import Bound, leaves, quoted
+from steelyard.search.plan import Plan, evaluate, gate, holds
 from steelyard.search.query import Query
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Step(NamedTuple):
@@ -42,41 +43,46 @@ class Explanation(NamedTuple):
 
 def explanation(query: Query, names: Sequence[str], probabilities: NDArray[np.float32]) -> Explanation:
     """Return how the score of one item, whose probabilities are (L,), comes about."""
-    row = np.asarray(probabilities, np.float64)
+    row = probabilities.astype(float)
     columns = {name: row[i : i + 1] for i, name in enumerate(names) if name in query.labels}
     plan = query.plan(names)
     bounds = gate(query.formula)
     admitted = bool(holds(bounds, columns)[0])
+    shown: set[Plan] = set()
 
-    def value(part: Plan) -> float:
-        return float(evaluate(part, columns)[0])
+    def shows(part: Plan, depth: int, before: str) -> Iterator[Step]:
+        value = float(evaluate(part, columns)[0])
+        if part in shown and part.parts:
+            yield Step(depth, f"{before}as above", value)
+            return
+        shown.add(part)
+        inner = part.parts
+        name = quoted(part.label)
+        eta = float(columns[part.label][0]) if part.kind in ("factor", "split") else 0.0
+        match part.kind:
+            case "constant":
+                text = "certain" if part.value else "impossible"
+            case "factor":
+                text = name if part.value else f"~{name} = 1 − {eta:.6g}"
+            case "holds":
+                text = f"{part.bound}: {'holds' if value else 'does not hold'}"
+            case "product":
+                text = "all, the product of"
+            case "complement":
+                text = "at least one, 1 minus the product of what lacks each"
+                inner = inner[0].parts if inner[0].kind == "product" else inner
+            case "split":
+                text = f"{name} repeats: with it and without it"
+        yield Step(depth, before + text, value)
+        befores = [""] * len(inner)
+        if part.kind == "split":
+            yield Step(depth + 1, f"{name}, which multiplies the first", eta)
+            befores = [f"with {name}: ", f"without {name}, times {1 - eta:.6g}: "]
+        for one, introduced in zip(inner, befores, strict=True):
+            yield from shows(one, depth + 1, introduced)
 
-    def steps(part: Plan, depth: int, before: str) -> Iterator[Step]:
-        match part:
-            case Constant():
-                yield Step(depth, f"{before}certain" if part.value else f"{before}impossible", part.value)
-            case Factor(label, wanted):
-                eta = columns[label][0]
-                text = str(Term(label, wanted)) + ("" if wanted else f" = 1 − {eta:.6g}")
-                yield Step(depth, before + text, value(part))
-            case Holds(bound):
-                yield Step(depth, f"{before}{bound}: {'holds' if value(part) else 'does not hold'}", value(part))
-            case Product(parts):
-                yield Step(depth, f"{before}all, the product of", value(part))
-                for inner in parts:
-                    yield from steps(inner, depth + 1, "")
-            case Complement(inner):
-                yield Step(depth, f"{before}at least one, 1 minus the product of what lacks each", value(part))
-                for lacking in inner.parts if isinstance(inner, Product) else (inner,):
-                    yield from steps(lacking, depth + 1, "")
-            case Split(label, yes, no):
-                name = quoted(label)
-                yield Step(depth, f"{before}{name} repeats: with it and without it", value(part))
-                yield Step(depth + 1, f"{name}, which multiplies the first", float(columns[label][0]))
-                yield from steps(yes, depth + 1, f"with {name}: ")
-                yield from steps(no, depth + 1, f"without {name}, times {1 - columns[label][0]:.6g}: ")
-
-    score = value(plan) if admitted else 0.0
+    steps = [*shows(plan, 0, "")]
+    passed = [Plan("holds", bound=leaf) for leaf in leaves(bounds) if isinstance(leaf, Bound)]
+    steps += [step for part in passed for step in shows(part, 0, "")]
     eta = {name: float(column[0]) for name, column in columns.items()}
-    passed = (steps(Holds(leaf), 0, "") for leaf in leaves(bounds) if isinstance(leaf, Bound))
-    return Explanation(score, admitted, eta, (*steps(plan, 0, ""), *(step for found in passed for step in found)))
+    return Explanation(steps[0].value if admitted else 0.0, admitted, eta, tuple(steps))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, Literal, TypeAlias, final
-
-import numpy as np
 
 Sign: TypeAlias = Literal[">", ">=", "<", "<="]
 OPPOSITE: Final[dict[Sign, Sign]] = {">": "<=", "<=": ">", "<": ">=", ">=": "<"}
@@ -39,7 +39,8 @@ class Bound:
     """Of float32, as probabilities are kept: `dog >= 0.7` holds for what was written as 0.7."""
 
     def __str__(self) -> str:
-        return f"{quoted(self.label)} {self.sign} {np.format_float_positional(np.float32(self.value), trim='-')}"
+        digits = next(text for n in range(1, 18) if single(float(text := f"{self.value:.{n}g}")) == self.value)
+        return f"{quoted(self.label)} {self.sign} {Decimal(digits):f}"
 
 
 @final
@@ -67,6 +68,11 @@ class Some:
 Formula: TypeAlias = Term | Bound | All | Some
 TRUE: Final = All(())
 FALSE: Final = Some(())
+
+
+def single(value: float) -> float:
+    """Return the float32 that is nearest to a value."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def quoted(label: str) -> str:

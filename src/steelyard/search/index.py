@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import os
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from steelyard.labels.ids import Ids
-from steelyard.labels.inputs import as_whole
-from steelyard.search import manifest as manifests
-from steelyard.search.change import check_folder, clean, commit, dead_keys
-from steelyard.search.explanation import Explanation, explanation
-from steelyard.search.items import Paths, plain_notes, rows_of, texts_of
-from steelyard.search.manifest import Manifest
-from steelyard.search.part import Gone, Part, Rows
+from steelyard._files import replacing
+from steelyard._locks import sole
+from steelyard.search import pointer as pointers
+from steelyard.search.check import trust
+from steelyard.search.data_files import DataFiles, Gone, Place
+from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
-from steelyard.search.sql import statement
+from steelyard.search.sql import Statement, statement
 
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from steelyard.search.explanation import Explanation
+    from steelyard.search.items import Paths, Rows
 
 MOST_HITS: Final = 100_000
+_WORN: Final = 0.2
 
 
 class Hit(NamedTuple):
@@ -41,33 +42,8 @@ class Hit(NamedTuple):
 class Engine(Protocol):
     """What answers the SQL of `sql.statement` over the items of one index."""
 
-    def top(self, sql: str, parameters: Sequence[float], k: int, offset: int) -> list[tuple[Any, ...]]:
+    def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer: (id, score, probabilities of the query's labels …)."""
-
-
-class _Generation(NamedTuple):
-    """All that an open index consists of."""
-
-    manifest: Manifest
-    parts: tuple[Part, ...]
-    dead: Ints
-    """Keys of deleted rows, sorted."""
-
-    def find(self, ids: Any) -> tuple[Ints, Ints]:
-        """Return the part (its place among the parts, −1 for none) and the row of each id of an Arrow array."""
-        where, row = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
-        for p, part in enumerate(self.parts):
-            rows = part.find(ids)
-            here = np.flatnonzero(rows >= 0)
-            keys = rows[here] + part.first_key
-            here = here[np.searchsorted(self.dead, keys) == np.searchsorted(self.dead, keys, "right")]
-            where[here], row[here] = p, rows[here]
-        return where, row
-
-    def keys(self, where: Ints, row: Ints) -> Ints:
-        """Return the keys of rows of parts."""
-        first = np.array([0, *(part.first_key for part in self.parts)], np.int64)
-        return first[where + 1] + row
 
 
 @final
@@ -79,11 +55,8 @@ class Index:
     other. `refreshed` gives the newest.
     """
 
-    def __init__(self, folder: Path, now: _Generation) -> None:
-        self.folder = folder
-        self._now = now
-        self._engine: tuple[_Generation, Engine] | None = None
-        self._lock = Lock()
+    def __init__(self, folder: Path, files: DataFiles) -> None:
+        self.folder, self._files = folder, files
 
     @classmethod
     def build(
@@ -105,49 +78,43 @@ class Index:
             names: of the L labels, distinct.
             paths: of the items' files, None where an item has none.
             overwrite: whether an index in `folder` is replaced.
-            notes: plain facts to keep, such as where thumbnails lie and which model this is from.
+            notes: plain facts to keep, such as which model this is from.
         """
-        place = Path(folder)
-        labels = tuple(Ids(names, "names"))
-        rows = rows_of(ids, probabilities, paths, len(labels))
-        kept = plain_notes(notes or {})
-        check_folder(place)
+        from steelyard.labels.ids import Ids
+        from steelyard.search.items import rows_of
+
+        place, labels = Path(folder), tuple(Ids(names, "names"))
+        if not labels:
+            raise ValueError("names is empty: an index needs at least one label")
+        rows, kept = rows_of(ids, probabilities, paths, len(labels)), _plain(notes or {})
+        pointers.check_folder(place)
         place.mkdir(parents=True, exist_ok=True)
-        with manifests.writing(place):
-            if manifests.exists(place) and not overwrite:
+        with sole(place / pointers.LOCK, waits=True):
+            if pointers.exists(place) and not overwrite:
                 raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
-            before = _last(place)
-            clean(place, before)
-            base = Manifest(
-                labels,
-                kept,
-                0 if before is None else before.generation,
-                next_part=0 if before is None else before.next_part,
-            )
-            after = commit(place, base, [], rows if len(rows.ids) else None, np.zeros(0, np.int64))
-            clean(place, after)
-            return cls(place, _opened(place, after))
+            nothing = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept)
+            return cls(place, _written(DataFiles(place, nothing, writes=True), labels, rows, [], kept))
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Index:
-        """Return the index in `folder`, as it is now."""
+    def open(cls, folder: str | os.PathLike[str], threads: int | None = None) -> Index:
+        """Return the index in `folder`, as it is now; a search uses `threads`, by default one per core."""
         place = Path(folder)
         for _ in range(100):
             try:
-                return cls(place, _opened(place, manifests.read(place)))
-            except Gone:  # between the manifest and its parts a writer finished
-                continue
-        raise ValueError(f"{place} lacks files that its manifest names: make the index anew")
+                return cls(place, DataFiles(place, pointers.read(place), threads))
+            except Gone as gone:  # between reading the pointer and opening its files a writer finished
+                missing = gone
+        raise ValueError(f"{missing} is missing: {pointers.AGAIN}")
 
     @property
     def names(self) -> tuple[str, ...]:
         """The labels, in the order of the columns of `rows`."""
-        return self._now.manifest.names
+        return self._files.names
 
     @property
     def n_items(self) -> int:
-        """Items."""
-        return self._now.manifest.n_items
+        """How many items."""
+        return self._files.pointer.n_items
 
     def __len__(self) -> int:
         return self.n_items
@@ -155,33 +122,31 @@ class Index:
     @property
     def notes(self) -> dict[str, Any]:
         """The facts that were given to `build`."""
-        return dict(self._now.manifest.notes)
+        return dict(self._files.pointer.notes)
+
+    @property
+    def uuid(self) -> str:
+        """The identity of the index: a new one whenever an index is built, in the same folder too."""
+        return self._files.pointer.uuid
 
     @property
     def generation(self) -> int:
-        """How many times it was written."""
-        return self._now.manifest.generation
+        """How many times it was written since it was built, that included."""
+        return self._files.pointer.generation
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """Its parts; each has `.table`, a Parquet file with the columns key, id, p0, p1, …"""
-        return self._now.parts
-
-    @property
-    def dead(self) -> Ints:
-        """Keys of the rows of its parts that are deleted, sorted."""
-        return self._now.dead
+    def first_path(self) -> str | None:
+        """Return the file of some item, None where none has one."""
+        n, sql = len(self._files.pointer.files), "SELECT path FROM f{}.items WHERE path IS NOT NULL LIMIT 1"
+        return next((str(row[0]) for i in range(n) for row in self._files.ask(sql.format(i))), None)
 
     def refreshed(self) -> Index:
         """Return the newest generation: this index itself if it is that, else another."""
-        return self if manifests.read(self.folder).generation == self.generation else Index.open(self.folder)
+        newest = pointers.read(self.folder)
+        return self if newest[:2] == (self.uuid, self.generation) else Index.open(self.folder)
 
     def close(self) -> None:
-        """Let go of its files, which a writer may then remove."""
-        with self._lock:
-            self._engine = None
-        for part in self._now.parts:
-            part.close()
+        """Close its files."""
+        self._files.close()
 
     def __enter__(self) -> Index:
         return self
@@ -189,71 +154,86 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def search(self, query: str | Query, k: int = 20, offset: int = 0, engine: Engine | None = None) -> list[Hit]:
+    def search(
+        self,
+        query: str | Query,
+        k: int = 20,
+        offset: int = 0,
+        engine: Engine | None = None,
+        seconds: float | None = None,
+    ) -> list[Hit]:
         """Return the `k` best items for a query after the first `offset`, best first, ties by id.
 
         Args:
             query: a text, see `Query`, or one that is parsed already.
             k, offset: how many, and after how many.
             engine: what does the work; by default DuckDB within this process.
+            seconds: after which DuckDB gives up with a `TimeoutError`; by default never.
         """
-        k, offset = as_whole(k, "k"), as_whole(offset, "offset")
         for name, value, least in (("k", k, 1), ("offset", offset, 0)):
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise ValueError(f"{name} is {value!r:.60}: give a whole number")
             if value < least:
                 raise ValueError(f"{name} is {value}: give a whole number, at least {least}")
+        k, offset, files = int(k), int(offset), self._files
         if k + offset > MOST_HITS:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
-        asked = Query.parse(query, self.names) if isinstance(query, str) else query
-        sql = statement(asked, self.names)
-        if engine is None:
-            columns = [self.names.index(label) for label in sql.labels]
-            for part in self.parts:
-                part.test(columns)
-            engine = self._own_engine()
-        found = engine.top(sql.text, sql.parameters, k, offset)
-        return [Hit(item, score, dict(zip(sql.labels, eta, strict=True))) for item, score, *eta in found]
-
-    def _own_engine(self) -> Engine:
-        from steelyard.search.duckdb_engine import DuckDB
-
-        with self._lock:
-            now = self._now
-            if self._engine is None or self._engine[0] is not now:
-                self._engine = now, DuckDB(Index(self.folder, now))
-            return self._engine[1]
+        asked = statement(Query.parse(query, files.names) if isinstance(query, str) else query, files.names)
+        rows = files.top(asked, k, offset, seconds) if engine is None else engine.top(asked, k, offset)
+        return [Hit(item, score, dict(zip(asked.labels, eta, strict=True))) for item, score, *eta in rows]
 
     def explain(self, query: str | Query, id: str) -> Explanation:
         """Return how the score of an item for a query comes about, step by step."""
+        from steelyard.search.explanation import explanation
+
         asked = Query.parse(query, self.names) if isinstance(query, str) else query
         return explanation(asked, self.names, self.rows([id])[0])
 
-    def rows(self, ids: Sequence[str]) -> Floats:
+    def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some items, which must be there."""
-        now = self._now
-        where, row = now.find(texts_of(ids))
-        if len(missing := np.flatnonzero(where < 0)):
-            raise ValueError(f"item {ids[int(missing[0])]!r} is not in {self.folder}: give ids of items that are")
-        found = np.empty((len(row), len(self.names)), np.float32)
-        for p, part in enumerate(now.parts):
-            here = np.flatnonzero(where == p)
-            if len(here):
-                found[here] = part.values(row[here], range(len(self.names)))
-        return found
+        files = self._files
+        return files.probabilities(self._places(files, ids))
+
+    def paths(self, ids: Sequence[str]) -> list[str | None]:
+        """Return the files of some items, which must be there; None where an item has none."""
+        files = self._files
+        places = self._places(files, ids)
+        values = files.values(places, ["path"])
+        return [values[place][0] for place in places]
 
     def path(self, id: str) -> str | None:
-        """Return the path of the file of an item, None where it has none; it must be there."""
-        now = self._now
-        where, row = now.find(texts_of([id]))
-        if where[0] < 0:
-            raise ValueError(f"item {id!r} is not in {self.folder}: give the id of an item that is")
-        return now.parts[int(where[0])].path(int(row[0]))
+        """Return the file of an item, which must be there; None where it has none."""
+        return self.paths([id])[0]
+
+    def holding(self, ids: Sequence[str]) -> set[str]:
+        """Return those of `ids` that are here."""
+        return set(self._files.locate(ids))
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, str) and bool(self._now.find(texts_of([id]))[0][0] >= 0)
+        return isinstance(id, str) and bool(self.holding([id]))
+
+    def _places(self, files: DataFiles, ids: Sequence[str]) -> list[Place]:
+        if isinstance(ids, str):
+            raise ValueError(f"ids is the single string {ids!r:.60}: give one string for each")
+        places = files.locate(ids)
+        if missing := [id for id in ids if id not in places]:
+            raise ValueError(f"item {missing[0]!r} is not in {self.folder}: give ids of items that are")
+        return [places[id] for id in ids]
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the items as one Parquet file with the columns id, path, p0, p1, …, for Spark and others."""
+        with closing(DataFiles(self.folder, self._files.pointer, writes=True)) as files, replacing(path) as partial:
+            files.export(partial)
 
     def append(self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None) -> None:
         """Add items whose ids are not there yet."""
-        self._change(rows_of(ids, probabilities, paths, len(self.names)), replace=False)
+        from steelyard.search.items import rows_of
+
+        rows = rows_of(ids, probabilities, paths, len(self.names))
+        with self._newest() as files:
+            if there := files.locate(rows.ids.to_pylist()):
+                raise ValueError(f"item {min(there)!r} is in {self.folder} already, nothing was added: use replace")
+            self._files = _written(files, self.names, rows, [])
 
     def replace(
         self,
@@ -261,60 +241,82 @@ class Index:
         probabilities: Any,
         paths: Paths | None = None,
         notes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Add items in the place of those with the same ids, and notes in that of those so named, if there are any."""
-        changed = plain_notes(notes or {})
-        self._change(rows_of(ids, probabilities, paths, len(self.names)), replace=True, notes=changed)
+    ) -> int:
+        """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
+        from steelyard.search.items import rows_of
+
+        rows, changed = rows_of(ids, probabilities, paths, len(self.names)), _plain(notes or {})
+        with self._newest() as files:
+            there = files.locate(rows.ids.to_pylist())
+            self._files = _written(files, self.names, rows, list(there.values()), changed)
+        return len(there)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items, which must be there."""
-        gone = Ids(ids)
-        with manifests.writing(self.folder):
-            now = self._newest()
-            where, row = now.find(gone.arrow)
-            if len(missing := np.flatnonzero(where < 0)):
-                raise ValueError(f"item {gone[int(missing[0])]!r} is not in {self.folder}: nothing was deleted")
-            self._commit(now, None, now.keys(where, row))
+        from steelyard.labels.ids import Ids
 
-    def _change(self, rows: Rows, replace: bool, notes: Mapping[str, Any] | None = None) -> None:
-        with manifests.writing(self.folder):
-            now = self._newest()
-            where, row = now.find(rows.ids)
-            there = np.flatnonzero(where >= 0)
-            if len(there) and not replace:
-                name = rows.ids[int(there[0])].as_py()
-                raise ValueError(f"item {name!r} is in {self.folder} already, nothing was added: use replace")
-            noted = dataclasses.replace(now.manifest, notes={**now.manifest.notes, **(notes or {})})
-            dead = now.keys(where[there], row[there])
-            self._commit(now._replace(manifest=noted), rows if len(rows.ids) else None, dead)
+        gone = list(Ids(ids))
+        with self._newest() as files:
+            there = files.locate(gone)
+            if missing := [id for id in gone if id not in there]:
+                raise ValueError(f"item {missing[0]!r} is not in {self.folder}: nothing was deleted")
+            self._files = _written(files, self.names, None, list(there.values()))
 
-    def _newest(self) -> _Generation:
-        """The newest generation, for the one who holds the lock of writers."""
-        now = _opened(self.folder, manifests.read(self.folder))
-        if now.manifest.names != self.names:
-            raise ValueError(f"{self.folder} was made anew with other labels: open it again")
-        clean(self.folder, now.manifest)
-        return now
-
-    def _commit(self, now: _Generation, added: Rows | None, more_dead: Ints) -> None:
-        after = commit(self.folder, now.manifest, now.parts, added, np.union1d(now.dead, more_dead))
-        with self._lock:
-            self._now, self._engine = _opened(self.folder, after), None  # what is being asked of the old is answered
-        for part in now.parts:
-            part.close()
-        clean(self.folder, after)
+    @contextmanager
+    def _newest(self) -> Iterator[DataFiles]:
+        """Give the newest generation to the only writer."""
+        with (
+            sole(self.folder / pointers.LOCK, waits=True),
+            closing(DataFiles(self.folder, pointers.read(self.folder), writes=True)) as files,
+        ):
+            if files.names != self.names:
+                raise ValueError(f"{self.folder} was made again with other labels: open it again")
+            yield files
 
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, {self.n_items:,} items, {len(self.names)} labels)"
 
 
-def _opened(folder: Path, manifest: Manifest) -> _Generation:
-    parts = tuple(Part(folder, facts, len(manifest.names)) for facts in manifest.parts)
+def _written(
+    files: DataFiles, names: Sequence[str], rows: Rows | None, gone: list[Place], notes: Mapping[str, Any] | None = None
+) -> DataFiles:
+    """Write the next generation and return it open: one more data file, in which smaller ones before it are merged."""
+    before, folder = files.pointer, files.folder
+    added = 0 if rows is None else len(rows.ids)
+    first = _first_merged(before, files.dead, added + len(gone))
     try:
-        return _Generation(manifest, parts, dead_keys(folder, manifest))
-    except FileNotFoundError:
-        raise Gone from None
+        file = files.write(rows, gone, first, names)
+    finally:
+        files.close()
+    after = before._replace(
+        generation=before.generation + 1,
+        n_items=before.n_items + added - len(gone),
+        files=(*before.files[:first], file),
+        notes={**before.notes, **(notes or {})},
+    )
+    trust(folder, [one.name for one in after.files])
+    pointers.write(folder, after)
+    opened = DataFiles(folder, after)
+    pointers.clean(folder, after)
+    return opened
 
 
-def _last(folder: Path) -> Manifest | None:
-    return manifests.read(folder) if manifests.exists(folder) else None
+def _first_merged(pointer: Pointer, dead: Sequence[int], size: int) -> int:
+    """Return the data file from which on all are written again as one, so that about log N of them stay.
+
+    Those at most twice as large as what comes after them are merged, and all from one on that is mostly dead.
+    """
+    first = len(pointer.files)
+    while first and pointer.files[first - 1].items + pointer.files[first - 1].dead <= 2 * size:
+        first -= 1
+        size += pointer.files[first].items + pointer.files[first].dead
+    return min([first, *(i for i, file in enumerate(pointer.files) if dead[i] > _WORN * file.items)])
+
+
+def _plain(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Notes as they will be read back."""
+    try:
+        kept: dict[str, Any] = json.loads(json.dumps(dict(notes), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"notes cannot be kept as JSON ({error}): give plain facts") from None
+    return kept

@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
-import numpy as np
-
-from steelyard.search.formula import KEYWORDS, WORD, All, Bound, Formula, Sign, Some, Term, negated, quoted
+from steelyard.search.formula import KEYWORDS, WORD, All, Bound, Formula, Sign, Some, Term, negated, quoted, single
 
 MOST_CHARACTERS: Final = 10_000
 MOST_TERMS: Final = 200
@@ -163,7 +161,7 @@ class _Parser:
                 f"{_short(number.value)} is no probability: give 0 to 1, such as 0.8", self.text, number.at
             )
         self.step()
-        return Bound(label.value, cast(Sign, sign.value), float(np.float32(value)))
+        return Bound(label.value, cast(Sign, sign.value), single(value))
 
     def step(self) -> Token:
         token, self.here = self.here, next(self.tokens)

@@ -4,77 +4,47 @@ A conjunction is the product of its parts in the order of the labels, a disjunct
 no label occurs twice; a label x that does is first split off (Shannon's expansion), lowest label first:
 
     P(f) = η_x P(f | x) + (1 − η_x) P(f | not x).
+
+Equal steps are one object and are worked out once; a plan has at most `MOST_STEPS` of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, TypeAlias, final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 from steelyard.search.formula import All, Bound, Formula, Some, Term, every, given, leaves, negated, some
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
 MOST_REPEATED: Final = 12
-Floats: TypeAlias = NDArray[np.float64]
+MOST_STEPS: Final = 600
+
+
+class TooLarge(Exception):
+    """A plan would have more than `MOST_STEPS` steps."""
 
 
 @final
-@dataclass(frozen=True)
-class Constant:
-    """0 or 1."""
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One step of the arithmetic."""
 
-    value: float
-
-
-@final
-@dataclass(frozen=True)
-class Factor:
-    """η of a label, or 1 − η."""
-
-    label: str
-    wanted: bool
-
-
-@final
-@dataclass(frozen=True)
-class Holds:
-    """1 where a bound holds, else 0."""
-
-    bound: Bound
-
-
-@final
-@dataclass(frozen=True)
-class Product:
-    """The product of at least two parts, from left to right."""
-
-    parts: tuple[Plan, ...]
-
-
-@final
-@dataclass(frozen=True)
-class Complement:
-    """1 − part."""
-
-    part: Plan
-
-
-@final
-@dataclass(frozen=True)
-class Split:
-    """η · yes + (1 − η) · no."""
-
-    label: str
-    yes: Plan
-    no: Plan
-
-
-Plan: TypeAlias = Constant | Factor | Holds | Product | Complement | Split
+    kind: Literal["constant", "factor", "holds", "product", "complement", "split"]
+    """0 or 1; η or 1 − η; 1 where a bound holds; the product of `parts`; 1 − part; η · yes + (1 − η) · no."""
+    parts: tuple[Plan, ...] = ()
+    label: str = ""
+    """Of a factor and a split."""
+    value: float = 1.0
+    """Of a constant; of a factor 1 for η, 0 for 1 − η."""
+    bound: Bound | None = None
 
 
 def repeated(formula: Formula) -> list[str]:
@@ -85,7 +55,27 @@ def repeated(formula: Formula) -> list[str]:
 
 def plan(formula: Formula, order: Mapping[str, int]) -> Plan:
     """Return the arithmetic of a formula; `order` gives each label its place."""
-    return _expanded(_lowered(formula, True), order, {})
+    return _Planner(order).expanded(_lowered(formula, True))
+
+
+def steps(plan: Plan) -> list[Plan]:
+    """Return every step once, those that a step is made of before it."""
+    seen: dict[Plan, None] = {}
+
+    def visit(step: Plan) -> None:
+        if step not in seen:
+            for part in step.parts:
+                visit(part)
+            seen[step] = None
+
+    visit(plan)
+    return list(seen)
+
+
+def shared(plan: Plan) -> set[Plan]:
+    """Return the steps that several others are made of, and that are made of others themselves."""
+    uses = Counter(part for step in steps(plan) for part in step.parts)
+    return {step for step, n in uses.items() if n > 1 and step.parts}
 
 
 def gate(formula: Formula) -> Formula:
@@ -100,24 +90,40 @@ def gate(formula: Formula) -> Formula:
 
 def evaluate(plan: Plan, columns: Mapping[str, Floats]) -> Floats:
     """Return the scores (N,) of items whose probabilities by label are `columns`."""
-    match plan:
-        case Constant(value):
-            return np.full(len(next(iter(columns.values()))), value)
-        case Factor(label, wanted):
-            return columns[label] if wanted else 1.0 - columns[label]
-        case Holds(bound):
-            return holds(bound, columns).astype(np.float64)
-        case Product(parts):
-            return reduce(np.multiply, (evaluate(part, columns) for part in parts))
-        case Complement(part):
-            return 1.0 - evaluate(part, columns)
-        case Split(label, yes, no):
-            eta = columns[label]
-            return eta * evaluate(yes, columns) + (1.0 - eta) * evaluate(no, columns)
+    import numpy as np
+
+    kept: dict[Plan, Floats] = {}
+    several = shared(plan)
+
+    def value(step: Plan) -> Floats:
+        if step in kept:
+            return kept[step]
+        result: Any
+        match step.kind:
+            case "constant":
+                result = np.full(len(next(iter(columns.values()))), step.value)
+            case "factor":
+                result = columns[step.label] if step.value else 1.0 - columns[step.label]
+            case "holds" if step.bound is not None:
+                result = holds(step.bound, columns).astype(np.float64)
+            case "complement":
+                result = 1.0 - value(step.parts[0])
+            case "split":
+                eta = columns[step.label]
+                result = eta * value(step.parts[0]) + (1.0 - eta) * value(step.parts[1])
+            case _:
+                result = reduce(np.multiply, map(value, step.parts))
+        if step in several:
+            kept[step] = result
+        return result  # type: ignore[no-any-return]
+
+    return value(plan)
 
 
 def holds(formula: Formula, columns: Mapping[str, Floats]) -> NDArray[np.bool_]:
     """Return for which items a formula of bounds holds."""
+    import numpy as np
+
     compare: dict[str, Any] = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
     match formula:
         case Bound(label, sign, value):
@@ -142,47 +148,69 @@ def _lowered(formula: Formula, top: bool) -> Formula:
     return every(parts) if isinstance(formula, All) else some(parts)
 
 
-def _expanded(formula: Formula, order: Mapping[str, int], known: dict[Formula, Plan]) -> Plan:
-    if formula not in known:
-        counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
-        twice = [label for label, n in counts.items() if n > 1]
-        if twice:
-            first = min(twice, key=order.__getitem__)
-            yes, no = (_expanded(given(formula, first, present), order, known) for present in (True, False))
-            known[formula] = _split(first, yes, no)
-        else:
-            known[formula] = _arithmetic(formula, order)
-    return known[formula]
+class _Planner:
+    """Makes one plan; counts what it costs to make and to work out, and stops at `MOST_STEPS`."""
 
+    def __init__(self, order: Mapping[str, int]) -> None:
+        self.order = order
+        self.made: dict[Any, Plan] = {}
+        self.known: dict[Formula, Plan] = {}
+        self.size = 0
 
-def _split(label: str, yes: Plan, no: Plan) -> Plan:
-    """A split, or less where that is bit by bit the same."""
-    if no == Constant(0.0):
-        return _product([Factor(label, True), yes])
-    if yes == Constant(0.0):
-        return _product([Factor(label, False), no])
-    return Split(label, yes, no)
+    def step(self, kind: Any, parts: tuple[Plan, ...] = (), **rest: Any) -> Plan:
+        key = kind, tuple(map(id, parts)), *rest.items()
+        if key not in self.made:
+            self.count(max(1, len(parts)))
+            self.made[key] = Plan(kind, parts, **rest)
+        return self.made[key]
 
+    def count(self, more: int) -> None:
+        self.size += more
+        if self.size > MOST_STEPS:
+            raise TooLarge
 
-def _arithmetic(formula: Formula, order: Mapping[str, int]) -> Plan:
-    """The plan of a formula in which no label occurs twice."""
+    def expanded(self, formula: Formula) -> Plan:
+        if formula not in self.known:
+            counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
+            if twice := [label for label, n in counts.items() if n > 1]:
+                self.count(1)
+                first = min(twice, key=self.order.__getitem__)
+                yes, no = (self.expanded(given(formula, first, present)) for present in (True, False))
+                self.known[formula] = self.split(first, yes, no)
+            else:
+                self.known[formula] = self.arithmetic(formula)
+        return self.known[formula]
 
-    def place(part: Formula) -> int:
-        """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
-        return min((order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term)), default=len(order))
+    def split(self, label: str, yes: Plan, no: Plan) -> Plan:
+        """A split, or less where that is bit by bit the same."""
+        for value, kept, other in ((1.0, yes, no), (0.0, no, yes)):
+            if other.kind == "constant" and not other.value:
+                return self.product(iter([self.step("factor", label=label, value=value), kept]))
+        return self.step("split", (yes, no), label=label)
 
-    match formula:
-        case Term(label, wanted):
-            return Factor(label, wanted)
-        case Bound():
-            return Holds(formula)
-        case All(parts):
-            return _product([_arithmetic(part, order) for part in sorted(parts, key=place)])
-        case Some(parts):
-            return Complement(_arithmetic(negated(formula), order)) if parts else Constant(0.0)
+    def arithmetic(self, formula: Formula) -> Plan:
+        """The plan of a formula in which no label occurs twice."""
 
+        def place(part: Formula) -> int:
+            """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
+            terms = (self.order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term))
+            return min(terms, default=len(self.order))
 
-def _product(parts: list[Plan]) -> Plan:
-    """The product; ones are left out."""
-    kept = [part for part in parts if part != Constant(1.0)]
-    return Constant(1.0) if not kept else kept[0] if len(kept) == 1 else Product(tuple(kept))
+        match formula:
+            case Term(label, wanted):
+                return self.step("factor", label=label, value=float(wanted))
+            case Bound():
+                return self.step("holds", bound=formula)
+            case All(parts):
+                return self.product(map(self.arithmetic, sorted(parts, key=place)))
+            case Some(parts):
+                if not parts:
+                    return self.step("constant", value=0.0)
+                return self.step("complement", (self.arithmetic(negated(formula)),))
+
+    def product(self, parts: Iterator[Plan]) -> Plan:
+        """The product; ones are left out."""
+        kept = tuple(part for part in parts if part.kind != "constant" or not part.value)
+        return (
+            self.step("constant", value=1.0) if not kept else kept[0] if len(kept) == 1 else self.step("product", kept)
+        )

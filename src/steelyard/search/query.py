@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from steelyard.labels.ids import check_several
 from steelyard.search import parsing
 from steelyard.search.formula import Formula, Term, leaves
 from steelyard.search.parsing import QueryError
-from steelyard.search.plan import MOST_REPEATED, Plan, evaluate, gate, holds, plan, repeated
+from steelyard.search.plan import MOST_REPEATED, Plan, TooLarge, evaluate, gate, holds, plan, repeated
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
 
 __all__ = ["Query", "QueryError"]
-
-Floats: TypeAlias = NDArray[np.float64]
 
 
 @final
@@ -61,7 +61,8 @@ class Query:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise a `QueryError` with suggestions if a label is not among `names`."""
-        check_several(names, "names")
+        if isinstance(names, str | bytes):
+            raise ValueError(f"names is the single string {names!r:.60}: give one string for each")
         for label, at in sorted(self._places.items(), key=lambda place: place[1]):
             parsing.check_label(label, names, self.text, at)
 
@@ -77,9 +78,18 @@ class Query:
         return tuple(dict.fromkeys(found))
 
     def plan(self, names: Sequence[str]) -> Plan:
-        """Return the arithmetic of the score, factors in the order of `names`."""
+        """Return the arithmetic of the score, factors in the order of `names`; one that is too long is an error."""
         self.check(names)
-        return plan(self.formula, {name: i for i, name in enumerate(names)})
+        try:
+            return plan(self.formula, {name: i for i, name in enumerate(names)})
+        except TooLarge:
+            again = repeated(self.formula)
+            raise QueryError(
+                f"{len(again)} labels occur more than once, which makes the query too costly: write each once, such as "
+                "a & (b | c) for (a & b) | (a & c), or ask for its parts one by one",
+                self.text,
+                min((self._places[label] for label in again), default=0),
+            ) from None
 
     def score(self, probabilities: ArrayLike, names: Sequence[str]) -> Floats:
         """Return the scores (N,) in float64, 0 for items that the bounds leave out.
@@ -88,6 +98,8 @@ class Query:
             probabilities: (N, L).
             names: of the L labels.
         """
+        import numpy as np
+
         columns = self._columns(probabilities, names)
         return np.where(holds(gate(self.formula), columns), evaluate(self.plan(names), columns), 0.0)
 
@@ -96,10 +108,12 @@ class Query:
         return holds(gate(self.formula), self._columns(probabilities, names))
 
     def _columns(self, probabilities: ArrayLike, names: Sequence[str]) -> dict[str, Floats]:
+        import numpy as np
+
         self.check(names)
         table = np.asarray(probabilities, np.float64)
         if table.ndim != 2 or table.shape[1] != len(names):
-            raise ValueError(f"probabilities has shape {table.shape}: give (N, {len(names)}), a column a name")
+            raise ValueError(f"probabilities has shape {table.shape}: give (N, {len(names)}), one column per name")
         place = {name: i for i, name in enumerate(names)}
         return {label: table[:, place[label]] for label in self.labels}
 

@@ -29,8 +29,8 @@ def make_app(
         index: what is searched, an `Index` or its folder; by default `index/` in the run folder. One that is given as
             a folder is followed: what is appended to it shows within a second.
         labels: what is true of the items, by their ids; by default those of the run's own data.
-        images: the folder out of which no image may lie, links followed; by default the folder that the index names
-            in its notes as `images`, else, for each image, the folder that it is listed in.
+        images: only images inside this folder are shown, links followed; by default the folder that was named when the
+            run was trained. An index names files, never this folder.
         hosts: names under which the application may be asked for, a guard against other sites' scripts that reach a
             loopback address under their own name; None for any.
     """

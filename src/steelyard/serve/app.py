@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -17,13 +17,13 @@ from steelyard import __version__
 from steelyard.labels import Labels
 from steelyard.search import Index, QueryError
 from steelyard.serve import shapes
-from steelyard.serve.archive import Unsearchable
-from steelyard.serve.asking import MOST_CHIPS, Unclear, asked
+from steelyard.serve.asking import MOST_CHIPS, Unclear
+from steelyard.serve.current import Current
 from steelyard.serve.guards import Guard
 from steelyard.serve.pictures import NoPicture, Picture
 from steelyard.serve.recent import Recent
 from steelyard.serve.replies import as_json, reply
-from steelyard.serve.shown import Missing, Shown
+from steelyard.serve.shown import Missing, Shown, Unsearchable
 from steelyard.serve.static_files import static_files
 from steelyard.serve.workers import Busy, Workers
 
@@ -60,14 +60,14 @@ def build(
     hosts: tuple[str, ...] | None,
 ) -> FastAPI:
     """Return the application; for the arguments see `make_app`."""
-    shown = Shown(run_folder, index, labels, images)
+    current = Current(run_folder, index, labels, images)
     threads = max(2, os.cpu_count() or 2)
-    searching, drawing = Workers(threads), Workers(threads, waiting=512)
+    searching, drawing, looking = Workers(threads), Workers(threads, waiting=512), Workers(1)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for workers in (searching, drawing):
+        for workers in (searching, drawing, looking):
             workers.close()
 
     app = FastAPI(
@@ -81,33 +81,42 @@ def build(
         lifespan=lifespan,
     )
     _add_problems(app)
-    _add_answers(app, shown, searching, drawing)
+    _add_answers(app, current, searching, drawing, looking)
     _add_pages(app)
     app.add_middleware(Guard, hosts=hosts)
     return app
 
 
-def _add_answers(app: FastAPI, shown: Shown, searching: Workers, drawing: Workers) -> None:
+def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Workers, looking: Workers) -> None:
     answers: Recent[bytes] = Recent(_MEMORY["answers"], len)
     pictures: Recent[Picture] = Recent(_MEMORY["pictures"], lambda picture: len(picture.data))
 
-    async def answer(request: Request, key: tuple[object, ...], make: Callable[[], dict[str, Any]]) -> Response:
-        """Reply with what `make` gives, made in a thread unless it was made lately."""
+    async def now() -> Shown:
+        """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
+        if current.is_due():
+            with suppress(Busy):
+                await looking.run(current.look)
+        return current.shown
+
+    async def answer(request: Request, shown: Shown, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
+        """Reply with what `make` gives of what was given, made in a thread unless it was made lately."""
 
         def made() -> Awaitable[bytes]:
-            return searching.run(lambda: as_json(make()))
+            return searching.run(lambda: as_json(make(*given)))
 
+        key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
         return reply(request, await answers.get(key, made))
 
     @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        return reply(request, as_json(shown.facts()))
+        return reply(request, as_json((await now()).facts()))
 
     @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
         """Return labels that begin with, hold or resemble a text: what a person may be typing."""
-        return await answer(request, ("labels", text, k), partial(shown.labels, text, k))
+        shown = await now()
+        return await answer(request, shown, shown.labels, text, k)
 
     @app.get("/api/search", response_model=shapes.SearchResult, responses=PROBLEMS)
     async def search(
@@ -125,29 +134,26 @@ def _add_answers(app: FastAPI, shown: Shown, searching: Workers, drawing: Worker
         `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one. Without any of
         them nothing is asked for and nothing is found.
         """
-        question = asked(shown.names, q, wanted, unwanted, limit)
-        view = shown.archive.now
-        if question is None:
-            return reply(request, as_json(shown.nothing(view)))
-        key = ("search", view.generation, str(question.query), question.plain, k, offset)
-        return await answer(request, key, partial(shown.search, view, question, k, offset))
+        shown = await now()
+        return await answer(request, shown, shown.search, q, wanted, unwanted, limit, k, offset)
 
     @app.get("/api/item", response_model=shapes.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:
         """Return an item: the probability of each label, and what is known to be true."""
-        view = shown.archive.now
-        return await answer(request, ("item", view.generation, id), partial(shown.item, view, id))
+        shown = await now()
+        return await answer(request, shown, shown.item, id)
 
     @app.get("/api/label", response_model=shapes.LabelPage, responses=PROBLEMS)
     async def label(request: Request, name: Name) -> Response:
         """Return how a label does: reliability, precision and recall, the items it is surest about."""
-        view = shown.archive.now
-        return await answer(request, ("label", view.generation, name), partial(shown.label, view, name))
+        shown = await now()
+        return await answer(request, shown, shown.label, name)
 
     @app.get("/api/data", response_model=shapes.DataPage, responses=PROBLEMS)
     async def data(request: Request) -> Response:
         """Return how frequent labels are in training, and which come together."""
-        return await answer(request, ("data",), shown.data)
+        shown = await now()
+        return await answer(request, shown, shown.data)
 
     @app.get(
         "/api/thumbnail",
@@ -156,8 +162,8 @@ def _add_answers(app: FastAPI, shown: Shown, searching: Workers, drawing: Worker
     )
     async def thumbnail(request: Request, id: Name, size: Literal["small", "large"] = "small") -> Response:
         """Return the picture of an item, its longer side at most 320 or 1280 pixels."""
-        view = shown.archive.now
-        image = await drawing.run(partial(shown.image, view, id))
+        shown = await now()
+        image = await drawing.run(partial(shown.image, id))
         picture = await pictures.get((image, size), lambda: drawing.run(partial(shown.picture, image, size)))
         return reply(request, picture.data, "image/jpeg", tag=picture.tag, keep="private, max-age=600")
 
@@ -212,6 +218,10 @@ def _add_problems(app: FastAPI) -> None:
     async def unsearchable(request: Request, error: Unsearchable) -> Response:
         logging.getLogger("steelyard.serve").error("%s", error)
         return problem(request, 500, {"error": "the index cannot be searched: the server's log says why"})
+
+    @app.exception_handler(TimeoutError)
+    async def too_slow(request: Request, error: TimeoutError) -> Response:
+        return problem(request, 503, {"error": str(error)})
 
     @app.exception_handler(Busy)
     async def busy(request: Request, _: Busy) -> Response:

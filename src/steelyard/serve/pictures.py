@@ -33,25 +33,26 @@ class NoPicture(Exception):
 class Pictures:
     """The image files that an index lists.
 
-    images: the folder out of which none may lie, links followed; None: out of the folder that each is listed in.
+    root: the folder inside of which they lie, links followed; None shows none. The index has no say in it.
     """
 
     def __init__(self, images: str | os.PathLike[str] | None) -> None:
-        self._root = None if images is None else os.path.realpath(images)
+        self.root = None if images is None else os.path.realpath(images)
 
     def allowed(self, listed: str | None) -> Path:
         """Return the file that the index lists as `listed`, links resolved."""
         if not listed:
             raise NoPicture("the item has no image")
+        if self.root is None:
+            raise NoPicture("the folder of images is not known: start steelyard serve with --images DIR")
         try:
-            place = os.path.normpath(Path(self._root or "", listed))
+            place = os.path.normpath(Path(self.root, listed))
             real = os.path.realpath(place)
-            root = self._root or os.path.realpath(Path(place).parent)
         except (OSError, ValueError):  # a null character, a loop of links
             raise NoPicture("the image of the item cannot be found") from None
         if not (Path(place).is_absolute() and real.lower().endswith(EXTENSIONS)):
             raise NoPicture("what the index lists for the item is no image file")
-        if not real.startswith(root.rstrip(os.sep) + os.sep):
+        if not real.startswith(self.root.rstrip(os.sep) + os.sep):
             raise NoPicture("the image of the item lies outside of the folder of images")
         if not os.path.isfile(real):  # noqa: PTH113  (a Path would raise for names that no file can have)
             raise NoPicture("the image of the item is not there")

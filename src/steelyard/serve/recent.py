@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar, final
 
 Value = TypeVar("Value")
+_ENTRY = 300  # bytes of an entry besides its key and its value
 
 
 @final
 class Recent(Generic[Value]):
     """A cache of the most recently used values, for one event loop.
 
-    budget: the most that the sizes of the values may add up to.
-    size: of a value.
+    budget: bytes that keys and values may take together.
+    size: bytes of a value.
     """
 
     def __init__(self, budget: int, size: Callable[[Value], int]) -> None:
@@ -41,6 +43,15 @@ class Recent(Generic[Value]):
             return
         value = done.result()
         self._values[key] = value
-        self._used += self._size(value)
+        self._used += self._bytes(key, value)
         while self._used > self._budget:
-            self._used -= self._size(self._values.popitem(last=False)[1])
+            self._used -= self._bytes(*self._values.popitem(last=False))
+
+    def _bytes(self, key: Hashable, value: Value) -> int:
+        return _ENTRY + bytes_of(key) + self._size(value)
+
+
+def bytes_of(key: object) -> int:
+    """Return the bytes that a key takes, with the texts and tuples in it."""
+    inner = sum(map(bytes_of, key)) if isinstance(key, tuple) else 0
+    return sys.getsizeof(key) + inner

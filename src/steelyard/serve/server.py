@@ -9,12 +9,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 
 from steelyard.run.finding import open_index, outdated
+from steelyard.search import Index
 from steelyard.serve import make_app
 from steelyard.serve.connections import PatientProtocol
+from steelyard.serve.shown import images_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_CONNECTIONS = 512
@@ -49,14 +52,22 @@ def run_server(
         )
         shown = f"[{host}]" if ":" in host else host
         print(f"Serving {os.fspath(run)} at http://{shown}:{listening.getsockname()[1]} (Ctrl-C stops)", flush=True)
-        if index is None:
-            with open_index(run) as own:
-                if beware := outdated(own, run):
-                    print(beware, flush=True)
+        with open_index(index or run) as opened:
+            for line in (outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))):
+                print(line, end="\n" * bool(line), flush=True)
         if not local:
             print("Beware: others in the network can see its images.", flush=True)
         with _signals_kept():
             uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _unseen(index: Index, images: str | os.PathLike[str] | None) -> str:
+    """A sentence where the index lists images that are not shown, else ""."""
+    first = index.first_path()
+    if first is None or (images is not None and Path(first).is_relative_to(Path(images).absolute())):
+        return ""
+    where = "their folder is not known" if images is None else f"not all are inside {os.fspath(images)}"
+    return f"Beware: images of the index are not shown, {where}: name it with --images, such as {Path(first).parent}."
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -69,8 +69,10 @@ class SearchResult(BaseModel):
     more: bool
     """Whether there are more after these."""
     n_items: int
+    index: str
+    """The UUID of the index: another one after the run was trained again."""
     generation: int
-    """Of the index, which counts its changes."""
+    """How often that index was written."""
 
 
 class Reading(BaseModel):

@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from steelyard import __version__
 from steelyard.labels import UNKNOWN, Labels
-from steelyard.run.finding import index_command
 from steelyard.run.folder import RunFolder
+from steelyard.run.locating import run_config
 from steelyard.run.measures import number
-from steelyard.search import Index
+from steelyard.search import Hit, Index, Query, QueryError
 from steelyard.serve import data_page, label_page
-from steelyard.serve.archive import Archive, View
-from steelyard.serve.asking import Asked
+from steelyard.serve.asking import asked
 from steelyard.serve.completion import Completion
 from steelyard.serve.pictures import SIDES, NoPicture, Picture, Pictures
 from steelyard.serve.truth import Judged, Truth, judged, own_truth
 
+MOST_SECONDS = 10.0
+"""A search that takes longer is broken off."""
 MOST_OF_AN_ITEM = 200
 """Labels of an item that are listed, the likeliest."""
+
+
+class Unsearchable(Exception):
+    """The files of the index are corrupt."""
 
 
 class Missing(Exception):
@@ -44,24 +50,13 @@ class Shown:
     def __init__(
         self,
         run_folder: str | os.PathLike[str],
-        index: Index | str | os.PathLike[str] | None,
+        index: Index,
         labels: Labels | None,
         images: str | os.PathLike[str] | None,
     ) -> None:
-        if images is not None and not Path(images).is_dir():
-            raise ValueError(f"images is {os.fspath(images)!r}, which is not a folder: give the folder of the images")
-        folder = RunFolder(run_folder)
-        trained = folder.load()
+        trained = RunFolder(run_folder).load()
         self.folder = Path(run_folder)
-        if index is None:
-            index = folder / "index"
-            if not index.is_dir():
-                raise ValueError(
-                    f"{folder.path} has no index to search: make one with {index_command(folder.path, index)}, or give "
-                    "another with --index"
-                )
-        self.archive = Archive(index)
-        self.names = self.archive.names
+        self.index, self.names = index, index.names
         place = {name: i for i, name in enumerate(trained.names)}
         thresholds, counts, known = trained.thresholds, trained.counts, trained.n_known
         self._facts: dict[str, dict[str, Any]] = {
@@ -74,12 +69,28 @@ class Shown:
             for name in self.names
         }
         self.complete = Completion(self.names, [self._facts[name]["positives"] or 0 for name in self.names])
-        view = self.archive.now
-        self.pictures = Pictures(images if images is not None else view.index.notes.get("images"))
-        self._has_images = view.has_paths()
+        self.pictures = Pictures(images if images is not None else images_of(run_folder))
+        self._has_images = self.pictures.root is not None and index.first_path() is not None
         self._lock = threading.Lock()
-        self._truth = None if labels is None else Truth({"test": labels})
-        self._judged: tuple[int, Judged | None] | None = None
+        self._truth = None
+        if labels is not None:
+            same = tuple(labels.names) == self.names
+            self._truth = Truth(
+                {"test": labels} if same else {}, "The labels that were given are not those of the index."
+            )
+        self._judged: Judged | None = None
+        self._is_judged = False
+
+    def over(self, index: Index) -> Shown:
+        """Return the same run over a later generation of its index."""
+        other = copy(self)
+        other.index, other._lock, other._judged, other._is_judged = index, threading.Lock(), None, False
+        return other
+
+    @property
+    def version(self) -> tuple[str, int]:
+        """The identity of the index and how often it was written: what an answer depends on."""
+        return self.index.uuid, self.index.generation
 
     @property
     def truth(self) -> Truth:
@@ -91,10 +102,9 @@ class Shown:
 
     def facts(self) -> dict[str, Any]:
         """See `shapes.RunFacts`."""
-        index = self.archive.now.index
         return {
             "name": self.folder.resolve().name,
-            "n_items": index.n_items,
+            "n_items": self.index.n_items,
             "n_labels": len(self.names),
             "has_images": self._has_images,
             "version": __version__,
@@ -104,29 +114,39 @@ class Shown:
         """See `shapes.LabelList`."""
         return {"labels": [self._fact(name) for name in self.complete(text, k)], "total": len(self.names)}
 
-    def search(self, view: View, asked: Asked, k: int, offset: int) -> dict[str, Any]:
-        """See `shapes.SearchResult`."""
-        page = view.search(asked.query, k, offset)
+    def search(
+        self, text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str], k: int, offset: int
+    ) -> dict[str, Any]:
+        """See `shapes.SearchResult`; for the arguments `asking.asked`."""
+        question = asked(self.names, text, wanted, unwanted, limits)
+        hits = [] if question is None else self._hits(question.query, k + 1, offset)
+        terms = [] if question is None else _terms(question.query.terms)
         return {
-            "query": str(asked.query),
-            "plain": asked.plain,
-            "terms": [{"label": label, "wanted": wanted} for label, wanted in _terms(asked.query.terms)],
-            "hits": [{"id": hit.id, "score": hit.score, "probabilities": hit.probabilities} for hit in page.hits],
-            "more": page.more,
-            "n_items": view.index.n_items,
-            "generation": view.generation,
+            "query": "" if question is None else str(question.query),
+            "plain": question is None or question.plain,
+            "terms": [{"label": label, "wanted": is_wanted} for label, is_wanted in terms],
+            "hits": [hit._asdict() for hit in hits[:k]],
+            "more": len(hits) > k,
+            "n_items": self.index.n_items,
+            "index": self.index.uuid,
+            "generation": self.index.generation,
         }
 
-    def nothing(self, view: View) -> dict[str, Any]:
-        """Return what is found where nothing is asked for, see `shapes.SearchResult`."""
-        found = {"query": "", "plain": True, "terms": [], "hits": [], "more": False}
-        return {**found, "n_items": view.index.n_items, "generation": view.generation}
+    def _hits(self, query: Query, k: int, offset: int) -> list[Hit]:
+        """The best items; those that the query rules out are left out."""
+        try:
+            ranked = self.index.search(query, k=k, offset=offset, seconds=MOST_SECONDS)
+        except QueryError:
+            raise
+        except ValueError as error:
+            raise Unsearchable(str(error)) from None
+        return [hit for hit in ranked if hit.score > 0]
 
-    def item(self, view: View, id: str) -> dict[str, Any]:
+    def item(self, id: str) -> dict[str, Any]:
         """See `shapes.ItemFacts`."""
-        if id not in view.index:
+        if id not in self.index:
             raise Missing(f"there is no item {id!r:.120}")
-        row = view.index.rows([id])[0]
+        row = self.index.rows([id])[0]
         true = self.truth.of(id)
         found: list[dict[str, Any]] = [
             {
@@ -141,15 +161,15 @@ class Shown:
         listed = found[:MOST_OF_AN_ITEM]
         return {
             "id": id,
-            "has_image": self._has_image(view, id),
+            "has_image": self._has_image(id),
             "labels": listed,
             "left_out": len(found) - len(listed),
             "annotated": None if true is None else true[0],
         }
 
-    def image(self, view: View, id: str) -> ImageFile:
+    def image(self, id: str) -> ImageFile:
         """Return the image file of an item, which the index must list."""
-        file = self.pictures.allowed(view.path(id))
+        file = self.pictures.allowed(self._path(id))
         found = file.stat()
         return ImageFile(file, found.st_mtime_ns, found.st_size)
 
@@ -157,12 +177,12 @@ class Shown:
         """Return an image file as a small JPEG picture."""
         return self.pictures.make(image.file, SIDES[size])
 
-    def label(self, view: View, name: str) -> dict[str, Any]:
+    def label(self, name: str) -> dict[str, Any]:
         """See `shapes.LabelPage`."""
         if name not in self._facts:
             raise Missing(f"there is no label {name!r:.120}")
         place = self.names.index(name)
-        found = self._judged_in(view)
+        found = self._judged_now()
         nothing: dict[str, Any] = {"n_items": 0, "n_present": 0, "average_precision": None, "calibration_error": None}
         nothing |= {"bins": None, "curve": None, "right": [], "wrong": [], "missed": []}
         measured = nothing if found is None else label_page.performance(place, found)
@@ -189,22 +209,41 @@ class Shown:
     def _fact(self, name: str) -> dict[str, Any]:
         return {key: self._facts[name][key] for key in ("name", "positives", "threshold")}
 
-    def _has_image(self, view: View, id: str) -> bool:
+    def _path(self, id: str) -> str | None:
         try:
-            self.pictures.allowed(view.path(id))
+            return self.index.path(id)
+        except ValueError:  # there is no such item
+            return None
+
+    def _has_image(self, id: str) -> bool:
+        try:
+            self.pictures.allowed(self._path(id))
         except NoPicture:
             return False
         return True
 
-    def _judged_in(self, view: View) -> Judged | None:
+    def _judged_now(self) -> Judged | None:
         truth = self.truth
         with self._lock:
-            if self._judged is None or self._judged[0] != view.generation:
-                self._judged = view.generation, judged(truth, view)
-            return self._judged[1]
+            if not self._is_judged:
+                self._judged, self._is_judged = judged(truth, self.index), True
+            return self._judged
 
     def _why_not(self) -> str:
         return self.truth.why or "What is true of the items in the index is not known here."
+
+
+def images_of(run: str | os.PathLike[str]) -> str | None:
+    """Return the folder of images that whoever trained a run named, None where that is none or the whole disk."""
+    try:
+        data = run_config(run).data
+    except ValueError:
+        return None
+    folder = Path(data.images or data.path).absolute() if data.images or data.path else None
+    if folder is None or not folder.exists():
+        return None
+    folder = folder if folder.is_dir() else folder.parent
+    return None if folder == Path(folder.anchor) else str(folder)
 
 
 def _terms(terms: Sequence[tuple[str, bool]]) -> list[tuple[str, bool]]:

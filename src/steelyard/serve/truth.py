@@ -16,7 +16,7 @@ from steelyard.data.aligned import aligned
 from steelyard.labels import Labels
 from steelyard.run.datasets import open_datasets
 from steelyard.run.locating import run_config
-from steelyard.serve.archive import View
+from steelyard.search import Index
 
 MOST_JUDGED = 20_000
 """Items that a label is judged on; of more, so many are taken evenly."""
@@ -71,7 +71,7 @@ def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
     return Truth(parts)
 
 
-def judged(truth: Truth, view: View) -> Judged | None:
+def judged(truth: Truth, index: Index) -> Judged | None:
     """Return items of the first part, of test, validation and training, that the index holds items of."""
     for part in PARTS:
         labels = truth.parts.get(part)
@@ -79,7 +79,8 @@ def judged(truth: Truth, view: View) -> Judged | None:
             continue
         taken = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_JUDGED)).astype(np.int64))
         ids = [labels.ids[int(i)] for i in taken]
-        here = np.array([id in view.index for id in ids])
+        there = index.holding(ids)
+        here = np.array([id in there for id in ids])
         if not here.any():
             continue
         kept = [name for name, held in zip(ids, here, strict=True) if held]
@@ -88,5 +89,5 @@ def judged(truth: Truth, view: View) -> Judged | None:
             notes.append("These items were trained on: on new ones the model does worse.")
         if len(labels) > MOST_JUDGED:
             notes.append(f"Judged on {len(kept):,} of {len(labels):,} items.")
-        return Judged(part, kept, view.index.rows(kept), labels.rows(taken[here]), " ".join(notes))
+        return Judged(part, kept, index.rows(kept), labels.rows(taken[here]), " ".join(notes))
     return None

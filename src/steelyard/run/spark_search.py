@@ -1,4 +1,4 @@
-"""Spark, for an index that outgrows one machine: the SQL that DuckDB answers, over the same Parquet parts.
+"""Spark, for an index that outgrows one machine: the SQL that DuckDB answers, over the same items as Parquet.
 
 Strings compare by their bytes and doubles are added and multiplied as they stand, so the answers are the same bit by
 bit. Each task keeps its best, and only those that are asked for reach the driver.
@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from steelyard.search.sql import column
-
 if TYPE_CHECKING:
-    from steelyard.search.index import Index
+    from steelyard.search import Index
+    from steelyard.search.sql import Statement
 
 _GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\[]{}*?"})
 
@@ -26,32 +24,30 @@ class Spark:
     """The engine over one generation of an index.
 
     Args:
-        index: open, and to stay open; in a cluster its folder is one that all machines see.
+        index: open; it is exported once per generation, beside its files, until it is next changed.
         session: the SparkSession that does the work; by default the active one, or a new one, see `spark_session`.
+        table: Parquet that `Index.export` wrote, which all machines of a cluster see; by default it is made.
     """
 
-    def __init__(self, index: Index, session: Any = None) -> None:
+    def __init__(self, index: Index, session: Any = None, table: str | os.PathLike[str] | None = None) -> None:
         self._session = (session or spark_session()).newSession()  # whose view `items` is this one's alone
-        self._folder, self._parts = index.folder, index.parts
-        if not self._parts:
-            return
-        floats = ", ".join(f"{column(j)} FLOAT" for j in range(len(index.names)))
-        tables = [pattern_of(part.table) for part in self._parts]
-        items = self._session.read.schema(f"key BIGINT, id STRING, {floats}").parquet(*tables)
-        if len(index.dead):
-            dead = self._session.createDataFrame([(key,) for key in index.dead.tolist()], "key BIGINT")
-            items = items.join(dead.hint("broadcast"), "key", "left_anti")
+        self._folder = index.folder
+        if table is None:
+            table = index.folder / f"{index.uuid}-{index.generation}.parquet"
+            if not table.exists():
+                index.export(table)
+        floats = ", ".join(f"p{j} FLOAT" for j in range(len(index.names)))
+        items = self._session.read.schema(f"id STRING, path STRING, {floats}").parquet(pattern_of(table))
         items.createTempView("items")
 
-    def top(self, sql: str, parameters: Sequence[float], k: int, offset: int) -> list[tuple[Any, ...]]:
+    def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer, see `Engine`."""
-        if not self._parts:
-            return []
         try:
-            found = self._session.sql(f"{sql} LIMIT {k} OFFSET {offset}", args=list(parameters)).collect()
+            sql = f"{asked.text} LIMIT {k} OFFSET {offset}"
+            rows = self._session.sql(sql, args=list(asked.parameters)).collect()
         except spark_errors() as error:
             raise ValueError(f"{self._folder} cannot be searched by Spark: {reason(error)}") from None
-        return [tuple(row) for row in found]
+        return [tuple(row) for row in rows]
 
 
 def spark_session() -> Any:

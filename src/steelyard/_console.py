@@ -1,0 +1,20 @@
+"""What is printed in a terminal, and nothing that steers it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+_ENDLESS = 1 << 14
+
+
+def console_of(stderr: bool = False) -> Console:
+    """Return where to print; a pipe or a file breaks no line, so that a row of a table is one line there."""
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = _ENDLESS
+    return console
+
+
+def plain(text: str) -> str:
+    """Return a text without characters that would steer the terminal."""
+    return "".join(c if c.isprintable() else "·" for c in text)

@@ -1,0 +1,83 @@
+"""Data files that nobody on this machine has read before are read whole by a process of their own first.
+
+DuckDB may crash on a file that was made to crash it: then that process ends, and not the one that searches. Run as a
+program this module reads the files it is given; what this user has written or checked is noted in the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_AT_ONCE = 64
+
+
+def check(folder: Path, names: Sequence[str]) -> None:
+    """Raise a ValueError unless the files can be read to their ends; those that are known are not read."""
+    known = _known(folder)
+    strange = [name for name in names if _stamp(folder / name) not in known]
+    if not strange:
+        return
+    paths = [str((folder / name).absolute()) for name in strange]
+    done = subprocess.run([sys.executable, "-I", __file__, *paths], capture_output=True, text=True)
+    if done.returncode:
+        why = done.stderr.strip().splitlines()[-1:] if done.returncode > 0 else ["DuckDB crashed on it"]
+        raise ValueError(f"{folder} is corrupt ({' '.join(why):.160})")
+    trust(folder, names)
+
+
+def trust(folder: Path, names: Sequence[str]) -> None:
+    """Note that this user has written or read all of these files."""
+    with suppress(OSError):  # without a cache they are read again next time
+        note = _note(folder)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        partial = note.with_name(f"{note.name}.{os.getpid()}")
+        partial.write_text(json.dumps([_stamp(folder / name) for name in names]))
+        partial.replace(note)
+
+
+def _known(folder: Path) -> list[list[object]]:
+    try:
+        return list(json.loads(_note(folder).read_text()))
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _note(folder: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "steelyard" / "indexes" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+
+
+def _stamp(path: Path) -> list[object]:
+    """What changes when a file is written, or another comes in its place."""
+    found = path.stat()
+    return [path.name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+
+def _read(path: str) -> None:
+    """Read every value of every table of a data file."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 1, "autoinstall_known_extensions": False}) as connection:
+        connection.execute("ATTACH '" + path.replace("'", "''") + "' AS f (READ_ONLY)")
+        connection.execute("SET enable_external_access = false")
+        for table, columns in connection.execute(
+            "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE database_name = 'f' GROUP BY ALL"
+        ).fetchall():
+            for start in range(0, len(columns), _AT_ONCE):
+                some = ", ".join('max(hash("' + name + '"))' for name in columns[start : start + _AT_ONCE])
+                connection.execute(f'SELECT {some} FROM f."{table}"').fetchall()
+
+
+if __name__ == "__main__":
+    try:
+        for file in sys.argv[1:]:
+            _read(file)
+    except Exception as error:
+        sys.exit((str(error).splitlines() or [type(error).__name__])[0])
