@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_AT_ONCE = 64
+_AT_ONCE = 16
 
 
 def check(folder: Path, names: Sequence[str]) -> None:

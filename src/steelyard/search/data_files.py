@@ -42,7 +42,7 @@ _MEMORY: Final = 256  # MB that DuckDB may take for a search
 _FENCE: Final = 1024
 _FEW: Final = 8  # ids that are looked for one by one
 _FEW_DEAD: Final = 10_000
-_AT_ONCE: Final = 64  # columns that are read at once: each takes a block of memory
+_AT_ONCE: Final = 16  # columns that are read at once: each takes a block of memory
 
 
 class Gone(Exception):
