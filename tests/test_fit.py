@@ -301,10 +301,12 @@ def test_methods_do_learn() -> None:
         assert run.metrics["test"]["calibration"]["pooled"]["width"]["ace"] < 0.15, name
 
 
-def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path) -> None:
+def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
+    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: True)
     x, y = items()
     y[:, 0] = 1
-    fit((x, y), "plm", out=tmp_path / "run")
+    fit((x, y), "plm", validation=0.2, out=tmp_path / "run")
     assert (tmp_path / "run" / "report.html").is_file()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,12 +117,3 @@ def test_thresholds_do_not_make_an_index_outdated(project: Path, run: Any):
     (project / "other.csv").write_text("cat,0.1\ndog,0.6\nrare bird,0.3\n")
     assert run("calibrate", "runs/one", "--keep", "--deploy-prior", "other.csv", "--json")[0] == 0
     assert "Beware" in beware()  # other probabilities
-
-
-def test_an_index_that_notes_no_probabilities_is_judged_by_its_calibration(project: Path):
-    from steelyard.run import indexing
-
-    old: Any = SimpleNamespace(notes=indexing.fingerprints("runs/one"))
-    assert not indexing.is_stale(old, "runs/one")
-    old.notes["calibration"] = "another"
-    assert indexing.is_stale(old, "runs/one")
