@@ -42,7 +42,7 @@ _MEMORY: Final = 256  # MB that DuckDB may take for a search
 _FENCE: Final = 1024
 _FEW: Final = 8  # ids that are looked for one by one
 _FEW_DEAD: Final = 10_000
-_AT_ONCE: Final = 16  # columns that are read at once: each takes a block of memory
+_AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
 
 
 class Gone(Exception):
@@ -181,8 +181,9 @@ class DataFiles:
 
         names, width = columns(len(self.names))
         table = np.empty((len(places), len(names) * width), np.float32)
-        for start in range(0, len(names), _AT_ONCE):
-            some = names[start : start + _AT_ONCE]
+        step = _AT_ONCE if width == 1 else _AT_ONCE // 8  # arrays take more
+        for start in range(0, len(names), step):
+            some = names[start : start + step]
             values = self.values(places, some)
             for n, place in enumerate(places):
                 table[n, start * width : (start + len(some)) * width] = np.ravel(values[place])
