@@ -59,4 +59,11 @@ def test_scaled_probabilities_are_those_of_being_present(tmp_path: Path) -> None
 def test_too_few_positives_per_item_are_refused() -> None:
     x, known, _, _ = drawn(100, 0, 0.9)
     with pytest.raises(ValueError, match=r"--positives-per-item is 0.1"):
-        sy.fit((x, known), settings={"train": {"budget": 1e8}, "evaluate": {"positives_per_item": 0.1}}, verbose=False)
+        sy.fit((x, known), settings={"evaluate": {"positives_per_item": 0.1}}, verbose=False)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "bce"])
+def test_nothing_is_scaled_where_negatives_are_known(recipe: str) -> None:
+    x, _, y, _ = drawn(60, 0, 0.9)
+    with pytest.raises(ValueError, match="--positives-per-item"):
+        sy.fit((x, y), recipe, settings={"evaluate": {"positives_per_item": 3.0}}, verbose=False)

@@ -33,6 +33,7 @@ from steelyard.run.parts import Part, has_link
 from steelyard.run.race_table import race_progress, show_race
 from steelyard.run.small_models import (
     annotated_sentence,
+    annotated_share,
     assuming_negative,
     fill_linear,
     linear,
@@ -252,6 +253,8 @@ def _check(config: Config, datasets: Datasets) -> None:
         if (part := getattr(datasets, name)) is not None and len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
     _check_audit(config, datasets.audit)
+    if per_item := config.evaluate.positives_per_item:
+        _check_per_item(config, datasets.train, per_item)
     monitor, loss = config.train.monitor, config.objective.loss
     if monitor == "error" and not is_single_label(config.evaluate, labels):
         raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
@@ -304,6 +307,16 @@ def _check_audit(config: Config, audit: Any) -> None:
             f"--audit-sample: {100 * audit.labels.unknown_rate:.3g} % of its labels are unknown: give items of which "
             "every label was checked"
         )
+
+
+def _check_per_item(config: Config, train: Any, per_item: float) -> None:
+    known, only = assuming_negative(train) if config.train.learner == "race" else (train, ())
+    if not only:
+        raise ValueError(
+            "--positives-per-item is for recipe auto on features whose labels have positives alone, but this run has no "
+            "such labels: leave it out"
+        )
+    annotated_share(known.labels, only, per_item)
 
 
 def _only_positives(labels: Labels) -> bool:
