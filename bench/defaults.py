@@ -258,10 +258,10 @@ class Ledger:
 
     def seeds(self, name: str, setting: str, method: str) -> dict[int, dict[str, Any]]:
         """Return the lines of a cell by seed; what has nothing random in it counts for every seed."""
-        found = {key[3]: line for key, line in self.lines.items() if key[:3] == (name, setting, method)}
-        if setting == "full" and method in ("lr", "knn") and 0 in found:
-            return dict.fromkeys(range(10), found[0])
-        return found
+        lines = {key[3]: line for key, line in self.lines.items() if key[:3] == (name, setting, method)}
+        if setting == "full" and method in ("lr", "knn") and 0 in lines:
+            return dict.fromkeys(range(10), lines[0])
+        return lines
 
     def pairs(self, name: str, setting: str, ours: str, theirs: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return the lines of two methods on the same items and labels."""

@@ -96,10 +96,10 @@ def main() -> None:
     for name in asked.only:
         if name == "linear":
             rows = {shape: linear(*size) for shape, size in LINEAR.items()}
-            found: dict[str, Any] = {"rows": rows, "worst_ratio": max(row["ratio"] for row in rows.values())}
+            result: dict[str, Any] = {"rows": rows, "worst_ratio": max(row["ratio"] for row in rows.values())}
         else:
-            found = race(*SHAPES[name])
-        results[name] = found | {
+            result = race(*SHAPES[name])
+        results[name] = result | {
             "threads": torch.get_num_threads(),
             "commit": commit(),
             "day": datetime.now(UTC).date().isoformat(),

@@ -76,19 +76,19 @@ def shift_to_level(cells: Held, slope: Tensor, level: Tensor) -> Tensor:
     The mean rises with b. Newton's method on its log-odds, inside the bracket where all items have less, or all have
     more, than the level; bisection where a step leaves the bracket or does not shrink.
     """
-    wanted = torch.logit(level)
+    target = torch.logit(level)
     lowest, highest, n = _range(cells)
-    low, high = wanted - slope * highest, wanted - slope * lowest
+    low, high = target - slope * highest, target - slope * lowest
     shift, before = (low + high) / 2, torch.full_like(level, torch.inf)
     for _ in range(_MAX_STEPS):
         mean, square = _mean_eta(cells, Line(slope, shift), n)
         low, high = torch.where(mean < level, shift, low), torch.where(mean > level, shift, high)
-        newton = shift - (torch.logit(mean) - wanted) * mean * (1 - mean) / (mean - square)
+        newton = shift - (torch.logit(mean) - target) * mean * (1 - mean) / (mean - square)
         step = (newton - shift).abs()
         rounding = step <= 1e-12 * (1 + shift.abs())  # such a step shrinks no further
         fair = rounding | ((newton >= low) & (newton <= high) & (step < before / 2))
         following = torch.where(fair, newton, (low + high) / 2)
-        following = torch.where(n > 0, following, wanted)
+        following = torch.where(n > 0, following, target)
         before = (following - shift).abs()
         shift = following
         if bool((before <= 1e-12 * (1 + shift.abs())).all()):
@@ -103,8 +103,8 @@ def _stray(held: Held, level: Tensor) -> Tensor:
     n level (1 − level) (1 + τ² n level (1 − level)).
     """
     known = held.present + held.absent
-    told = (known > 0) & ~level.isnan()
-    n, q, present = known[told], level[told], held.present[told]
+    has_level = (known > 0) & ~level.isnan()
+    n, q, present = known[has_level], level[has_level], held.present[has_level]
     chance = n * q * (1 - q)
     beyond = ((present - n * q).square() / chance - 1).sum() / chance.sum()
     return beyond.nan_to_num(0.0).clamp_min(0.0)
