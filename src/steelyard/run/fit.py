@@ -313,7 +313,7 @@ def _check_per_item(config: Config, train: Any, per_item: float) -> None:
     known, only = assuming_negative(train) if config.train.learner == "race" else (train, ())
     if not only:
         raise ValueError(
-            "--positives-per-item is for recipe auto on features whose labels have positives alone, but this run has no "
+            "--positives-per-item is for recipe auto on features of which only positives are known; here are no "
             "such labels: leave it out"
         )
     annotated_share(known.labels, only, per_item)
