@@ -49,8 +49,8 @@ bench: $(STAMP)  ## losses, metrics and label pairs beside torch, timm and torch
 bench-gpu: $(STAMP)  ## the same on a GPU, kept in docs/benchmarks; MNIST=folder adds training
 	$(BIN)/steelyard bench --device cuda --out docs/benchmarks $(if $(MNIST),--mnist $(MNIST))
 
-bench-defaults: $(STAMP)  ## train as it comes beside logistic regression, trees, MLP and kNN (hours; DATA=folder of the tables)
-	$(BIN)/python bench/defaults.py $(if $(DATA),--data $(DATA))
+bench-defaults: $(STAMP)  ## train as it comes beside logistic regression, trees, MLP and kNN (hours; DATA=folder of the tables, JOBS=processes)
+	$(BIN)/python bench/defaults.py --jobs $(or $(JOBS),2) $(if $(DATA),--data $(DATA))
 
 bench-times: $(STAMP)  ## seconds of recipe auto and of linear models beside scikit-learn's (two quiet cores)
 	$(BIN)/python bench/race_times.py
