@@ -11,9 +11,9 @@ CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark a
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml papers/pyproject.toml bench/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt -e '.[dev]' -e papers -e bench
 	@touch $@
 
 install: $(STAMP)  ## create .venv and install everything into it

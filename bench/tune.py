@@ -10,10 +10,10 @@ from itertools import product
 
 import torch
 
-from steelyard.bench.command import sizes_of
-from steelyard.bench.losses import batches_of, every_loss
-from steelyard.bench.timing import Candidate, Clock, both_ways
 from steelyard.kernels import fused
+from steelyard_bench.command import sizes_of
+from steelyard_bench.losses import batches_of, every_loss
+from steelyard_bench.timing import Candidate, Clock, both_ways
 
 
 def main() -> None:

@@ -20,7 +20,8 @@ from steelyard.cli import app
 def commands() -> str:
     """Return the help of each command, a section each."""
     runner, sections = CliRunner(), []
-    for name in get_command(app).commands:  # type: ignore[attr-defined]
+    group = get_command(app)
+    for name in group.list_commands(None):  # type: ignore[attr-defined,arg-type]
         said = runner.invoke(app, [name, "--help"], prog_name="steelyard", terminal_width=100).output
         sections.append(f"## {name}\n\n```text\n{said.strip()}\n```\n")
     return "\n".join(sections)

@@ -14,12 +14,12 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced
-from steelyard.bench.losses import masked_inside
 from steelyard.kernels import choice, fused, label_pairs
 from steelyard.losses import BCE, Asymmetric, DistributionBalanced, Focal, NegativeTolerant, TwoWay
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.losses.table import TABLE, Row
 from steelyard.objective import Objective
+from steelyard_bench.losses import masked_inside
 from triton_interpreter import assert_passes_inside, generator, inside, outside
 
 pytestmark = pytest.mark.interpreter

@@ -56,7 +56,7 @@ def test_the_source_archive_holds_no_data_and_no_caches(built: Path) -> None:
         members = [member for member in archive.getmembers() if member.isfile()]
         assert len(members) == len(archive.getmembers())  # no links
     names = {member.name.partition("/")[2]: member.size for member in members}
-    assert {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/conftest.py"} <= set(names)
+    assert {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "conftest.py"} <= set(names)
     assert "src/steelyard/serve/static/index.html" in names
     for name, size in names.items():
         parts = Path(name).parts

@@ -23,12 +23,50 @@ except ImportError:  # typer before 0.26 rests on click
     from click import ClickException as UsageProblem  # type: ignore[assignment,import-not-found,no-redef,unused-ignore]
 
 
+_added: dict[str, typer.Typer] = {}
+
+
+def add_command(name: str, command: typer.Typer) -> None:
+    """Add a command of another project that is not installed but run from its folder."""
+    _added[name] = command
+
+
+def _installed() -> dict[str, typer.Typer]:
+    """Return the commands of other projects by name; only an unknown name and --help look for them."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.load() for entry in entry_points(group="steelyard.commands")} | _added
+
+
 class Interrupted(Exception):
     """Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its words."""
 
 
+ELSEWHERE = {"reproduce": "papers", "bench": "bench"}
+"""Commands of projects beside this package, with their folders in the repository."""
+
+
 class Commands(TyperGroup):
-    """The commands, which say what an interruption says."""
+    """The commands of this package, and those that other installed projects add (entry points `steelyard.commands`)."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return all names, those of other projects last."""
+        return [*super().list_commands(ctx), *sorted(_installed())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        if cmd_name in (others := _installed()):
+            command = typer.main.get_command(others[cmd_name])
+            command.name = cmd_name
+            return command
+        if cmd_name in ELSEWHERE:
+            raise ValueError(
+                f"{cmd_name} is not installed: run pip install ./{ELSEWHERE[cmd_name]} in a checkout of the repository"
+            )
+        return None
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -398,84 +436,6 @@ def export(
     typer.echo(f"Written: {written.path} ({written.bytes / 1e6:.1f} MB)")
     if written.checked is not None:
         typer.echo(f"Through onnxruntime its probabilities differ by {written.checked.probability:.2g} at most.")
-
-
-@app.command()
-def reproduce(
-    name: str | None = typer.Argument(None, metavar="NAME", help="A table or figure, see --list; all for every one."),
-    list_: bool = typer.Option(False, "--list", help="List the tables and figures, their data, and stop."),
-    data: str = typer.Option("data", metavar="DIR", help="The folder that holds the data sets."),
-    out: str | None = typer.Option(None, metavar="DIR", help="Of runs and results. By default runs/papers."),
-    seeds: int = typer.Option(1, help="How many runs of every row."),
-    rows: Annotated[
-        list[str] | None, typer.Option(help='A row to run, or a pattern such as "*PLM"; may be repeated.')
-    ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting of all rows; is said.")
-    ] = None,
-    validation: float = typer.Option(0.0, help="Measure on this share of the training items, not on the test items."),
-    ledger: str | None = typer.Option(
-        None, metavar="FILE", help="Note what is measured here; runs that it notes are not trained again."
-    ),
-    note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
-    against: str | None = typer.Option(
-        None, metavar="FILE", help="Say which means are not within a standard deviation of those of an earlier result."
-    ),
-    smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
-    dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
-    json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),
-) -> None:
-    """Run a table or figure of the papers on your copy of the data, beside what the paper prints.
-
-    Typed again, runs that are finished are not trained again, and one that was broken off goes on.
-
-    Example: steelyard reproduce plm-table1 --data ~/data --seeds 3
-    """
-    from steelyard.papers import command
-
-    chosen, sets = tuple(rows or ()), tuple(set or ())
-    asked = command.Typed(data, out, seeds, chosen, sets, validation, ledger, note, smoke, against)
-    command.reproduce(name, asked, list_, dashboard, as_json=json)
-
-
-@app.command()
-def bench(
-    device: str = typer.Option("auto", help="auto, cpu or cuda."),
-    sizes: str | None = typer.Option(None, metavar="BxL,…", help="Of the losses. By default what suits the device."),
-    only: str | None = typer.Option(None, metavar="PARTS", help="Some of losses, pairs, metrics, training."),
-    compiled: str | None = typer.Option(None, help="Losses by torch.compile as well: all, some or none."),
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE.py",
-            help="Losses of one's own to time too: its functions of (logits, targets) and its nn.Module classes made "
-            "without arguments; FILE.py:NAME for one of them. May be repeated.",
-        ),
-    ] = None,
-    mnist: str | None = typer.Option(None, metavar="ROOT", help="Train on MultiMNIST; ROOT holds MNIST/raw."),
-    images: str | None = typer.Option(None, metavar="FOLDER", help="Read and train on the images of a folder."),
-    quick: bool = typer.Option(False, "--quick", help="A small table in seconds."),
-    out: str = typer.Option("runs/bench", metavar="DIR", help="Where figures (JSON), roofline and page are written."),
-    json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
-    source: str | None = typer.Option(
-        None, "--from", metavar="FILE", help="Measure nothing: write the page of these figures."
-    ),
-) -> None:
-    """Time losses, metrics and training beside torch, timm and torchmetrics on this machine, in one run.
-
-    Example: steelyard bench --peer my_loss.py --out runs/bench
-    """
-    from dataclasses import asdict
-
-    from steelyard.bench import Asked, again
-    from steelyard.bench import bench as measure
-
-    if source is not None:
-        record = again(source, out)
-    else:
-        asked = Asked(device, sizes, only, compiled, tuple(peer or ()), mnist, images, quick)
-        record = measure(asked, out, show=lambda text: typer.echo(text, err=json))
-    typer.echo(dumps(asdict(record)) if json else f"Written: {out}")
 
 
 def main() -> None:

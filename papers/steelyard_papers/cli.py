@@ -1,0 +1,47 @@
+"""The command `steelyard reproduce`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+def reproduce(
+    name: str | None = typer.Argument(None, metavar="NAME", help="A table or figure, see --list; all for every one."),
+    list_: bool = typer.Option(False, "--list", help="List the tables and figures, their data, and stop."),
+    data: str = typer.Option("data", metavar="DIR", help="The folder that holds the data sets."),
+    out: str | None = typer.Option(None, metavar="DIR", help="Of runs and results. By default runs/papers."),
+    seeds: int = typer.Option(1, help="How many runs of every row."),
+    rows: Annotated[
+        list[str] | None, typer.Option(help='A row to run, or a pattern such as "*PLM"; may be repeated.')
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting of all rows; is said.")
+    ] = None,
+    validation: float = typer.Option(0.0, help="Measure on this share of the training items, not on the test items."),
+    ledger: str | None = typer.Option(
+        None, metavar="FILE", help="Note what is measured here; runs that it notes are not trained again."
+    ),
+    note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
+    against: str | None = typer.Option(
+        None, metavar="FILE", help="Say which means are not within a standard deviation of those of an earlier result."
+    ),
+    smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
+    dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
+    json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),
+) -> None:
+    """Run a table or figure of the papers on your copy of the data, beside what the paper prints.
+
+    Typed again, runs that are finished are not trained again, and one that was broken off goes on.
+
+    Example: steelyard reproduce plm-table1 --data ~/data --seeds 3
+    """
+    from steelyard_papers import command
+
+    chosen, sets = tuple(rows or ()), tuple(set or ())
+    asked = command.Typed(data, out, seeds, chosen, sets, validation, ledger, note, smoke, against)
+    command.reproduce(name, asked, list_, dashboard, as_json=json)

@@ -1,0 +1,141 @@
+"""The rows of the Distribution-Balanced paper's tables and figures: what each of them trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from steelyard.run.parts import Part
+from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
+from steelyard_papers.study import Row
+
+_BATCH, _WARM_UP = 32, 500
+
+
+class Constants(NamedTuple):
+    """What the paper sets for one data set."""
+
+    mu: float
+    lam: float
+    beta: float
+    """Of CB-Focal."""
+    n_items: int
+    """Of its published split, by which warm-up iterations are epochs."""
+    recipe: str
+
+
+CONSTANTS = {
+    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, "voc-mlt-db"),
+    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, "coco-mlt-db"),
+}
+
+
+def _plain(source: Source) -> dict[str, Any]:
+    """80 epochs over all items, as every row without re-sampling."""
+    warm_up = _WARM_UP * _BATCH / CONSTANTS[source.name].n_items
+    return {
+        "schedule": {"milestones": [55, 70], "warmup_epochs": warm_up},
+        "train": {"epochs": 80, "sampler": {"kind": "shuffle"}},
+    }
+
+
+def _loss(kind: str, **arguments: Any) -> dict[str, Any]:
+    return {"loss": Part(kind, arguments)}
+
+
+def _balanced(source: Source, **changed: Any) -> dict[str, Any]:
+    """The loss of the paper, with the shift as released; `changed` takes parts of it away."""
+    c = CONSTANTS[source.name]
+    said = {"alpha": 0.1, "beta": 10.0, "mu": c.mu, "lam": c.lam, "kappa": 0.05, "gamma": 2.0, "as_released": True}
+    return _loss("distribution_balanced", **(said | changed))
+
+
+def _tolerant(source: Source, **changed: Any) -> dict[str, Any]:
+    """Its negative-tolerant part alone."""
+    said = {"lam": CONSTANTS[source.name].lam, "kappa": 0.05, "as_released": True}
+    return _loss("negative_tolerant", **(said | changed))
+
+
+def _class_balanced(source: Source) -> dict[str, Any]:
+    beta = CONSTANTS[source.name].beta
+    return {"weighting": Part("class_balanced", {"beta": beta, "mode": "mean_effective"})}
+
+
+_BCE = _loss("bce")
+_FOCAL = _loss("focal", gamma=2.0, scale=2.0)
+_INVERSE = {"weighting": Part("inverse_frequency")}
+_UNSHIFTED = {"lam": 1.0, "kappa": 0.0}
+_OLTR = {"model": {"head": "oltr", "dropout": 0.0, "reachability": 10.0}, "optimizer": {"lr": 0.1, "backbone_lr": 0.1}}
+"""With the rates and the factor of the reachability that its authors released, and without dropout, as theirs."""
+
+
+def _row(name: str, objective: Mapping[str, Any], *others: Mapping[str, Any]) -> Row:
+    """A row: its objective, and what else it changes of a training with re-sampling."""
+    changed: dict[str, Any] = {"objective": dict(objective)}
+    for other in others:
+        for section, content in other.items():
+            changed[section] = {**changed.get(section, {}), **content}
+    return Row(name, changed)
+
+
+def rows(source: Source) -> tuple[Row, ...]:
+    """Return the rows of Table 1."""
+    plain = _plain(source)
+    return (
+        _row("ERM", _BCE, plain),
+        _row("RW", _BCE | _INVERSE, plain),
+        _row("Focal", _FOCAL, plain),
+        _row("RS", _BCE),
+        _row("RS-Focal", _FOCAL),
+        _row("ML-GCN", _BCE, plain, {"model": {"head": "ml_gcn"}}),
+        _row("OLTR", _BCE, plain, _OLTR),
+        _row("LDAM", _loss("ldam"), plain),
+        _row("CB-Focal", _FOCAL | _class_balanced(source), plain, {"optimizer": {"lr": 0.1}}),
+        _row("R-BCE", _balanced(source, gamma=0.0, **_UNSHIFTED)),
+        _row("R-BCE-Focal", _balanced(source, **_UNSHIFTED)),
+        _row("DB", _balanced(source, gamma=0.0)),
+        _row("DB-Focal", _balanced(source)),
+    )
+
+
+def combinations(source: Source) -> tuple[Row, ...]:
+    """Return the rows of Table 2: re-sampling, weights, the negative-tolerant form and the focal factor, combined."""
+    plain = _plain(source)
+    own = {row.name: row for row in rows(source)}
+    return (
+        own["ERM"],
+        own["RS"],
+        _row("RS + RW", _BCE | _INVERSE),
+        _row("RS + CB", _BCE | _class_balanced(source)),
+        _row("R-BCE without RS", _balanced(source, gamma=0.0, **_UNSHIFTED), plain),
+        own["R-BCE"],
+        _row("NT-BCE without RS", _tolerant(source), plain),
+        _row("NT-BCE", _tolerant(source)),
+        _row("DB without RS", _balanced(source, gamma=0.0), plain),
+        own["DB"],
+        own["Focal"],
+        own["RS-Focal"],
+        own["R-BCE-Focal"],
+        _row("NT-Focal", _tolerant(source, gamma=2.0)),
+        own["DB-Focal"],
+        _row("DB-Focal, the formula", _balanced(source, as_released=False)),
+    )
+
+
+STEPS = ("ERM", "RS", "R-BCE", "DB", "DB-Focal")
+"""From plain training to the whole method, as Figure 6 takes them."""
+
+SWEEPS: dict[str, dict[str, tuple[str, tuple[float, ...]]]] = {
+    "db-fig7": {"β": ("beta", (1.0, 5.0, 10.0, 20.0, 50.0)), "λ": ("lam", (1.0, 2.0, 5.0, 10.0))},
+    "db-fig10": {"μ": ("mu", (0.1, 0.2, 0.3, 0.5)), "κ": ("kappa", (0.0, 0.05, 0.1, 0.2))},
+}
+"""Which constants a figure varies, and over which values; the others are the paper's."""
+
+
+def sweep(name: str, source: Source) -> tuple[Row, ...]:
+    """Return the rows of a figure of `SWEEPS`: DB-Focal with one constant after another changed."""
+    return tuple(
+        _row(f"{symbol} = {value:g}", _balanced(source, **{argument: value}))
+        for symbol, (argument, values) in SWEEPS[name].items()
+        for value in values
+    )

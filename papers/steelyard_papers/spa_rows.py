@@ -1,0 +1,116 @@
+"""What the SPA paper's tables train and measure: losses, how their logits are read, accuracy and calibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard.calibrate import Temperature
+from steelyard.metrics import average_precision, calibration_error, mean_average_precision
+from steelyard.run.parts import Part
+from steelyard_papers.study import Measured, Row
+from steelyard_papers.trial import Trial
+
+WEIGHT = 1.0
+"""Of LPR, on which the paper is silent."""
+BY_SIGMA, BY_LINK, BY_TEMPERATURE = "σ", "φ", "T"
+"""How logits are read: by σ, by the derived link of the loss, by σ after scaling with one temperature."""
+
+
+def _objective(loss: Part, weight: float = 0.0, link: bool = True) -> dict[str, Any]:
+    pairs = Part("on", {"weight": weight, "link": link}) if weight else Part("none")
+    return {"objective": {"loss": loss, "label_pair": pairs}}
+
+
+_BCE, _FOCAL, _ASY, _TWL, _SPA = (
+    Part("bce"),
+    Part("focal", {"gamma": 2.0}),
+    Part("asymmetric"),
+    Part("two_way"),
+    Part("spa"),
+)
+_HELD_OUT = {
+    "data": {"validation": 0.1},
+    "evaluate": {"calibration": "temperature"},
+    "train": {"keep": "last"},
+}
+RUNS = {
+    row.name: row
+    for row in (
+        Row("BCE", _objective(_BCE)),
+        Row("focal", _objective(_FOCAL)),
+        Row("ASY", _objective(_ASY)),
+        Row("TWL", _objective(_TWL)),
+        Row("TWL + TS", _objective(_TWL) | _HELD_OUT),
+        Row("SPA", _objective(_SPA)),
+        Row("SPA + LPR", _objective(_SPA, WEIGHT)),
+        Row("BCE + LPR", _objective(_BCE, WEIGHT)),
+        Row("focal + LPR", _objective(_FOCAL, WEIGHT, link=False)),
+        Row("focal + LPR on φ", _objective(_FOCAL, WEIGHT)),
+        Row("ASY + LPR", _objective(_ASY, WEIGHT, link=False)),
+        Row("ASY + LPR on φ", _objective(_ASY, WEIGHT)),
+    )
+}
+"""All trainings by name; rows of the tables are readings of them."""
+
+TABLE3 = {
+    "BCE": ("BCE", BY_SIGMA),
+    "focal": ("focal", BY_SIGMA),
+    "focal by φ": ("focal", BY_LINK),
+    "ASY": ("ASY", BY_SIGMA),
+    "ASY by φ": ("ASY", BY_LINK),
+    "TWL": ("TWL", BY_SIGMA),
+    "TWL + TS": ("TWL + TS", BY_TEMPERATURE),
+    "SPA by σ": ("SPA", BY_SIGMA),
+    "SPA": ("SPA", BY_LINK),
+    "SPA + LPR": ("SPA + LPR", BY_LINK),
+}
+TABLE4 = {
+    "BCE": ("BCE", BY_SIGMA),
+    "BCE + LPR": ("BCE + LPR", BY_SIGMA),
+    "focal": ("focal", BY_SIGMA),
+    "focal + LPR": ("focal + LPR", BY_SIGMA),
+    "focal by φ": ("focal", BY_LINK),
+    "focal + LPR by φ": ("focal + LPR on φ", BY_LINK),
+    "ASY": ("ASY", BY_SIGMA),
+    "ASY + LPR": ("ASY + LPR", BY_SIGMA),
+    "ASY by φ": ("ASY", BY_LINK),
+    "ASY + LPR by φ": ("ASY + LPR on φ", BY_LINK),
+    "SPA": ("SPA", BY_LINK),
+    "SPA + LPR": ("SPA + LPR", BY_LINK),
+}
+"""By row of the table: the training, and how its logits are read."""
+
+
+def readings(trial: Trial) -> dict[str, Tensor]:
+    """Return the probabilities (N, L) of the test items, by the ways in which the loss can be read."""
+    found = {BY_SIGMA: torch.sigmoid(trial.logits)}
+    if trial.reading.link is not None:
+        nothing = (trial.logits[:0], trial.targets[:0])
+        found[BY_LINK] = torch.as_tensor(trial.reading.fit(*nothing, "link").probability(trial.logits))
+    if "validation" in trial.outputs:
+        found[BY_TEMPERATURE] = Temperature("pooled").fit(*trial.outputs["validation"])(trial.logits)
+    return found
+
+
+def spa_scores(trial: Trial) -> Measured:
+    """Return mAP by label (@y) and by item (@x), and ACE and MCE by every reading, in per cent; details: their bins."""
+    z, t = trial.logits, trial.targets
+    values: dict[str, float | None] = {
+        "mAP@y": 100 * mean_average_precision(z, t),
+        "mAP@x": 100 * float(average_precision(z, t, per="item").nanmean()),
+    }
+    bins: dict[str, Any] = {}
+    for how, eta in readings(trial).items():
+        error = calibration_error(eta, t)
+        values |= {f"ACE by {how}": 100 * float(error.ace), f"MCE by {how}": 100 * float(error.mce)}
+        parts = {name: _plain(getattr(error.bins, name)) for name in ("edges", "counts", "confidence", "frequency")}
+        bins[how] = {"ace": 100 * float(error.ace), **parts}
+    return Measured(values, {"bins": bins})
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    return [x if np.isfinite(x) else None for x in values.double().tolist()]

@@ -1,0 +1,185 @@
+"""One run of a row: trained once, its outputs kept, and read back the next time it is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from torch import Tensor
+
+from steelyard._files import write_atomic
+from steelyard._sealed import checksum
+from steelyard._source import commit
+from steelyard.run.beginning import FREE, facts
+from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets, given_datasets
+from steelyard.run.finish import outputs_of, reading_of, versions
+from steelyard.run.fit import Asked, learn
+from steelyard.run.folder import RunFolder
+from steelyard.run.reading import Reading
+from steelyard.training.files import load_tensors, save_tensors
+from steelyard.training.history import read_history
+from steelyard.training.step import pick_device
+from steelyard_papers.in_memory import in_memory
+
+PARTS = ("validation", "test")
+FINISHED = "trial.json"
+_LATER = (
+    *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
+    *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
+    *(("data", "group", ""), ("data", "audit", ""), ("evaluate", "positives_per_item", 0.0)),
+    ("model", "reachability", 1.0),
+)
+"""Settings that came later: as long as one is what it was before, runs without it are the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A finished run: what it said about items that it was not trained on, and what is true of them.
+
+    Args:
+        folder: of the run.
+        config: its settings.
+        names: of the labels.
+        counts, n_known: positives and known labels of each in training, (L,).
+        reading: how logits become probabilities, as the section [evaluate] says.
+        outputs: logits (N, L), float32, and targets (N, L), int8 or float32, by part: "validation", "test".
+        history: a dict an epoch; "plm_ratio" in it are PLM's ratios r̄ at the end of the epoch.
+        facts: seconds of training, device, versions, commit.
+    """
+
+    folder: Path
+    config: Config
+    names: tuple[str, ...]
+    counts: NDArray[np.float64]
+    n_known: NDArray[np.float64]
+    reading: Reading
+    outputs: dict[str, tuple[Tensor, Tensor]]
+    history: list[dict[str, Any]]
+    facts: dict[str, Any]
+
+    @property
+    def logits(self) -> Tensor:
+        """Of the test items, (N, L)."""
+        return self.outputs["test"][0]
+
+    @property
+    def targets(self) -> Tensor:
+        """Of the test items, (N, L)."""
+        return self.outputs["test"][1]
+
+
+def key_of(config: Config, datasets: Datasets) -> str:
+    """Return what a run is known by: a hash of its settings and data, whatever the place and device it runs on."""
+    said = config.as_dict()
+    for section, name in FREE:
+        said[section].pop(name)
+    for section, name, before in _LATER:
+        if said[section][name] == before:
+            said[section].pop(name)
+    sizes = [None if part is None else len(part) for part in datasets[:3]]
+    text = json.dumps([said, facts(datasets), sizes], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def tested_on(datasets: Datasets) -> list[int | None]:
+    """Return what test items are known again by; a run's key has their number alone."""
+    return list(facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
+
+
+def trial(config: Config, datasets: Datasets, folder: Path, console: Console | None = None, note: str = "") -> Trial:
+    """Return the run in `folder`: read where it is finished, else trained, going on from its checkpoint.
+
+    note: what to know about this copy of the data, kept with the run.
+    """
+    if not (folder / FINISHED).is_file():
+        _train(config, datasets, folder, console or Console(quiet=True), note)
+    return read(folder)
+
+
+def read(folder: Path) -> Trial:
+    """Return the finished run in `folder`."""
+    said = read_facts(folder)
+    RunFolder(folder).read_config()  # which tells whether it is whole
+    tensors, _ = load_tensors(folder / "outputs.safetensors")
+    outputs = {
+        part: (tensors[f"{part}/logits"], tensors[f"{part}/targets"]) for part in PARTS if f"{part}/logits" in tensors
+    }
+    return Trial(
+        folder,
+        load_config(folder / "config.toml"),
+        tuple(said["names"]),
+        np.array(said["counts"], np.float64),
+        np.array(said["n_known"], np.float64),
+        Reading.load(folder / "calibration.json"),
+        outputs,
+        read_history(folder / "history.jsonl"),
+        said["facts"],
+    )
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return what the file by which a run is finished says; a damaged one is one sentence."""
+    path = folder / FINISHED
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        if said.pop("sha256", None) not in (None, checksum(said)):  # the first version noted none
+            raise ValueError("it does not have its checksum")
+        return dict(said)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete {folder} to train it again") from None
+
+
+def _train(config: Config, datasets: Datasets, folder: Path, console: Console, note: str) -> None:
+    ready = given_datasets(datasets, config.data, config.model, config.train.seed)
+    if pick_device(config.train.device).type == "cuda" and not config.model.is_frozen:
+        ready = in_memory(ready, config.train.workers)
+    run = RunFolder(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        learned = learn(Asked(config, None, "", ready), run, False, console)
+    except ValueError as error:
+        if "--overwrite" not in str(error):  # of which there is none here
+            raise
+        raise ValueError(f"{str(error).rpartition(':')[0]}: delete {folder} to train it again") from None
+    outputs = {
+        part: outputs_of(learned.learner, getattr(learned.datasets, part), config, learned.device) for part in PARTS
+    }
+    labels = learned.datasets.train.labels
+    run.write_reading(reading_of(config, learned.objective, labels, outputs["validation"]))
+    tensors: dict[str, Tensor] = {}
+    for part, found in outputs.items():
+        if found is not None:
+            tensors[f"{part}/logits"], tensors[f"{part}/targets"] = found
+    save_tensors(folder / "outputs.safetensors", tensors, {})
+    said = {
+        "names": list(labels.names),
+        "counts": labels.counts.tolist(),
+        "n_known": labels.n_known.tolist(),
+        "facts": {
+            "seconds": round(learned.outcome.seconds, 3),
+            "device": hardware(learned.device),
+            "versions": versions(learned.device),
+            "commit": commit(),
+            "note": note,
+            "test": tested_on(datasets),
+        },
+    }
+    write_atomic(folder / FINISHED, json.dumps({**said, "sha256": checksum(said)}) + "\n")
+    for left in ("checkpoint", "pseudo-labels", "cache"):
+        shutil.rmtree(folder / left, ignore_errors=True)
+
+
+def hardware(device: torch.device) -> str:
+    """Return the name of a GPU, or the kind and number of CPU cores."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}"

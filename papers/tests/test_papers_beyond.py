@@ -1,0 +1,294 @@
+"""`auto` beside the papers' rows: what it trains, what is measured of it, and images that are decoded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from steelyard.data import ImageDataset
+from steelyard.data.subset import Subset
+from steelyard.labels import Labels
+from steelyard.metrics import calibration_error
+from steelyard.run.config import Config, load_config
+from steelyard.run.datasets import Datasets
+from steelyard.run.recipes import settings
+from steelyard_papers import auto, db_beyond, db_frozen, findings, in_memory, pal, pal_beyond, spa_beyond
+from steelyard_papers.catalogue import CATALOGUE
+from steelyard_papers.job import Job
+from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.result import Result, RowResult, RunResult
+from steelyard_papers.sources import TABLES, VOC_MLT
+from steelyard_papers.study import Row
+from steelyard_papers.trial import read
+
+
+def pictures(folder: Path, n: int, bad: str = "error") -> ImageDataset:
+    rng = np.random.default_rng(0)
+    paths = []
+    for i in range(n):
+        paths.append(folder / f"{i}.png")
+        Image.fromarray(rng.integers(0, 256, (20, 14, 3), np.uint8)).save(paths[-1])
+    labels = Labels(rng.integers(0, 2, (n, 3)).astype(np.int8))
+    return ImageDataset(paths, labels, 8, bad)  # type: ignore[arg-type]
+
+
+def test_images_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
+    files = pictures(tmp_path, 7)
+    parts = Datasets(Subset(files, [5, 0, 3]), None, files)
+    held = in_memory.in_memory(parts, workers=0)
+    assert held.validation is None
+    for name in ("train", "test"):
+        before, after = getattr(parts, name), getattr(held, name)
+        assert after.inputs.dtype == np.uint8
+        assert len(after) == len(before)
+        assert after.labels.ids == before.labels.ids
+        for i in range(len(before)):
+            for one, other in zip(before[i], after[i], strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_too_large_or_may_be_skipped_stays_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = pictures(tmp_path, 4)
+    monkeypatch.setattr(in_memory, "MOST", 4 * 3 * 8 * 8)
+    assert in_memory.in_memory(Datasets(files, None, files), 0).train is not files, "exactly as much as may be"
+    monkeypatch.setattr(in_memory, "MOST", 4 * 3 * 8 * 8 - 1)
+    assert in_memory.in_memory(Datasets(files, None, files), 0).train is files
+    skipping = pictures(tmp_path, 1, "skip")
+    assert in_memory.in_memory(Datasets(skipping, None, None), 0).train is skipping
+    table = TABLES[1]
+    table.fixture(tmp_path)
+    arrays = table.open(tmp_path)
+    assert in_memory.in_memory(arrays, 0).train is arrays.train
+
+
+def configured(rows: Sequence[Row], base: dict[str, Any] | None = None) -> dict[str, Config]:
+    return {row.name: load_config(overrides=base or {}).with_overrides(row.settings) for row in rows}
+
+
+def changed(one: Config, other: Config) -> set[str]:
+    """The settings in which two configurations differ."""
+    mine, its = one.as_dict(), other.as_dict()
+    return {f"{s}.{k}" for s in mine for k in mine[s] if mine[s][k] != its[s][k]}
+
+
+BESIDE = ("auto", "DB-Focal", "DB", "CB-Focal")
+
+
+def test_a_part_is_left_out_at_a_time() -> None:
+    spa = configured(spa_beyond.rows(settings("bce")))
+    found = {name: changed(spa["auto"], config) for name, config in spa.items() if name != "auto"}
+    assert found == {
+        "over Lite0, at 224 pixels": {"model.backbone", "data.size"},
+        "without mirror images": {"model.mirror"},
+        "without dropout": {"model.dropout"},
+        "with one rate of 5e-4 for all layers": {"optimizer.lr", "optimizer.backbone_lr"},
+        "without crops": {"train.augment"},
+        "without averaged weights": {"train.ema"},
+        "without held-out items": {"data.validation"},
+        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
+        "by the two-way loss": {"objective.loss"},
+    }
+    db = configured(db_beyond.rows(settings("db")), settings("voc-mlt-db"))
+    found = {name: changed(db["auto"], config) for name, config in db.items() if name not in BESIDE}
+    assert found == {
+        "without kept statistics": {"model.keep_statistics"},
+        "with one rate for all layers": {"optimizer.backbone_lr"},
+        "without crops": {"train.augment"},
+        "without averaged weights": {"train.ema"},
+        "by the focal loss": {"objective.loss"},
+        "by cross-entropy": {"objective.loss"},
+    }
+    assert db["auto"].train.sampler.kind == "class_aware"
+    pal_rows = configured(pal_beyond.rows(settings("wan"), "SPL"), dict(pal.OURS[1].settings))
+    found = {name: changed(pal_rows["auto"], config) for name, config in pal_rows.items() if name != "auto"}
+    hidden = {"model.backbone", "model.width", "optimizer.weight_decay", "train.epochs"}
+    assert found == {
+        "under a linear layer": hidden,
+        "without dropout": {"model.dropout"},
+        "with a weight decay of .01": {"optimizer.weight_decay"},
+    }
+    assert pal_rows["under a linear layer"].model.backbone == "linear"
+
+
+def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
+    def found(rows: Sequence[Row], base: dict[str, Any] | None = None) -> dict[str, set[str]]:
+        made = configured(rows, base)
+        assert made["auto"].model.frozen
+        assert made["auto"].data.size == 224
+        return {name: changed(made["auto"], config) for name, config in made.items() if name not in BESIDE}
+
+    assert found(spa_beyond.frozen_rows(settings("bce"))) == {
+        "at 160 pixels": {"data.size"},
+        "without dropout": {"model.dropout"},
+        "without held-out items": {"data.validation"},
+        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
+        "by the two-way loss": {"objective.loss"},
+    }
+    assert found(db_beyond.frozen_rows(settings("db")), settings("voc-mlt-db")) == {
+        "at 160 pixels": {"data.size"},
+        "without dropout": {"model.dropout"},
+        "under a linear layer": {"model.head"},
+        "by the focal loss": {"objective.loss"},
+        "by cross-entropy": {"objective.loss"},
+    }
+    linear = {"model.head", "model.width", "model.dropout", "train.epochs", "train.keep"}
+    assert found(pal_beyond.frozen_rows(settings("wan"), "SPL"), dict(pal.OURS[0].settings)) == {
+        "at 160 pixels": {"data.size"},
+        "under a linear layer": linear,
+        "under a linear layer, at 160 pixels": linear | {"data.size"},
+        "without dropout": {"model.dropout"},
+    }
+
+
+def test_a_page_over_a_frozen_backbone_says_nothing_of_training_it() -> None:
+    for entry in db_frozen.REPRODUCTIONS:
+        for said in ("network, schedule", "below it", "mirrored", "statistics", "db-table1 ", "db-table1;"):
+            assert said not in f"{entry.note};"
+    assert "photographs are not varied" in db_frozen.REPRODUCTIONS[0].note
+
+
+def test_the_paper_s_row_over_a_frozen_backbone_is_that_of_its_table() -> None:
+    base = settings("voc-mlt-db")
+    beside = configured(db_beyond.frozen_rows(settings("db")), base)["DB-Focal"]
+    table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
+    job = Job(Path(), Path(), sets=db_frozen.SETS)
+    assert changed(beside, configured([table], base)["DB-Focal"].with_overrides(job.overrides)) == set()
+
+
+def test_an_epoch_that_visits_every_class_is_about_as_long_as_the_data() -> None:
+    labels = Labels(np.eye(40, dtype=np.int8)[np.arange(200) % 40])
+    assert pal_beyond.short_epochs(settings("db"), labels)["train"]["sampler"] == {"kind": "class_aware", "visits": 5}
+    assert pal_beyond.short_epochs(settings("wan"), labels) == settings("wan")
+    assert pal_beyond.short_epochs(settings("db"), labels.take(np.arange(3)))["train"]["sampler"]["visits"] == 1
+
+
+def test_the_paper_s_row_beside_auto_is_that_of_table_1() -> None:
+    base = settings("voc-mlt-db")
+    beside = configured(db_beyond.rows(settings("db")), base)["DB-Focal"]
+    table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
+    mine = configured([table], base)["DB-Focal"].with_overrides(db_beyond.TABLE)
+    assert changed(beside, mine) == set()
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    out = tmp_path_factory.mktemp("beyond")
+
+    def run(name: str, *patterns: str) -> Any:
+        with prepared(CATALOGUE[name], Job(out, out, rows=patterns, smoke=True)) as job:
+            return reproduce_one(CATALOGUE[name], replace(job, out=out)), out
+
+    return run
+
+
+def test_calibration_is_that_of_the_run_s_own_probabilities(smoke: Callable[..., Any]) -> None:
+    result, out = smoke("spa-beyond", "auto")
+    assert [row.name for row in result.rows] == ["auto"]
+    assert result.notes[0].startswith("auto chooses the recipe ")
+    (folder,) = (out / "runs").iterdir()
+    trial = read(folder)
+    eta = np.asarray(trial.reading.probability(trial.logits), np.float64).ravel()
+    truth = trial.targets.numpy().ravel()
+    bins = np.minimum((eta * 15).astype(int), 14)
+    gaps = [abs(eta[bins == b].mean() - truth[bins == b].mean()) for b in range(15) if (bins == b).any()]
+    values = auto.auto_scores(trial).values
+    assert values["ACE"] == pytest.approx(100 * np.mean(gaps), abs=1e-3)
+    assert values["MCE"] == pytest.approx(100 * max(gaps), abs=1e-3)
+    draw = np.random.default_rng(0)
+    by_chance = [calibration_error(eta[:, None], (draw.random(len(eta)) < eta)[:, None]).ace for _ in range(200)]
+    assert values["ACE by chance"] == pytest.approx(100 * np.mean(by_chance), rel=0.1)
+    assert values["ACE by the link"] != pytest.approx(values["ACE"], abs=1e-6), "held-out items have moved it"
+
+
+def test_partial_labels_choose_by_what_is_known(smoke: Callable[..., Any]) -> None:
+    result, _ = smoke("pal-beyond", "auto", "without dropout")
+    assert [row.name for row in result.rows] == ["auto", "without dropout"]
+    assert result.columns == ("mAP on bibtex, FAL",)
+    assert result.notes[0].startswith("auto chooses: bibtex, FAL: ")
+
+
+def test_over_a_frozen_backbone_only_that_is_set_besides() -> None:
+    asked: list[Job] = []
+
+    def run(job: Job) -> Result:
+        asked.append(job)
+        return Result(("mAP",), changed=job.sets)
+
+    of = replace(CATALOGUE["db-table1"], run=run)
+    made = db_frozen.made(of)
+    job = Job(Path(), Path(), sets=("train.epochs=2",))
+    result = made.run(job)
+    assert asked[0].sets == (*db_frozen.SETS, "train.epochs=2")
+    assert result.changed == ("train.epochs=2",), "what a person set, and no more"
+    assert (made.name, made.published) == ("db-table1-frozen", None), "the paper's numbers are of another network"
+    made.run(replace(job, smoke=True))
+    assert asked[1].sets == ("train.epochs=2",), "a trial has a tiny network, which no weights are published for"
+    assert {name for name in CATALOGUE if name.startswith("db-") and name.endswith("-frozen")} == {
+        f"{name}-frozen" for name in (*db_frozen.NAMES, "db-beyond")
+    }
+
+
+def told(**rows: dict[str, float | None]) -> Result:
+    columns = tuple(dict.fromkeys(column for values in rows.values() for column in values))
+    return Result(columns, tuple(RowResult(name, (RunResult(0, values),)) for name, values in rows.items()))
+
+
+def test_means_are_held_against_those_of_before() -> None:
+    def of(**rows: tuple[float, ...]) -> Result:
+        made = [RowResult(name, tuple(RunResult(i, {"x": v}) for i, v in enumerate(rows[name]))) for name in rows]
+        return Result(columns=("x", "absent"), rows=tuple(made))
+
+    before = of(a=(10.0, 12.0), b=(5.0, 5.0), c=(1.0,), d=(1.0, 2.0))  # standard deviations √2, 0, none
+    within = "means are within a standard deviation of those of before"
+    chance = 100 * math.erfc(1 / math.sqrt(2 * (1 / 1 + 1 / 2)))  # of means of one and of two seeds
+    for same in (5.0, 5.00001):  # more digits than a file has
+        said = findings.again(of(a=(12.4,), b=(same,)), before)
+        assert said == f"2 of 2 {within}; by chance {chance:.0f} % would not be"
+    assert findings.again(of(a=(12.5, 12.5), b=(5.1, 5.1), c=(1.0,), e=(1.0,)), before) == (
+        f"0 of 2 {within}; by chance 32 % would not be; "  # of means of two: one standard deviation of their difference
+        "outside: b, x 5.10 against 5.00 ± 0.00; a, x 12.50 against 11.00 ± 1.41; "
+        "of one seed before, and not compared: 1"
+    )
+    assert findings.again(of(c=(3.0,)), before) == "of one seed before, and not compared: 1"
+    assert findings.again(of(e=(3.0,)), before) == "no row and column is in both results: nothing is compared"
+
+
+def test_claims_are_told_as_the_numbers_are() -> None:
+    result = told(a={"mAP": 50.0, "ACE": 3.0}, b={"mAP": 40.0, "ACE": 2.0}, c={"mAP": 45.0, "ACE": None})
+    assert findings.first(result, "a", "mAP") == ("the paper has a first by mAP, and so it is here",)
+    assert findings.first(result, "a", "ACE") == (
+        "the paper has a first by ACE; not so here: 1 of 1 rows are better, b the best, 2.00 against 3.00",
+    )
+    (sentence,) = findings.first(result, "b", "mAP")
+    assert sentence.endswith("2 of 2 rows are better, a the best, 50.00 against 40.00")
+    assert findings.first(result, "c", "ACE") == (), "it has no number"
+    assert findings.first(result, "d", "mAP") == ()
+    assert findings.firsts(result, "b", result.columns)[0].endswith("is the best by 1 of 2 columns")
+    assert findings.firsts(result, "d", result.columns) == ()
+    assert findings.gain(result, "b", "a", "mAP", "said") == ("said; here b less a is -10.00",)
+    assert findings.gain(result, "a", "c", "ACE", "said") == ()
+    assert findings.above(result, "a", ("mAP", "ACE")) == (
+        "by mAP, a 50.00, none is better",
+        "by ACE, a 3.00, better are: b 2.00",
+    )
+    assert findings.above(result, "b", ("mAP",)) == ("by mAP, b 40.00, better are: a 50.00, c 45.00",)
+    assert findings.above(result, "c", ("ACE",)) == (), "it has no number"
+    assert findings.alike(result, "a", "b") == findings.alike(result, "a", "d") == ()
+    thrice = tuple(RunResult(seed, {"mAP": 50.0 + seed}) for seed in range(3))
+    once = (RunResult(0, {"mAP": 50.5}),)
+    uneven = Result(("mAP",), (RowResult("a", thrice), RowResult("b", once)))
+    assert findings.above(uneven, "a", ("mAP",)) == (
+        "by mAP, a 51.00, better are: b 50.50 (of its seeds a has 50.00)",
+    ), "a mean over more seeds is no match for one of them"
+    near = told(a={"mAP": 50.0, "ACE": None}, b={"mAP": 50.02, "ACE": 1.0})
+    assert findings.alike(near, "a", "b") == (
+        "no run of a is more than 0.02 from b: what is left out there hardly acts",
+    )
+    assert findings.above(result, "d", ("mAP",)) == ()

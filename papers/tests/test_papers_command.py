@@ -1,0 +1,194 @@
+"""`steelyard reproduce` as people type it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steelyard.cli import main
+from steelyard_papers import dashboard, db_beyond, fixtures, reproduce
+from steelyard_papers.catalogue import CATALOGUE
+from steelyard_papers.markdown import best_row, page
+from steelyard_papers.result import Result
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """(words) → (exit code, stdout, stderr) of `steelyard reproduce WORDS`."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["steelyard", "reproduce", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_the_list_says_data_time_and_command_of_everything(typed: Any, tmp_path: Path) -> None:
+    code, out, _ = typed("--list", "--data", tmp_path)
+    assert code == 0
+    for name, entry in CATALOGUE.items():
+        assert f"  {name} " in out
+        assert entry.title in out
+    assert "MNIST (not there)" in out
+    assert "steelyard reproduce plm-table1 --data FOLDER" in out
+    assert "BCE F1 80.35" in out
+    fixtures.mnist(tmp_path)
+    assert "MNIST (not there)" not in typed("--list", "--data", tmp_path)[1]
+
+
+def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
+    said = json.loads(typed("--list", "--json", "--data", tmp_path)[1])
+    assert [entry["name"] for entry in said] == list(CATALOGUE)
+    assert {"paper", "title", "needs", "expected", "minutes", "command", "note"} < set(said[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plm-table2",), "plm-table2 needs COCO 2014 (images and instances"),
+        (("plm-tabel1",), "did you mean plm-table1?"),
+        (("nothing",), "see steelyard reproduce --list"),
+        (("plm-table1", "--smoke", "--rows", "XYZ"), "there is no row 'XYZ': choose from 'BCE', 'Focal'"),
+        (("plm-table1", "--smoke", "--set", "train.epoch=3"), "did you mean train.epochs?"),
+        (("plm-table1", "--seeds", "0"), "--seeds is 0"),
+        (("--dashboard", "not-there"), "not-there is not a folder"),
+        (("plm-table1", "--smoke", "--against", "not-there.json"), "not-there.json: No such file"),
+        (("all", "--smoke", "--against", "x.json"), "is the result of one table: name that table in place of all"),
+    ],
+)
+def test_a_mistake_is_one_line(typed: Any, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    code, _, err = typed(*words, "--data", tmp_path)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert err.startswith("steelyard: ")
+    assert said in err
+
+
+def test_a_result_is_held_against_an_earlier_one(typed: Any, tmp_path: Path) -> None:
+    words = ("plm-table1", "--smoke", "--rows", "BCE", "--set", "train.epochs=1")
+    assert typed(*words, "--out", tmp_path)[0] == 0
+    before = tmp_path / "plm-table1.json"
+    assert "of one seed before, and not compared: 7." in typed(*words, "--against", before)[1]
+    code, said, err = typed(*words, "--json", "--against", before)
+    assert code == 0
+    assert Result.from_json(said).rows[0].name == "BCE"
+    assert f"\nAgainst {before}, made by steelyard reproduce plm-table1 --smoke --rows BCE " in err
+    code, _, err = typed("plm-table5", "--smoke", "--against", before)
+    assert code == 2
+    assert err == f"steelyard: --against {before} is a result of plm-table1, not of plm-table5: name that\n"
+    (tmp_path / "list.json").write_text("[]")
+    _, _, err = typed(*words, "--against", tmp_path / "list.json")
+    assert err == f"steelyard: {tmp_path / 'list.json'} is no result of steelyard reproduce: it holds no object\n"
+
+
+def test_a_smoke_run_writes_json_a_page_and_a_picture(typed: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, said, err = typed("plm-fig4", "--smoke", "--set", "train.epochs=2", "--out", out)
+    assert code == 0, err
+    found = Result.load(out / "plm-fig4.json")
+    assert found.command == "steelyard reproduce plm-fig4 --smoke --set train.epochs=2"
+    assert found.changed == ("train.epochs=2",)
+    assert found.data.startswith("generated, and of no meaning")
+    assert (out / "plm-fig4.png").read_bytes().startswith(b"\x89PNG")
+    assert "![" in (out / "plm-fig4.md").read_text()
+    assert said.count("trained in") == 2
+    assert "trained in" not in typed("plm-fig4", "--smoke", "--set", "train.epochs=2", "--out", out)[1]
+
+
+def test_real_layouts_run_with_seeds_rows_and_a_note(
+    typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steelyard_papers.plm_data.N_MAX", fixtures.MNIST_N_MAX)
+    fixtures.mnist(tmp_path)
+    small = ("--set", "train.epochs=1", "--set", "model.backbone=small", "--set", "train.device=cpu")
+    words = ("plm-table1", "--data", tmp_path, "--out", tmp_path / "out", "--seeds", "2", "--rows", "BCE", *small)
+    code, out, err = typed(*words, "--note", "a copy", "--json")
+    assert code == 0, err
+    found = Result.from_json(out)
+    assert [row.name for row in found.rows] == ["BCE"]
+    assert found.seeds == (0, 1)
+    assert found.rows[0].std("F1") is not None
+    assert found.data.endswith("a copy")
+    assert str(tmp_path) not in out  # what is committed names no folder of a machine
+    table = typed(*words)[1]
+    assert "| BCE | " in table
+    assert "80.35" in table
+
+
+def test_all_passes_over_what_has_no_data(typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = {name: CATALOGUE[name] for name in ("plm-table1", "plm-fig6")}
+    monkeypatch.setattr(reproduce, "CATALOGUE", some)
+    code, out, _ = typed("all", "--data", tmp_path, "--out", tmp_path / "out")
+    assert code == 0
+    assert "plm-table1: passed over, MNIST is not there" in out
+    assert (tmp_path / "out" / "plm-fig6.png").is_file()
+
+
+def test_the_dashboard_is_written_from_what_was_run(typed: Any, tmp_path: Path) -> None:
+    assert typed("plm-fig6", "--out", tmp_path)[0] == 0
+    (tmp_path / "plm-fig6.png").unlink()
+    assert typed("--dashboard", tmp_path)[0] == 0
+    assert "| [plm-fig6](plm-fig6.md) |" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "plm-fig6.png").is_file()
+
+
+def test_every_table_and_figure_of_the_four_papers_is_in_the_list() -> None:
+    names = {f"plm-table{i}" for i in range(1, 8)} | {f"plm-fig{i}" for i in range(1, 9)}
+    names |= {"db-table1", "db-table2"} | {f"db-fig{i}" for i in (2, 3, 5, 6, 7, 8, 9, 10)}
+    names |= {f"pal-table{i}" for i in range(1, 8)} | {"pal-fig2"}
+    names |= {f"spa-table{i}" for i in range(1, 5)} | {f"spa-fig{i}" for i in range(1, 5)} | {"spa-vqa"}
+    assert names <= set(CATALOGUE)
+    for name, entry in CATALOGUE.items():
+        assert entry.name == name
+        assert entry.title
+        assert entry.minutes >= 0
+        assert all(need.what and need.where for need in entry.needs)
+        assert entry.draw is not None or "-fig" not in name
+
+
+def test_the_pages_in_docs_are_those_of_the_json_beside_them() -> None:
+    """No number in them is typed in: should this fail, run `steelyard reproduce --dashboard docs/results`."""
+    folder = Path(__file__).resolve().parents[2] / "docs" / "results"
+    results = dashboard.read(folder)
+    assert (folder / "README.md").read_text(encoding="utf-8") == dashboard.dashboard(
+        results, CATALOGUE, dashboard.read(folder / dashboard.AGAIN)
+    )
+    for name, result in results.items():
+        if name in CATALOGUE:
+            assert (folder / f"{name}.md").read_text(encoding="utf-8") == page(result, CATALOGUE[name], results)
+
+
+def test_the_row_called_the_best_here_is_the_best_of_the_table() -> None:
+    """`db-beyond` stands beside it: another row must be named there should the table's runs change."""
+    results = dashboard.read(Path(__file__).resolve().parents[2] / "docs" / "results")
+    for name, beside in (("db-table1", db_beyond.BESIDE), ("db-table1-frozen", db_beyond.BESIDE_FROZEN)):
+        best = best_row(results[name], "mAP on VOC-MLT")
+        assert best is not None
+        assert best.name == beside[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plm-table7", "--rows", "BCE"], "plm-table7 needs all of its rows: leave --rows out"),
+        (["db-fig6", "--rows", "ERM"], "db-fig6 needs all of its rows: leave --rows out"),
+        (["spa-table1", "--rows", "nothing"], "spa-table1 trains nothing: leave --rows, --set and --validation out"),
+        (["db-fig3", "--set", "train.epochs=3"], "db-fig3 trains nothing"),
+        (["pal-table2", "--validation", ".2"], "pal-table2 trains nothing"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(typed: Any, words: list[str], said: str, tmp_path: Path) -> None:
+    code, _, error = typed(*words, "--smoke", "--out", tmp_path / "out")
+    assert code == 2
+    assert said in error
+    assert not list(tmp_path.glob("out/*.json"))

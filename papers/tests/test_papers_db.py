@@ -1,0 +1,212 @@
+"""The Distribution-Balanced paper's tables and figures: rows as in the paper, numbers as defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from steelyard.labels import Labels
+from steelyard.run.config import Config, load_config
+from steelyard.run.recipes import settings
+from steelyard_papers import db, db_figures
+from steelyard_papers.db_rows import SWEEPS, combinations, rows, sweep
+from steelyard_papers.job import Job
+from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
+from steelyard_papers.study import Row
+
+BY_NAME = {reproduction.name: reproduction for reproduction in db.REPRODUCTIONS}
+
+
+def configured(source: Source, make: Callable[[Source], tuple[Row, ...]] = rows) -> dict[str, Config]:
+    base = load_config(overrides=settings("voc-mlt-db" if source is VOC_MLT else "coco-mlt-db"))
+    return {row.name: base.with_overrides(row.settings) for row in make(source)}
+
+
+def test_every_name_of_the_paper_is_there() -> None:
+    assert list(BY_NAME) == ["db-table1", "db-table2", *(f"db-fig{i}" for i in (2, 3, 5, 6, 7, 8, 9, 10))]
+
+
+def test_table_1_is_set_up_as_in_the_paper() -> None:
+    found = configured(VOC_MLT)
+    assert list(found) == [
+        *("ERM", "RW", "Focal", "RS", "RS-Focal", "ML-GCN", "OLTR", "LDAM", "CB-Focal"),
+        *("R-BCE", "R-BCE-Focal", "DB", "DB-Focal"),
+    ]
+    resampled = {"RS", "RS-Focal", "R-BCE", "R-BCE-Focal", "DB", "DB-Focal"}
+    for name, config in found.items():
+        assert config.optimizer.lr == (0.1 if name in ("CB-Focal", "OLTR") else 0.02), name
+        assert config.optimizer.momentum == 0.9
+        assert config.optimizer.weight_decay == 1e-4
+        assert config.train.batch_size == 32
+        assert config.data.size == 224
+        assert config.model.backbone == "timm:resnet50"
+        assert config.model.width == 256
+        n_draws = 20 * 194 if name in resampled else 1142
+        assert config.train.sampler.kind == ("class_aware" if name in resampled else "shuffle"), name
+        assert config.train.epochs == (8 if name in resampled else 80)
+        assert config.schedule.milestones == ((5, 7) if name in resampled else (55, 70))
+        assert config.schedule.warmup_epochs * n_draws / 32 == pytest.approx(500), "iterations of warm-up"
+        assert config.schedule.warmup_from == pytest.approx(1 / 3)
+    paper = {"alpha": 0.1, "beta": 10.0, "mu": 0.3, "lam": 5.0, "kappa": 0.05, "gamma": 2.0, "as_released": True}
+    assert paper.items() <= dict(found["DB-Focal"].objective.loss.arguments).items()
+    assert (paper | {"gamma": 0.0}).items() <= dict(found["DB"].objective.loss.arguments).items()
+    assert (paper | {"lam": 1.0, "kappa": 0.0}).items() <= dict(found["R-BCE-Focal"].objective.loss.arguments).items()
+    assert found["CB-Focal"].objective.weighting.arguments["mode"] == "mean_effective"
+    assert found["CB-Focal"].objective.weighting.arguments["beta"] == 0.99
+    assert found["Focal"].objective.loss.arguments == {"gamma": 2.0, "scale": 2.0}
+    assert found["ML-GCN"].model.head == "ml_gcn"
+    oltr = found["OLTR"]
+    assert (oltr.model.head, oltr.model.dropout, oltr.optimizer.lr, oltr.optimizer.backbone_lr) == ("oltr", 0, 0.1, 0.1)
+    assert oltr.model.reachability == 10
+    coco = configured(COCO_MLT)
+    assert coco["DB-Focal"].objective.loss.arguments["mu"] == 0.2
+    assert coco["DB-Focal"].objective.loss.arguments["lam"] == 2.0
+    assert coco["CB-Focal"].objective.weighting.arguments["beta"] == 0.9
+    assert coco["ERM"].schedule.warmup_epochs * 1909 / 32 == pytest.approx(500)
+
+
+def test_table_2_combines_and_shares_its_rows_with_table_1() -> None:
+    found, first = configured(VOC_MLT, combinations), configured(VOC_MLT)
+    for name in set(found) & set(first):
+        assert found[name] == first[name], name
+    assert len({str(config.as_dict()) for config in found.values()}) == len(found), "no two rows are the same"
+    assert found["RS + RW"].train.sampler.kind == "class_aware"
+    assert found["RS + RW"].objective.weighting.kind == "inverse_frequency"
+    assert found["NT-BCE without RS"].train.sampler.kind == "shuffle"
+    assert found["DB-Focal, the formula"].objective.loss.arguments["as_released"] is False
+
+
+@pytest.mark.parametrize("name", list(SWEEPS))
+def test_a_sweep_changes_one_constant_at_a_time(name: str) -> None:
+    paper = configured(VOC_MLT)["DB-Focal"].objective.loss.arguments
+    found = configured(VOC_MLT, lambda source: sweep(name, source))
+    for symbol, (argument, values) in SWEEPS[name].items():
+        assert paper[argument] in values, "the paper's own value is among them"
+        for value in values:
+            assert found[f"{symbol} = {value:g}"].objective.loss.arguments == {**paper, argument: value}
+
+
+@dataclass
+class Said:
+    """What `db_scores` takes of a trial."""
+
+    logits: torch.Tensor
+    targets: torch.Tensor
+    counts: Any = field(default_factory=lambda: np.array([150, 100, 99, 20, 19, 1]))
+
+
+def test_scores_are_means_of_the_labels_of_each_group() -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(60, 6)), rng.integers(0, 2, (60, 6))
+    ap = np.array([100 * sklearn.average_precision_score(y[:, c], z[:, c]) for c in range(6)])
+    found = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y)))  # type: ignore[arg-type]
+    assert found.details["ap"] == pytest.approx(ap)
+    wanted = {"mAP": ap.mean(), "mAP head": ap[:2].mean(), "mAP medium": ap[2:4].mean(), "mAP tail": ap[4:].mean()}
+    assert found.values == pytest.approx(wanted)
+    y[:, 5] = 0
+    found = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y)))  # type: ignore[arg-type]
+    assert found.details["ap"][5] is None
+    assert found.values["mAP tail"] == pytest.approx(ap[4])
+
+
+def test_statistics_are_those_of_the_definitions() -> None:
+    rng = np.random.default_rng(1)
+    y = (rng.random((50, 5)) < [0.8, 0.4, 0.3, 0.2, 0.1]).astype(int)
+    y[0], y[1] = [0, 0, 0, 0, 1], 0
+    n = y.sum(0)
+    order = np.argsort(-n, kind="stable")
+    alpha, beta, mu = 0.1, 10.0, 0.3
+    found = db_figures.statistics(Labels(y), alpha, beta, mu)
+    s = [sum(y[k, j] / n[j] for j in range(5)) for k in range(50)]
+    assert found["counts"] == n[order].tolist()
+    for place, c in enumerate(order):
+        own = [k for k in range(50) if y[k, c]]
+        drawn = np.array([s[k] for k in own])
+        weights = np.array([alpha + 1 / (1 + np.exp(-beta * (1 / n[c] / s[k] - mu))) for k in own])
+        assert found["spread"][place] == pytest.approx(drawn.std() / drawn.mean(), abs=1e-6)
+        weighted = drawn * weights
+        assert found["weighted"][place] == pytest.approx(weighted.std() / weighted.mean(), abs=1e-5)
+        assert found["before"][place] == pytest.approx(n[c] / 50)
+        after = sum(sum(y[k, c] for k in range(50) if y[k, j]) / n[j] for j in range(5)) / 5
+        assert found["after"][place] == pytest.approx(after)
+        for other, i in enumerate(order):
+            assert found["conditional"][other][place] == pytest.approx(y[own, i].mean(), abs=1e-4)
+
+
+def test_weights_even_out_what_sampling_draws(shared_data: Path) -> None:
+    found = db._statistics(Job(shared_data, shared_data)).figure or {}
+    for name, n in (("VOC-MLT", 1142), ("COCO-MLT", 1909)):
+        assert found[name]["items"] == n
+        assert np.nanmean(np.array(found[name]["weighted"], float)) < np.nanmean(np.array(found[name]["spread"], float))
+    assert found["VOC-MLT"]["counts"][:3] == [775, 479, 249]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Run a reproduction on generated data; the runs of one are there for the next."""
+    out = tmp_path_factory.mktemp("papers")
+
+    def run(name: str, *patterns: str) -> Any:
+        with prepared(BY_NAME[name], Job(out, out, rows=patterns, smoke=True)) as job:
+            return reproduce_one(BY_NAME[name], replace(job, out=out)), out
+
+    return run
+
+
+def test_a_table_on_generated_data_has_the_columns_in_print(drawn: Callable[..., Any]) -> None:
+    found, out = drawn("db-table1", "ERM", "DB-Focal")
+    published = BY_NAME["db-table1"].published
+    assert published is not None
+    assert set(found.columns) < set(published.columns)
+    assert [row.name for row in found.rows] == ["ERM", "DB-Focal"]
+    for row in found.rows:
+        assert all(0 <= (row.mean(column) or 0) <= 100 for column in found.columns)
+    assert "COCO-MLT is not there and left out" in found.notes
+    assert "78.94" in (out / "db-table1.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["db-fig2", "db-fig3", "db-fig5", "db-fig8", "db-fig9"])
+def test_figures_of_labels_and_losses_are_drawn_from_their_json(drawn: Callable[..., Any], name: str) -> None:
+    pytest.importorskip("matplotlib")
+    found, out = drawn(name)
+    again = type(found).load(out / f"{name}.json")
+    figure = BY_NAME[name].draw(again)  # type: ignore[misc]
+    assert figure.axes
+    assert (out / f"{name}.png").stat().st_size > 5000
+
+
+def test_gains_are_differences_of_the_steps_in_order() -> None:
+    pytest.importorskip("matplotlib")
+    numbers = {
+        "names": ["rare", "often"],
+        "counts": [3, 300],
+        "ap": {"ERM": [10.0, 50.0], "RS": [30.0, 45.0], "DB": [33.0, None]},
+    }
+    figure = db_figures.gain_figure(numbers)
+    heights = [[bar.get_height() for bar in axes.containers[0]] for axes in figure.axes]
+    assert heights[0] == [-5.0, 20.0], "the most frequent label comes first"
+    assert heights[1][1] == pytest.approx(3.0)
+    assert np.isnan(heights[1][0])
+    assert figure.axes[0].get_title(loc="left") == "ERM → RS: +7.50"
+
+
+def test_a_sweep_is_drawn_over_its_values() -> None:
+    pytest.importorskip("matplotlib")
+    points = {1.0: {"mAP": (60.0, 1.0), "mAP tail": (40.0, 2.0)}, 5.0: {"mAP": (65.0, 0.5), "mAP tail": (50.0, 0.0)}}
+    figure = db_figures.sweep_figure({"λ": points})
+    drawn = {bars.get_label(): bars for bars in figure.axes[0].containers}
+    assert {name: list(bars.lines[0].get_ydata()) for name, bars in drawn.items()} == {
+        "mAP": [60.0, 65.0],
+        "mAP tail": [40.0, 50.0],
+    }
+    (bars,) = drawn["mAP tail"].lines[2]
+    assert [[y for _, y in ends] for ends in bars.get_segments()] == [[38.0, 42.0], [50.0, 50.0]]  # ± a deviation
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["1", "5"]

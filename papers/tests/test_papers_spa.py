@@ -1,0 +1,240 @@
+"""SPA and LPR: how logits are read, what is measured, and what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from steelyard.losses import SPA, Asymmetric
+from steelyard.run.config import load_config
+from steelyard_papers import spa, spa_figures
+from steelyard_papers.job import Job
+from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.spa_rows import BY_LINK, BY_SIGMA, RUNS, TABLE3, TABLE4, readings, spa_scores
+from steelyard_papers.trial import Trial, read
+
+BY_NAME = {reproduction.name: reproduction for reproduction in spa.REPRODUCTIONS}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Run a reproduction on generated data; the runs of one are there for the next."""
+    out = tmp_path_factory.mktemp("papers")
+
+    def run(name: str, *patterns: str) -> Any:
+        with prepared(BY_NAME[name], Job(out, out, rows=patterns, smoke=True)) as job:
+            return reproduce_one(BY_NAME[name], replace(job, out=out)), out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trials(smoke: Callable[..., Any]) -> dict[str, Trial]:
+    """Finished runs of three losses, by the kind of their loss."""
+    _, out = smoke("spa-table3", "BCE", "SPA", "TWL + TS")
+    found = [read(folder) for folder in (out / "runs").iterdir()]
+    return {trial.config.objective.loss.kind: trial for trial in found}
+
+
+def test_every_name_of_the_paper_is_there() -> None:
+    names = {*(f"spa-table{i}" for i in range(1, 5)), *(f"spa-fig{i}" for i in range(1, 5)), "spa-vqa"}
+    assert names < set(BY_NAME)
+    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} < names
+
+
+def test_rows_are_readings_of_trainings_that_exist() -> None:
+    for table in (TABLE3, TABLE4, spa.FIGURE1, spa.FIGURE3, spa.FIGURE4, spa.ANSWERS):
+        assert {run for run, _ in table.values()} <= set(RUNS)
+    configs = {name: load_config(overrides=spa._FINE).with_overrides(row.settings) for name, row in RUNS.items()}
+    assert len({str(config.as_dict()) for config in configs.values()}) == len(RUNS), "no two are the same"
+    for name, config in configs.items():
+        pairs = config.objective.label_pair
+        assert (pairs.kind == "on") == ("LPR" in name), name
+        if "LPR" in name:
+            assert pairs.arguments["weight"] == 1.0
+            on_logits = name in ("focal + LPR", "ASY + LPR")
+            assert pairs.arguments["link"] is not on_logits, "as the paper's Table 4 seems to be"
+        assert config.optimizer.kind == "sgd"
+        assert (config.optimizer.momentum, config.optimizer.weight_decay) == (0.9, 1e-4)
+        assert (config.data.size, config.train.batch_size) == (224, 256)
+    assert configs["TWL + TS"].data.validation == 0.1
+    assert configs["SPA"].objective.loss.arguments == {
+        "zeta_pos": 1.0,
+        "k_pos": 1.0,
+        "b_pos": 0.0,
+        "zeta_neg": 5.0,
+        "k_neg": 3.0,
+        "b_neg": 1.0,
+    }
+
+
+def test_links_are_told_from_sigma() -> None:
+    facts = {name: spa_figures.link_facts(loss) for name, loss in spa_figures.LOSSES.items()}
+    assert facts["BCE"].away == pytest.approx(0, abs=1e-12)
+    assert facts["BCE"].rises
+    assert facts["SPA"].rises
+    assert facts["SPA"].most == pytest.approx(1, abs=1e-6)
+    assert not facts["ASY"].rises, "below the margin its negatives cost nothing, and η stays 0"
+    detached = spa_figures.link_facts(Asymmetric())
+    assert detached.most == pytest.approx(0.942, abs=1e-3), "what PAPERS say that it tops out at"
+    z = torch.linspace(-30, 30, 60_001, dtype=torch.float64)
+    upper = (3 / 5) * torch.sigmoid(3 * (z - 1))
+    eta = upper / (upper + torch.sigmoid(-z))
+    assert facts["SPA"].away == pytest.approx(float((eta - torch.sigmoid(z)).abs().max()), rel=1e-9)
+
+
+def test_readings_are_those_of_the_loss(trials: dict[str, Trial]) -> None:
+    plain = readings(trials["bce"])
+    assert set(plain) == {BY_SIGMA, BY_LINK}
+    torch.testing.assert_close(plain[BY_SIGMA], plain[BY_LINK], rtol=0, atol=1e-6)
+    found, z = readings(trials["spa"]), trials["spa"].logits
+    torch.testing.assert_close(found[BY_LINK].double(), SPA().probability(z.double()), rtol=0, atol=1e-6)
+    assert float((found[BY_LINK] - found[BY_SIGMA]).abs().max()) > 0.05
+    ranked = trials["two_way"]
+    assert BY_LINK not in readings(ranked), "it has none"
+    generator = torch.Generator().manual_seed(0)
+    held = torch.randn(4000, 20, generator=generator) * 4
+    truth = (torch.rand(4000, 20, generator=generator) < torch.sigmoid(held / 2)).to(torch.int8)
+    fitted = readings(replace(ranked, outputs={"validation": (held, truth), "test": ranked.outputs["test"]}))
+    torch.testing.assert_close(fitted["T"], torch.sigmoid(ranked.logits / 2), rtol=0, atol=0.02)
+    assert BY_LINK not in fitted
+
+
+def test_scores_are_those_of_the_definitions(trials: dict[str, Trial]) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    trial = trials["spa"]
+    z, y = trial.logits.double().numpy(), trial.targets.numpy()
+    found = spa_scores(trial)
+    by_label = [sklearn.average_precision_score(y[:, c], z[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
+    by_item = [sklearn.average_precision_score(row, score) for row, score in zip(y, z, strict=True) if row.any()]
+    assert found.values["mAP@y"] == pytest.approx(100 * np.mean(by_label), rel=1e-5)
+    assert found.values["mAP@x"] == pytest.approx(100 * np.mean(by_item), rel=1e-5)
+    for how, eta in readings(trial).items():
+        p, t = eta.double().numpy().ravel(), y.ravel()
+        place = np.minimum((p * 15).astype(int), 14)
+        gaps = [abs(p[place == b].mean() - t[place == b].mean()) for b in range(15) if (place == b).any()]
+        assert found.values[f"ACE by {how}"] == pytest.approx(100 * np.mean(gaps), abs=0.2)
+        assert found.values[f"MCE by {how}"] == pytest.approx(100 * np.max(gaps), abs=0.2)
+        assert sum(found.details["bins"][how]["counts"]) == y.size
+
+
+def test_a_table_reads_one_training_in_several_ways(smoke: Callable[..., Any]) -> None:
+    found, _out = smoke("spa-table3", "SPA*")
+    assert [row.name for row in found.rows] == ["SPA by σ", "SPA", "SPA + LPR"]
+    by_sigma, by_link = found.rows[:2]
+    assert by_sigma.mean("mAP@y on VOC 2012") == by_link.mean("mAP@y on VOC 2012")
+    assert by_sigma.mean("ACE on VOC 2012") != by_link.mean("ACE on VOC 2012")
+    with pytest.raises(ValueError, match=r"there is no row 'SAP': choose from 'BCE', 'focal"):
+        smoke("spa-table3", "SAP")
+
+
+def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) -> None:
+    pytest.importorskip("matplotlib")
+    smoke("spa-table3", "focal", "ASY", "SPA", "SPA + LPR", "BCE")
+    _, out = smoke("spa-fig1")
+    before = set((out / "runs").iterdir())
+    found, _ = smoke("spa-fig4")
+    assert set((out / "runs").iterdir()) == before
+    text = (out / "spa-fig4.json").read_text()
+    assert str(out) not in text, "no path of this machine"
+    queries = found.figure["queries"]
+    assert [query["text"] for query in queries] == [
+        *("dog, person, not sofa, not car", "bicycle, person, not car", "chair, diningtable, not person"),
+    ]
+    for query in queries:
+        assert list(query["runs"]) == ["BCE", "ASY", "SPA", "SPA + LPR"]
+        for hits in query["runs"].values():
+            assert len(hits["ids"]) == len(hits["right"]) == 6
+    for row in found.rows:
+        right = [sum(query["runs"][row.name]["right"]) for query in queries]
+        assert [row.mean(column) for column in found.columns] == right
+    draw = BY_NAME["spa-fig4"].draw
+    assert draw is not None
+    drawn = draw(type(found).load(out / "spa-fig4.json"))
+    assert not any(axes.images for axes in drawn.axes), "no photograph is passed on"
+    names = [id_.replace("_", "\n") for query in queries for hits in query["runs"].values() for id_ in hits["ids"]]
+    assert [text.get_text() for axes in drawn.axes for text in axes.texts] == names
+
+
+def test_photographs_that_are_at_hand_are_shown(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    Image.new("RGB", (20, 10), (200, 0, 0)).save(tmp_path / "b.png")
+    hits = {"ids": ["a", "b"], "right": [False, True]}
+    queries = [{"text": "dog", "runs": {"BCE": hits, "SPA": hits}}]
+    named, shown, *_ = spa_figures.found_figure(queries, {"b": str(tmp_path / "b.png")}).axes
+    assert [text.get_text() for text in named.texts] == ["a"]
+    assert not named.images
+    assert not shown.texts
+    pixels = np.asarray(shown.images[0].get_array())
+    assert pixels.shape[1] == 2 * pixels.shape[0]
+    np.testing.assert_array_equal(np.unique(pixels.reshape(-1, 3), axis=0), [[200, 0, 0]])
+    assert named.spines["left"].get_edgecolor() != shown.spines["left"].get_edgecolor()
+
+
+def test_the_best_items_are_those_of_the_product() -> None:
+    rng = np.random.default_rng(0)
+    eta = rng.random((40, 5))
+    eta[3, 2] = 1.0
+    product_ = eta[:, 0] * eta[:, 1] * (1 - eta[:, 2])
+    found = spa_figures.best_items(eta, (0, 1), (2,), 6)
+    np.testing.assert_array_equal(found, np.argsort(-product_, kind="stable")[:6])
+    assert 3 not in found.tolist()
+
+
+def test_retrieval_is_the_mean_over_queries(trials: dict[str, Trial]) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    trial = trials["spa"]
+    few = replace(
+        trial,
+        outputs={"test": (trial.logits[:, :4], (trial.targets[:, :4] > 0).to(torch.int8))},
+        reading=replace(trial.reading, link=None),
+    )
+    found = spa.spa_retrieval_by_sigma(few)
+    eta, y = torch.sigmoid(few.logits).double().numpy(), few.targets.numpy()
+    by_terms: dict[int, list[float]] = {}
+    for k in range(1, 5):
+        for labels in combinations(range(4), k):
+            for signs in product((True, False), repeat=k):
+                relevant = np.all([y[:, c] == sign for c, sign in zip(labels, signs, strict=True)], axis=0)
+                if any(signs) and relevant.any():
+                    parts = [eta[:, c] if sign else 1 - eta[:, c] for c, sign in zip(labels, signs, strict=True)]
+                    score = sklearn.average_precision_score(relevant, np.prod(parts, axis=0))
+                    by_terms.setdefault(k, []).append(score)
+    every = [score for scores in by_terms.values() for score in scores]
+    assert found.values["retrieval mAP"] == pytest.approx(100 * np.mean(every), abs=1e-3)
+    assert found.details["queries"] == len(every)
+    for k, scores in by_terms.items():
+        assert found.details["by_terms"][str(k)] == pytest.approx(100 * np.mean(scores), abs=1e-3)
+
+
+def test_answers_are_scored_by_how_many_people_gave_them() -> None:
+    class Said:
+        logits = torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0]])
+        targets = torch.tensor([[1 / 3, 1.0, 0.0], [0.0, 1.0, 0.0]])
+
+        outputs: ClassVar[dict[str, Any]] = {}
+
+        class reading:
+            link = None
+
+    found = spa.spa_answers(Said())  # type: ignore[arg-type]
+    assert found.values["accuracy"] == pytest.approx(100 * (1 / 3 + 1) / 2)
+    assert found.values["ACE by σ"] > 0
+
+
+def test_questions_and_formulas_run_on_generated_data(smoke: Callable[..., Any], tmp_path: Path) -> None:
+    found, _ = smoke("spa-vqa", "BCE", "SPA")
+    assert [row.name for row in found.rows] == ["BCE", "SPA"]
+    assert all(0 <= (row.mean("accuracy") or -1) <= 100 for row in found.rows)
+    losses, _ = smoke("spa-table1")
+    assert losses.row("SPA").mean("one to one") == 1
+    assert losses.row("ASY").mean("one to one") == 0
+    assert losses.row("TWL").mean("one to one") is None
