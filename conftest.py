@@ -28,7 +28,6 @@ LONGEST = (
         "export",
         "serve_browser",
         "kernels_losses",
-        "kernels_convolutions",
         "commands",
         "fit",
         "models",
@@ -36,7 +35,7 @@ LONGEST = (
         "torture",
         "index",
     ),
-    *("training_resume", "report_run", "run_objectives", "compile", "kernels_norms", "papers_plm_tracks"),
+    *("training_resume", "report_run", "run_objectives", "compile", "papers_plm_tracks"),
 )
 """The files that take longest: begun first, none of them runs alone at the end while the other core has nothing."""
 

@@ -7,9 +7,9 @@ batches of 128, losses summed over the classes, a warm-up of 5 epochs, the rate 
 epochs, crops out of images padded by 4 black pixels, mirror images. Prints a line of JSON: the error on the test
 images, over all classes and over the five rarest.
 
-What is not as in plm-table3: float32 and torch's own kernels, where ours trains in bfloat16 with kernels of its own on
-a GPU; another draw of the long tail; convolutions drawn by fan-in, ours by fan-out; torch's own start of the last
-layer, ours nearly 0; a warm-up by epochs, ours by steps; pixels normalised by all images, ours by up to 2,000.
+What is not as in plm-table3: float32, where ours trains in bfloat16 on a GPU; another draw of the long tail;
+convolutions drawn by fan-in, ours by fan-out; torch's own start of the last layer, ours nearly 0; a warm-up by epochs,
+ours by steps; pixels normalised by all images, ours by up to 2,000.
 """
 
 from __future__ import annotations

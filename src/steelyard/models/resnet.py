@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, final
+from typing import final
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steelyard.models.backbone import ImageBackbone, init_convolutions
-
-_FARTHEST = 2**31
-"""Places in a map are found by 32 bits in the kernels."""
 
 
 class _Stage(nn.Module):
@@ -43,36 +39,17 @@ class ResNet12(ImageBackbone):
     """
 
     size, n_features, least = 32, 512, 16
-    kernels_for: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
-    """The precisions in which training takes our own kernels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels, self.trained = channels, False
         widths = (channels, 64, 128, 256, 512)
         self.stages = nn.Sequential(*(_Stage(a, b) for a, b in pairwise(widths)))
-        self._plan: Any = None
         init_convolutions(self)
-
-    def use_kernels(self, device: torch.device | None) -> None:
-        """Train with kernels of our own on `device`, a GPU (ImportError where Triton is missing); None: without."""
-        self._plan = None
-        if device is not None:
-            from steelyard.models import fused_resnet
-
-            self._plan = fused_resnet.Plan(list(self.stages), device)
-
-    def takes(self, n: int, height: int, width: int) -> bool:
-        """Return whether the kernels are for a batch of `n` such images: sides are halved four times."""
-        return height % 16 == 0 and width % 16 == 0 and n * height * width * 64 < _FARTHEST
 
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 512, H/16, W/16)."""
         self.check_side(x.shape[-2], x.shape[-1])
-        if self._plan is not None and self.training and self.takes(x.shape[0], x.shape[2], x.shape[3]):
-            from steelyard.models import fused_resnet
-
-            return fused_resnet.fused_maps(self._plan, x)
         maps: Tensor = self.stages(x)
         return maps
 
@@ -116,13 +93,10 @@ class ResNet32(ImageBackbone):
     """
 
     size, n_features, least = 32, 64, 5
-    kernels_for: tuple[torch.dtype, ...] = (torch.bfloat16,)
-    """The precisions in which training takes our own kernels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels, self.trained = channels, False
-        self._plan: Any = None
         blocks = []
         width = 16
         for after in (16, 32, 64):
@@ -133,25 +107,9 @@ class ResNet32(ImageBackbone):
         self.blocks = nn.Sequential(*blocks)
         init_convolutions(self)
 
-    def use_kernels(self, device: torch.device | None) -> None:
-        """Train with kernels of our own on `device`, a GPU (ImportError where Triton is missing); None: without."""
-        self._plan = None
-        if device is not None:
-            from steelyard.models import fused_resnet32
-
-            self._plan = fused_resnet32.Plan(self.stem, list(self.blocks), device)
-
-    def takes(self, n: int, height: int, width: int) -> bool:
-        """Return whether the kernels are for a batch of `n` such images: they have at most 16 channels."""
-        return self.channels <= 16 and n * (height + 1) * (width + 1) * 16 < _FARTHEST
-
     def maps(self, x: Tensor) -> Tensor:
         """Return (B, 64, H/4, W/4)."""
         self.check_side(x.shape[-2], x.shape[-1])
-        if self._plan is not None and self.training and self.takes(x.shape[0], x.shape[2], x.shape[3]):
-            from steelyard.models import fused_resnet32
-
-            return fused_resnet32.fused_maps(self._plan, x)
         maps: Tensor = self.blocks(self.stem(x))
         return maps
 

@@ -14,8 +14,6 @@ from steelyard.balance.processes import n_processes
 from steelyard.balance.weighting import Deferred, Weighting
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
-from steelyard.models.model import Model
-from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.objective import Objective
 from steelyard.training.augment import OVERLAY, check_images, n_draws, uniforms, varied
 from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
@@ -25,7 +23,7 @@ from steelyard.training.step import Step
 from steelyard.training.update import Check, Update
 
 COMPILES_FROM = 5000
-"""Steps from which on a network of images that has no kernels of its own is compiled; chosen, not measured."""
+"""Steps from which on a network of images is compiled; chosen, not measured."""
 TRIES_FROM = 2000
 """Steps from which on cuDNN tries all its convolutions before one is taken; chosen, not measured."""
 _log = logging.getLogger("steelyard")
@@ -80,7 +78,6 @@ class Captured:
         self.warm: set[int] = set()
         self.phase: tuple[Hashable, ...] = ()
         self.is_broken = False
-        self._own: list[ResNet12 | ResNet32] = []
         self.prepared = 0.0
         if self.device.type == "cuda":
             self.stream, self.side = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
@@ -88,7 +85,7 @@ class Captured:
             self.update.beside, self.update.join = self._beside, self._join
             self.job.objective.beside, self.job.objective.join = self._beside, self._join
             _lay_out(self.job.model, self.job.optimizer)
-            if isinstance(update.forward, Step) and not self._use_kernels() and self._compiles():
+            if isinstance(update.forward, Step) and self._compiles():
                 update.forward.set_compiled(torch.compile(self.job.model, dynamic=False))
 
     def start_epoch(self, rates: Sequence[float]) -> None:
@@ -172,31 +169,8 @@ class Captured:
             self.job.average.follow(self.job.model, self.scalars[-1])
         self.at += 1
 
-    def _use_kernels(self) -> bool:
-        """Let the network use kernels of its own, and return whether it has any; they renew statistics always."""
-        if isinstance(self.job.model, Model) and self.job.model.settings.keep_statistics:
-            return False
-        nets = (part for part in self.job.model.modules() if isinstance(part, ResNet12 | ResNet32))
-        precision = getattr(self.update.forward, "precision", torch.float32)
-        sides = self.batches.inputs.shape[-2:]
-        self._own = [
-            net
-            for net in nets
-            if precision in net.kernels_for
-            and all(p.requires_grad for p in net.parameters())
-            and net.takes(self.share, *sides)
-        ]
-        try:
-            for part in self._own:
-                part.use_kernels(self.device)
-        except ImportError:
-            self._own = []
-        return bool(self._own)
-
     def close(self) -> None:
         """Give back what the steps needed."""
-        for part in self._own:
-            part.use_kernels(None)
         self.job.objective.beside, self.job.objective.join = nullcontext, lambda: None
         self._forget()
 
