@@ -59,7 +59,7 @@ def _close(base: np.ndarray, tree: np.ndarray, tolerance: float | None) -> np.nd
         same = (base == tree) & (np.signbit(base) == np.signbit(tree))
     else:
         with np.errstate(invalid="ignore"):
-            same = (base == tree) | (abs(base - tree) <= tolerance * np.maximum(1, abs(base)))
+            same = (base == tree) | (np.isfinite(base) & (abs(base - tree) <= tolerance * np.maximum(1, abs(base))))
     return np.asarray(same | (np.isnan(base) & np.isnan(tree)))
 
 
