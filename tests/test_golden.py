@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.compare import differences, is_allowed
+from golden.compare import differences, is_allowed, listing
 from golden.record import as_array
 from golden.transcript import plain, words_of
 
@@ -103,6 +103,17 @@ def test_a_name_that_is_gone_or_new_is_reported() -> None:
         tree["api"]["losses.Focused"] = tree["api"].pop("losses.Focal")
 
     assert found(rename, 1e-6) == [("api/losses.Focal", "is gone"), ("api/losses.Focused", "is new")]
+
+
+def test_of_many_differences_in_one_entry_the_first_are_listed() -> None:
+    many = {"runs": {"table/plm": {"loss": [0.0, 1.0, 2.0]}, "table/pal": {"loss": [0.5]}}}
+    other = {"runs": {"table/plm": {"loss": [1.0, 2.0, 3.0]}, "table/pal": {"loss": [0.25]}}}
+    assert list(listing(many, other, list(differences(many, other)), 2)) == [
+        "runs/table/plm/loss/0\n    0.0 became 1.0",
+        "runs/table/plm/loss/1\n    1.0 became 2.0",
+        "runs/table/pal/loss/0\n    0.5 became 0.25",
+        "runs/table/plm\n    1 differences more",
+    ]
 
 
 def test_differences_that_are_expected_are_named_by_patterns() -> None:

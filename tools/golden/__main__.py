@@ -14,10 +14,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from golden.compare import differences, is_allowed
+from golden.compare import differences, is_allowed, listing
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "golden"
+SHOWN = 4
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 TERMINAL = {"COLUMNS": "120", "TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
 FIXED = {**THREADS, **TERMINAL, "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg", "PYTHONHASHSEED": "0"}
@@ -39,22 +40,24 @@ def main() -> None:
     codes = [process.wait() for process in recording]
     if any(codes):
         sys.exit("golden: a record could not be made, see above")
-    base, tree = (json.loads(path.read_text()) for path in (cached, BUILD / "tree.json"))
-    found = list(differences(_compared(base), _compared(tree), given.tolerance))
+    base, tree = (_record(path) for path in (cached, BUILD / "tree.json"))
+    found = list(differences(base, tree, given.tolerance))
+    (BUILD / "differences.txt").write_text("".join(f"{place}\n    {told}\n" for place, told in found))
     allowed = [one for one in found if is_allowed(one[0], given.allow.split())]
     wrong = [one for one in found if one not in allowed]
     for title, listed in (("allowed", allowed), ("DIFFERENT", wrong)):
-        for place, told in listed:
-            print(f"{title}  {place}\n    {told}")
-    entries = ", ".join(f"{len(part)} {name}" for name, part in _compared(tree).items())
+        for line in listing(base, tree, listed, SHOWN):
+            print(f"{title}  {line}")
+    entries = ", ".join(f"{len(part)} {name}" for name, part in tree.items())
     how = "every bit" if given.tolerance is None else f"floats within {given.tolerance:g}"
     print(f"Compared with {commit[:7]}, {how}: {entries}; {time.perf_counter() - start:.0f} s.")
-    print(f"{len(wrong)} differences{f', {len(allowed)} allowed' if allowed else ''}." if found else "Equal.")
+    every = f"{len(wrong)} differences, {len(allowed)} allowed; all of them are in {BUILD / 'differences.txt'}"
+    print(every if found else "Equal.")
     sys.exit(bool(wrong))
 
 
-def _compared(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: part for name, part in record.items() if name != "about"}
+def _record(path: Path) -> dict[str, Any]:
+    return {section: part for section, part in json.loads(path.read_text()).items() if section != "about"}
 
 
 def _git(*args: str) -> str:

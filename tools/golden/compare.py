@@ -49,6 +49,17 @@ def differences(base: Any, tree: Any, tolerance: float | None = None, place: str
         yield place, f"{_short(base)} became {_short(tree)}"
 
 
+def listing(base: dict[str, Any], tree: dict[str, Any], found: list[tuple[str, str]], shown: int) -> Iterator[str]:
+    """Yield a text for every difference, of each entry of a section the first `shown`, then how many more there are."""
+    entries = {f"{section}/{key}": 0 for side in (base, tree) for section, part in side.items() for key in part}
+    for place, told in found:
+        entry = next((one for one in entries if f"{place}/".startswith(f"{one}/")), place)
+        entries[entry] = entries.get(entry, 0) + 1
+        if entries[entry] <= shown:
+            yield f"{place}\n    {told}"
+    yield from (f"{entry}\n    {n - shown} differences more" for entry, n in entries.items() if n > shown)
+
+
 def is_allowed(place: str, patterns: list[str]) -> bool:
     """Return whether a place, or what it lies in, matches one of the shell patterns."""
     return any(fnmatchcase(place, pattern) or fnmatchcase(place, f"{pattern}/*") for pattern in patterns)
