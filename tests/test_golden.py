@@ -60,6 +60,11 @@ def test_a_float_beyond_the_tolerance_is_reported_wherever_it_is() -> None:
     assert told == "1 of 4 values differ, most at [0, 1]: 0.5 became 0.75"
 
 
+def test_only_lines_beyond_the_tolerance_are_shown() -> None:
+    ((_, told),) = differences("a 0.1\nb 0.2\nc 3", "a 0.1000001\nb 0.3\nc 3", 1e-6)
+    assert told == "the text changed:\n    -b 0.2\n    +b 0.3"
+
+
 def test_the_tolerance_is_relative_above_one() -> None:
     assert list(differences(1000.0, 1000.0005, 1e-6)) == []
     assert len(list(differences(1000.0, 1000.005, 1e-6))) == 1

@@ -40,8 +40,8 @@ def differences(base: Any, tree: Any, tolerance: float | None = None, place: str
         for i, (one, other) in enumerate(zip(base, tree, strict=True)):
             yield from differences(one, other, tolerance, f"{place}/{i}")
     elif isinstance(base, str) and isinstance(tree, str):
-        if not (base == tree or (tolerance is not None and _alike(base, tree, tolerance))):
-            yield place, _changed_lines(base, tree)
+        if base != (rounded := tree if tolerance is None else _rounded(base, tree, tolerance)):
+            yield place, _changed_lines(base, rounded)
     elif isinstance(base, float) and isinstance(tree, float):
         if not _close(np.array(base), np.array(tree), tolerance):
             yield place, f"{base!r} became {tree!r}"
@@ -88,11 +88,16 @@ def _arrays(base: dict[str, Any], tree: dict[str, Any], tolerance: float | None)
     return f"{wrong.sum()} of {wrong.size} values differ, most at [{at}]: {one[worst]} became {other[worst]}"
 
 
-def _alike(base: str, tree: str, tolerance: float) -> bool:
-    one, other = _NUMBER.split(base), _NUMBER.split(tree)
-    if one[::2] != other[::2]:
-        return False
-    return bool(_close(np.array(one[1::2], float), np.array(other[1::2], float), tolerance).all())
+def _rounded(base: str, tree: str, tolerance: float) -> str:
+    """Return `tree` with the numbers of `base` where a line differs from its counterpart in close numbers alone."""
+    old, new = base.split("\n"), tree.split("\n")
+    if len(old) != len(new):
+        return tree
+    for i, (one, other) in enumerate(zip(old, new, strict=True)):
+        a, b = _NUMBER.split(one), _NUMBER.split(other)
+        if a[::2] == b[::2] and _close(np.array(a[1::2], float), np.array(b[1::2], float), tolerance).all():
+            new[i] = one
+    return "\n".join(new)
 
 
 def _changed_lines(base: str, tree: str) -> str:

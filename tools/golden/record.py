@@ -74,8 +74,8 @@ def runs() -> dict[str, Any]:
     import steelyard as sy
 
     (x, y), held, tested = (generate.items(n, seed, u) for n, seed, u in ((160, 0, 0.1), (60, 2, 0.0), (50, 3, 0.0)))
-    mlp = {"model": {"backbone": "mlp", "width": 8}, "train": {"epochs": 6, "batch_size": 16}}
-    small = {"model": {"backbone": "small"}, "data": {"size": 12}, "train": {"epochs": 10, "batch_size": 8}}
+    mlp = {"model": {"backbone": "mlp", "width": 8}, "train": {"epochs": 3, "batch_size": 16}}
+    small = {"model": {"backbone": "small"}, "data": {"size": 12}, "train": {"epochs": 4, "batch_size": 8}}
     inputs = {"arrays": tested[0], "table": "new.csv", "images": "photos/images"}
     result: dict[str, Any] = {}
     plots = sys.modules.get("matplotlib")
