@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture clean
+.PHONY: help install demo test test-all lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -89,6 +89,10 @@ fuzz: $(STAMP)  ## FUZZ inputs for every parser and FUZZ/10 cases of losses, in 
 
 torture: $(STAMP)  ## kills, full disks, damaged files, signals, and what is lost by them (needs cc), in JOBS processes
 	PYTHONPATH=tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
+
+golden: $(STAMP)  ## compare the work tree with BASE=commit: API, commands, runs, ONNX, search (TOLERANCE=1e-6, ALLOW='transcripts/bench*')
+	$(if $(BASE),,$(error give a commit: make golden BASE=main))
+	PYTHONPATH=tools $(BIN)/python -m golden --base $(BASE) $(if $(TOLERANCE),--tolerance $(TOLERANCE)) --allow '$(ALLOW)'
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
