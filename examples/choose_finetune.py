@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import steelyard as sy
+from steelyard.config.advice import resolve_auto
 from steelyard.data import stratified_split, voc, voc_mlt
 from steelyard.data.subset import Subset
-from steelyard.run import resolve_auto
 
 KEPT: dict[str, Any] = {"model": {"keep_statistics": True}}
 WAYS: dict[str, dict[str, Any]] = {

@@ -16,11 +16,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from steelyard.config.recipes import METHODS
+from steelyard.config.settings import Config, load_config
 from steelyard.report.headline import get
 from steelyard.run import fit
-from steelyard.run.config import Config, load_config
 from steelyard.run.folder import RunFolder
-from steelyard.run.recipes import METHODS
 from steelyard.run.scores import percent
 
 METHODS_SHOWN = tuple(name for name in METHODS if name not in ("db-focal", "finetune", "scratch"))

@@ -12,9 +12,9 @@ import pytest
 import steelyard as sy
 from run_data import items
 from steelyard.balance.samplers import ClassAware
+from steelyard.config import recipes
+from steelyard.config.settings import Config, load_config
 from steelyard.labels import Labels
-from steelyard.run import recipes
-from steelyard.run.config import Config, load_config
 from steelyard.training.budget import Workload, batch_for, draws_of, epochs_for, monitored, settled
 from steelyard.training.loop import _converged
 from steelyard.training.settings import SamplerSettings, ScheduleSettings, TrainSettings

@@ -28,12 +28,12 @@ import steelyard as sy
 from run_data import NAMES, items, left_by, write_npz, write_photos, write_table
 from steelyard import __version__
 from steelyard.cli import main
+from steelyard.config.recipes import RECIPES
+from steelyard.config.settings import load_config
 from steelyard.data.dataset import ImageDataset
 from steelyard.labels import Labels
 from steelyard.run import fit as whole
-from steelyard.run.config import load_config
 from steelyard.run.folder import RunFolder
-from steelyard.run.recipes import RECIPES
 from steelyard.run.together import together
 from steelyard.search import Index
 from steelyard.training.progress import Watch

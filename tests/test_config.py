@@ -18,12 +18,19 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from steelyard._schema import convert, describe, fields_of
+from steelyard.config import toml
+from steelyard.config.layers import tables
+from steelyard.config.settings import (
+    Config,
+    DataSettings,
+    EvaluateSettings,
+    ObjectiveSettings,
+    dump_config,
+    load_config,
+)
 from steelyard.data.opening import FORMATS, open_data
-from steelyard.run import toml
-from steelyard.run.config import Config, DataSettings, EvaluateSettings, ObjectiveSettings, dump_config, load_config
-from steelyard.run.layers import tables
-from steelyard.run.parts import KINDS, Part, Slot, arguments, default_kind
-from steelyard.run.schema import convert, describe, fields_of
+from steelyard.objective.parts import KINDS, Part, Slot, arguments, default_kind
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.run.advice import RULES
+from steelyard.config.advice import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

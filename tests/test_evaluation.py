@@ -16,6 +16,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard._sealed import checksum
+from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of
 from steelyard.data.opening import open_data
@@ -31,7 +32,6 @@ from steelyard.run.folder import Trained
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated, recalibrate
 from steelyard.run.scores import show, summary_lines
-from steelyard.run.sections import EvaluateSettings
 
 SETTINGS = EvaluateSettings(tail=2, head_at=150, tail_below=60)
 

@@ -28,6 +28,7 @@ from steelyard.data.inputs import inputs_of
 from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
 from steelyard.models import Input, ModelSettings, build_model
+from steelyard.objective.parts import Part
 from steelyard.run import export_graph, prediction
 from steelyard.run.aims import Aim
 from steelyard.run.export import export, export_run, export_trained
@@ -36,7 +37,6 @@ from steelyard.run.export_reading import ReadingNetwork
 from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.onnx_model import load_onnx
-from steelyard.run.parts import Part
 from steelyard.run.reading import Reading
 
 heavy = pytest.mark.onnx

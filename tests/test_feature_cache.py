@@ -18,6 +18,7 @@ from rich.console import Console
 
 import steelyard as sy
 from steelyard._cache import user_cache
+from steelyard.config.settings import Config, load_config
 from steelyard.data import open_inputs
 from steelyard.data.dataset import ImageDataset
 from steelyard.data.subset import Subset
@@ -28,7 +29,6 @@ from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
 from steelyard.run import fit as whole
 from steelyard.run import learner
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import evaluate
 from steelyard.run.feature_cache import feature_progress, keeping_of

@@ -15,17 +15,17 @@ import torch
 
 import steelyard as sy
 from run_data import NAMES, QUICK, items, left_by, one_label_each, write_arff, write_npz, write_photos, write_table
+from steelyard.config.advice import resolve_auto
+from steelyard.config.recipes import METHODS
+from steelyard.config.settings import Config, load_config
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.models.lite import Lite
 from steelyard.run import fit as whole
-from steelyard.run.advice import resolve_auto
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
-from steelyard.run.recipes import METHODS
 from steelyard.search import Index
 from steelyard.training import group
 from steelyard.training.files import load_tensors

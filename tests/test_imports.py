@@ -9,10 +9,10 @@ import pytest
 
 ROOMS = [
     *("labels", "balance", "losses", "objective", "metrics", "calibrate", "data", "models"),
-    *("training", "search", "report", "run", "demo", "integrations", "serve", "cli"),
+    *("training", "config", "search", "report", "run", "demo", "integrations", "serve", "cli"),
 ]
 BESIDE = ("_cache", "_compat", "_console", "_files", "_locks", "_reading_options")
-BESIDE += ("_sealed", "_signals", "_source", "kernels")
+BESIDE += ("_schema", "_sealed", "_signals", "_source", "kernels")
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "steelyard"
 
 

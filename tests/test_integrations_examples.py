@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from steelyard.run.config import load_config
-from steelyard.run.recipes import METHODS
+from steelyard.config.recipes import METHODS
+from steelyard.config.settings import load_config
 from steelyard.training.settings import AugmentSettings
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -13,6 +13,7 @@ import torch
 import steelyard as sy
 from small_run import part, reading_of
 from steelyard.calibrate import LabelSets
+from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error, exact_match
@@ -24,7 +25,6 @@ from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated, recalibrate
-from steelyard.run.sections import EvaluateSettings
 from steelyard.run.set_rule import label_sets
 
 NAMES = tuple("abcde")

@@ -20,12 +20,11 @@ from steelyard.losses import NoLink
 from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.objective import Objective
+from steelyard.objective.parts import KINDS, make_loss
 from steelyard.run.aims import Aim
 from steelyard.run.crossfit import MAKERS, folds_of
 from steelyard.run.deployment import deployment
 from steelyard.run.label_shift import believed
-from steelyard.run.objectives import make_loss
-from steelyard.run.parts import KINDS
 from steelyard.run.reading import Reading
 
 COUNTS, N_KNOWN = np.array([400.0, 60, 12, 3]), 1000

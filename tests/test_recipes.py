@@ -12,13 +12,13 @@ import torch
 
 import steelyard as sy
 from steelyard.balance import ClassAware, Undersample
+from steelyard.config.advice import OTHERWISE, RULES, resolve_auto
+from steelyard.config.build import make_objective
+from steelyard.config.recipes import METHODS, RECIPES, SETUPS, command, settings
+from steelyard.config.settings import Config, load_config
+from steelyard.config.source import python
 from steelyard.labels import Labels
 from steelyard.objective import Objective
-from steelyard.run.advice import OTHERWISE, RULES, resolve_auto
-from steelyard.run.config import Config, load_config
-from steelyard.run.objectives import make_objective
-from steelyard.run.recipes import METHODS, RECIPES, SETUPS, command, settings
-from steelyard.run.source import python
 
 N, L = 16, 5
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score
 
 from small_run import NAMES, items, part, small_run
+from steelyard.config.sections import EvaluateSettings
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
 from steelyard.run.evaluation import judge
 from steelyard.run.retrieval_study import Candidate, Study, show, study, write_page
-from steelyard.run.sections import EvaluateSettings
 
 
 def candidate(name: str, loss: str = "bce", seed: int = 0, n: int = 60) -> Candidate:

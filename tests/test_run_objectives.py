@@ -14,16 +14,16 @@ import pytest
 import torch
 
 import steelyard as sy
+from steelyard._schema import arguments_of
 from steelyard.balance import Deferred, PartialLabelMasking, PseudoLabels, Rebalanced
+from steelyard.config.build import expected_positives, known_labels, make_objective
+from steelyard.config.sections import ObjectiveSettings
+from steelyard.config.settings import Config
 from steelyard.labels import Labels
 from steelyard.losses import WeightedLoss
 from steelyard.objective import Objective, Role
+from steelyard.objective.parts import KINDS, SUPPLIED, Part, Slot, arguments, completed, has_link, make_loss
 from steelyard.run.cautions import warnings_for
-from steelyard.run.config import Config
-from steelyard.run.objectives import expected_positives, known_labels, make_loss, make_objective
-from steelyard.run.parts import KINDS, SUPPLIED, Part, Slot, arguments, completed, has_link
-from steelyard.run.schema import arguments_of
-from steelyard.run.sections import ObjectiveSettings
 
 N, L = 24, 6
 

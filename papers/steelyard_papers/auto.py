@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from steelyard.config.advice import resolve_auto
+from steelyard.config.recipes import settings
 from steelyard.labels import Labels
 from steelyard.metrics import average_precision, calibration_error, error_by_chance, mean_average_precision
-from steelyard.run.advice import resolve_auto
-from steelyard.run.recipes import settings
 from steelyard_papers.study import Measured
 from steelyard_papers.trial import Trial
 

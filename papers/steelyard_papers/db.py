@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steelyard.config.recipes import settings
 from steelyard.data import mlt_labels
 from steelyard.data.coco import COCO_LABELS
 from steelyard.data.voc import VOC_LABELS
 from steelyard.labels import Labels
 from steelyard.metrics import average_precision, label_groups
-from steelyard.run.recipes import settings
 from steelyard_papers import db_figures as figures
 from steelyard_papers.beside import beside, on
 from steelyard_papers.db_rows import CONSTANTS, STEPS, SWEEPS, combinations, rows, sweep

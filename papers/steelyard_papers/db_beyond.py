@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from steelyard.run.parts import Part
-from steelyard.run.recipes import settings
+from steelyard.config.recipes import settings
+from steelyard.objective.parts import Part
 from steelyard_papers.auto import ROW, chosen
 from steelyard_papers.db import db_scores
 from steelyard_papers.db_rows import CONSTANTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from steelyard.run.parts import Part
+from steelyard.objective.parts import Part
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
 from steelyard_papers.study import Row
 

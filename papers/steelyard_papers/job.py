@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from steelyard.run.layers import planted
+from steelyard.config.layers import planted
 from steelyard_papers.ledger import is_something_else
 
 

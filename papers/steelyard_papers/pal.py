@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from steelyard.config.recipes import settings
 from steelyard.data import keep_labels, keep_positives, keep_single_positive
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
+from steelyard.objective.parts import Part
 from steelyard.report.canvas import MARKERS, SERIES, drawing, key
 from steelyard.run.datasets import Datasets
-from steelyard.run.parts import Part
-from steelyard.run.recipes import settings
 from steelyard_papers.beside import beside
 from steelyard_papers.data_table import data_table
 from steelyard_papers.findings import alike, firsts

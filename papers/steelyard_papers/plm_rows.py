@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from steelyard.run import recipes
+from steelyard.config import recipes
 from steelyard_papers.job import Job
 from steelyard_papers.plm_data import DRAW, open_cifar, open_coco, open_multi_mnist
 from steelyard_papers.plm_measures import decision_columns, decisions_of_3, decisions_of_10, errors

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import LabelSets
+from steelyard.config import recipes
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error, exact_match, precision_recall_f1, rarest_labels
-from steelyard.run import recipes
 from steelyard.run.beginning import facts as known_by
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE, deployment

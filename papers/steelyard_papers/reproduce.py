@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from steelyard._files import naming, write_atomic
+from steelyard._schema import closest
 from steelyard._source import commit
 from steelyard.report.canvas import has_matplotlib, to_png
 from steelyard.run.finish import versions
-from steelyard.run.schema import closest
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.job import Job
 from steelyard_papers.markdown import page

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steelyard.config.recipes import settings
 from steelyard.losses import Asymmetric
 from steelyard.metrics import calibration_error, retrieval_map
-from steelyard.run.recipes import settings
 from steelyard_papers import spa_figures as figures
 from steelyard_papers.beside import beside, read_as
 from steelyard_papers.data_table import data_table

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from steelyard.run.parts import Part
+from steelyard.objective.parts import Part
 from steelyard_papers.auto import ROW, auto_scores, chosen
 from steelyard_papers.findings import above, over
 from steelyard_papers.job import Job

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steelyard.calibrate import Temperature
 from steelyard.metrics import average_precision, calibration_error, mean_average_precision
-from steelyard.run.parts import Part
+from steelyard.objective.parts import Part
 from steelyard_papers.study import Measured, Row
 from steelyard_papers.trial import Trial
 

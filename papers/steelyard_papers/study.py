@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from steelyard._files import write_atomic
+from steelyard.config.recipes import AS_PAPERS
+from steelyard.config.settings import Config, load_config
 from steelyard.data.split import stratified_split
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import input_of
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
-from steelyard.run.recipes import AS_PAPERS
 from steelyard_papers.claim import claimed
 from steelyard_papers.job import Job
 from steelyard_papers.ledger import note, noted

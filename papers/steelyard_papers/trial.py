@@ -18,8 +18,8 @@ from torch import Tensor
 from steelyard._files import write_atomic
 from steelyard._sealed import checksum
 from steelyard._source import commit
+from steelyard.config.settings import Config, load_config
 from steelyard.run.beginning import FREE, facts
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.fit import Asked, learn

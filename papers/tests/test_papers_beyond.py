@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from steelyard.config.recipes import settings
+from steelyard.config.settings import Config, load_config
 from steelyard.data import ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
-from steelyard.run.recipes import settings
 from steelyard_papers import auto, db_beyond, db_frozen, findings, in_memory, pal, pal_beyond, spa_beyond
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.job import Job

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from steelyard.config.recipes import settings
+from steelyard.config.settings import Config, load_config
 from steelyard.labels import Labels
-from steelyard.run.config import Config, load_config
-from steelyard.run.recipes import settings
 from steelyard_papers import db, db_figures
 from steelyard_papers.db_rows import SWEEPS, combinations, rows, sweep
 from steelyard_papers.job import Job

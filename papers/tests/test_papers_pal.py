@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from steelyard.config.settings import Config, load_config
 from steelyard.data import ArrayDataset
 from steelyard.labels import Labels
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard_papers import pal
 from steelyard_papers.job import Job

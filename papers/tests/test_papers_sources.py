@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from steelyard.config.recipes import RECIPES
 from steelyard.models import input_of
-from steelyard.run.recipes import RECIPES
 from steelyard_papers import sources
 from steelyard_papers.beside import beside, read_as
 from steelyard_papers.catalogue import CATALOGUE

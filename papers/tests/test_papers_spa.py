@@ -13,8 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
+from steelyard.config.settings import load_config
 from steelyard.losses import SPA, Asymmetric
-from steelyard.run.config import load_config
 from steelyard_papers import spa, spa_figures
 from steelyard_papers.job import Job
 from steelyard_papers.reproduce import prepared, reproduce_one

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
 
+from steelyard.config.settings import Config, load_config
 from steelyard.data.builders import exponential_counts, keep_labels
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.report.canvas import has_matplotlib
 from steelyard.report.headline import get
 from steelyard.run import fit
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
 from steelyard.run.folder import RunFolder, Trained

@@ -23,6 +23,7 @@ from fuzz.mutate import tree
 from steelyard._sealed import checksum
 from steelyard.calibrate import Isotonic, Platt, Temperature, load
 from steelyard.calibrate import save as save_calibrator
+from steelyard.config.settings import dump_config, load_config
 from steelyard.data.arff import arff
 from steelyard.data.cifar import cifar10
 from steelyard.data.coco import coco
@@ -43,10 +44,8 @@ from steelyard.data.wider_attribute import wider_attribute
 from steelyard.labels import Labels
 from steelyard.metrics import Evaluator
 from steelyard.objective import Objective
-from steelyard.run.config import dump_config, load_config
+from steelyard.objective.parts import Part, completed, make_loss
 from steelyard.run.deployment import read_prior
-from steelyard.run.objectives import make_loss
-from steelyard.run.parts import Part, completed
 from steelyard.run.reading import Reading
 from steelyard.search import Query, QueryError
 from steelyard.search import pointer as pointers

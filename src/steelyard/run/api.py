@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from steelyard.balance.processes import n_processes
+from steelyard.config.sections import DataSettings
+from steelyard.config.settings import Config, load_config
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.inputs import Inputs, inputs_of, open_inputs
@@ -25,11 +27,9 @@ from steelyard.data.subset import Labelled
 from steelyard.labels import Labels
 from steelyard.models import Model
 from steelyard.run import fit as whole
-from steelyard.run.config import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.prediction import batch_logits
-from steelyard.run.sections import DataSettings
 from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.history import read_history

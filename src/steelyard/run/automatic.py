@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from steelyard.config.build import ASSUMING
+from steelyard.config.settings import Config
 from steelyard.models import input_of
-from steelyard.run.config import Config
+from steelyard.objective.parts import has_link
 from steelyard.run.datasets import Datasets
-from steelyard.run.objectives import ASSUMING
-from steelyard.run.parts import has_link
 from steelyard.training.budget import Workload, draws_of, settled
 
 

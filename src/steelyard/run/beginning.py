@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.config.settings import Config, dump_config, load_config
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
-from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder
 from steelyard.run.locating import with_absolute_paths

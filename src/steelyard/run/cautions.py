@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from steelyard.config.build import ASSUMING, known_labels
+from steelyard.config.settings import Config
 from steelyard.labels import Labels
-from steelyard.run.config import Config
 from steelyard.run.inspection import one_of_many
 from steelyard.run.label_names import some_labels
-from steelyard.run.objectives import ASSUMING, known_labels
 
 _PSEUDO = ("pseudo", "annotation", "role", "epr")
 

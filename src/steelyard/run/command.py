@@ -13,20 +13,21 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from steelyard._files import check_place
+from steelyard.config import recipes
+from steelyard.config.recipes import METHODS, SETUPS, Recipe
+from steelyard.config.sections import DataSettings, EvaluateSettings
+from steelyard.config.settings import Config, dump_config, load_config
 from steelyard.data.manifest import Manifest
 from steelyard.data.opening import layout_at
 from steelyard.data.parts import ENDINGS, file_in
-from steelyard.run import evaluation, fit, recipes, run_report, scores
+from steelyard.run import evaluation, fit, run_report, scores
 from steelyard.run.api import inputs_at, side_of
-from steelyard.run.config import Config, dump_config, load_config
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.locating import run_config
 from steelyard.run.race import work_units
 from steelyard.run.recalibration import recalibrate
-from steelyard.run.recipes import METHODS, SETUPS, Recipe
-from steelyard.run.sections import DataSettings, EvaluateSettings
 from steelyard.run.terminal import console_of, say
 from steelyard.run.threshold_table import show_thresholds
 from steelyard.run.together import together

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from steelyard.config.sections import DataSettings
 from steelyard.data.aligned import aligned
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.existing import existing
@@ -17,7 +18,6 @@ from steelyard.data.parts import part_named
 from steelyard.data.split import stratified_split
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import ModelSettings, image_size, input_of
-from steelyard.run.sections import DataSettings
 
 GUESSED = (
     "form",

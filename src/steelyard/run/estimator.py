@@ -20,10 +20,10 @@ except ImportError:  # scikit-learn before 1.6
         return estimator._validate_data(X, **how)
 
 
+from steelyard.config.sections import Thresholds
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.run.api import Run, fit
-from steelyard.run.sections import Thresholds
 
 
 class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled
@@ -27,7 +28,6 @@ from steelyard.run.folder import Trained
 from steelyard.run.label_names import Match, match_labels
 from steelyard.run.prediction import batch_logits
 from steelyard.run.reading import Reading
-from steelyard.run.sections import EvaluateSettings
 from steelyard.run.threshold_table import threshold_rows
 from steelyard.training.outputs import all_outputs
 

@@ -17,19 +17,19 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard import __version__
+from steelyard.config.build import known_labels
+from steelyard.config.settings import Config
 from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.subset import Labelled
 from steelyard.labels import Labels
 from steelyard.models import Model
 from steelyard.objective import Objective
 from steelyard.run.baselines import beside_baselines
-from steelyard.run.config import Config
 from steelyard.run.datasets import Datasets, paths_of
 from steelyard.run.evaluation import Judged, judge, report
 from steelyard.run.finding import INDEX
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.indexing import index_of
-from steelyard.run.objectives import known_labels
 from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated
 from steelyard.run.run_report import write_report

@@ -13,23 +13,23 @@ import torch
 from rich.console import Console
 
 from steelyard.balance.processes import n_processes
+from steelyard.config.advice import resolve_auto
+from steelyard.config.build import make_objective
+from steelyard.config.settings import Config
 from steelyard.labels import Labels
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Model, build_model, fine_tunes, frozen_data, input_of, over_features, with_members
+from steelyard.objective.parts import Part, has_link
 from steelyard.report.headline import plural
 from steelyard.run import cautions
-from steelyard.run.advice import resolve_auto
 from steelyard.run.automatic import with_budget
 from steelyard.run.beginning import begin_run, sole_writer
-from steelyard.run.config import Config
 from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.deployment import ESTIMATE, read_prior
 from steelyard.run.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.run.finish import Learned, finish
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.learner import learner_of, nothing_held_out, takes_frozen_features
-from steelyard.run.objectives import make_objective
-from steelyard.run.parts import Part, has_link
 from steelyard.run.race_table import race_progress, show_race
 from steelyard.run.small_models import (
     annotated_sentence,

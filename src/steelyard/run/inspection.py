@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.config.advice import Advice, Evidence, advise
 from steelyard.data.files import listed
 from steelyard.data.opening import Opened
 from steelyard.labels import UNKNOWN, Labels
-from steelyard.run.advice import Advice, Evidence, advise
 from steelyard.run.duplicates import Duplicates, find_duplicates
 from steelyard.run.measures import number
 from steelyard.run.pairs import Pairs, find_pairs

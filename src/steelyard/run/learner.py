@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from steelyard.balance.processes import n_processes
+from steelyard.config.sections import ObjectiveSettings
+from steelyard.config.settings import Config
 from steelyard.models import fine_tunes, input_of
-from steelyard.run.config import Config
-from steelyard.run.parts import has_link
-from steelyard.run.sections import ObjectiveSettings
+from steelyard.objective.parts import has_link
 from steelyard.run.small_models import FEWEST_ITEMS, is_small
 from steelyard.training.settings import (
     LOOPS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from steelyard._cache import OFF
-from steelyard.run.config import Config, load_config
+from steelyard.config.settings import Config, load_config
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.folder import RunFolder

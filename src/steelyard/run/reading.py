@@ -24,12 +24,11 @@ from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.metrics.inputs import paired
 from steelyard.objective import Objective
+from steelyard.objective.parts import Part, make_loss
 from steelyard.run import reading_file
 from steelyard.run.aims import Aim, choose_thresholds
 from steelyard.run.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, settle
-from steelyard.run.objectives import make_loss
 from steelyard.run.odds import mean_eta, moved_thresholds, rounded_eta, softmax_log_odds
-from steelyard.run.parts import Part
 
 Floats: TypeAlias = NDArray[np.float64]
 

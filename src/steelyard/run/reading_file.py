@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from steelyard._sealed import sealed, unsealed
 from steelyard.calibrate import LabelSets, Link
 from steelyard.calibrate.store import as_document, from_document
+from steelyard.objective.parts import Part, make_loss
 from steelyard.run.aims import Aim
-from steelyard.run.objectives import make_loss
-from steelyard.run.parts import Part
 
 if TYPE_CHECKING:
     from steelyard.run.reading import Reading

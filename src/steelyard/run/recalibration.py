@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at
 from steelyard.data.subset import Labelled
 from steelyard.labels.targets import known
@@ -22,7 +23,6 @@ from steelyard.run.deployment import ESTIMATE, deployment
 from steelyard.run.evaluation import judged_by, outputs_of, report
 from steelyard.run.folder import RunFolder
 from steelyard.run.reading import Reading
-from steelyard.run.sections import EvaluateSettings
 from steelyard.run.set_rule import label_sets
 
 

@@ -21,9 +21,9 @@ from steelyard.report.reliability import reliability_diagram
 from steelyard.run.race_table import outcome_sentence
 
 if TYPE_CHECKING:
+    from steelyard.config.sections import EvaluateSettings
     from steelyard.run.evaluation import Judged
     from steelyard.run.folder import Trained
-    from steelyard.run.sections import EvaluateSettings
 
 __all__ = ["ComparedRun", "Evaluated", "evaluated_of", "write_comparison_page", "write_run_page"]
 

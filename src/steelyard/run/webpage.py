@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard._files import check_place
+from steelyard.config.advice import RECIPES
 from steelyard.report import page, plots
-from steelyard.run.advice import RECIPES
 from steelyard.run.inspection import COUNTING, Inspection
 from steelyard.run.terminal import facts, percent
 

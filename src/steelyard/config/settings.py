@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from steelyard._schema import Setting, choices, describe, fields_of
+from steelyard.config import recipes, toml
+from steelyard.config.layers import Layer, layered, plain, planted, tables
+from steelyard.config.sections import DataSettings, EvaluateSettings, ObjectiveSettings
 from steelyard.models.settings import ModelSettings
-from steelyard.run import recipes, toml
-from steelyard.run.layers import Layer, layered, plain, planted, tables
-from steelyard.run.parts import KINDS, Part, arguments, has_link
-from steelyard.run.schema import Setting, choices, describe, fields_of
-from steelyard.run.sections import DataSettings, EvaluateSettings, ObjectiveSettings
+from steelyard.objective.parts import KINDS, Part, arguments, has_link
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 
 __all__ = ["Config", "DataSettings", "EvaluateSettings", "ObjectiveSettings", "Part", "dump_config", "load_config"]
@@ -61,7 +61,7 @@ def load_config(
 
     Args:
         file: a TOML file with the sections of `Config`.
-        recipe: a name of `steelyard.run.recipes`, or several of methods joined by "+"; "auto" and None change nothing
+        recipe: a name in `config.recipes`, or several of methods joined by "+"; "auto" and None change nothing
             (what "auto" stands for is known once the labels are: see `resolve_auto`).
         sets: texts "section.key=value"; values are TOML, and bare words strings.
         overrides: a nested dict; what is None in it was not said.

@@ -11,14 +11,13 @@ import numbers
 import os
 import re
 import textwrap
+import tomllib
 import types
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-
-from steelyard.run.toml import Typed
 
 
 class Setting(NamedTuple):
@@ -32,6 +31,23 @@ class Setting(NamedTuple):
 
 class Misfit(ValueError):
     """Raised for a value that is not of the wanted type."""
+
+
+class Typed(str):
+    """A value as it was typed at a command line."""
+
+    __slots__ = ()
+
+    def parsed(self) -> Any:
+        """Return the value that the text is in TOML, or the text itself: bare words are strings; .1 and 1. will do."""
+        if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", self):
+            return float(self)
+        try:
+            alone = tomllib.loads(f"value = {self}")["value"]
+            listed = tomllib.loads(f"value = [{self}]")["value"]  # fails if a comment or another key follows
+            return alone if listed == [alone] else str(self)
+        except (ValueError, RecursionError):
+            return str(self)
 
 
 @cache

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from steelyard.run.parts import Part, Slot, check_argument, check_kind, default_kind
-from steelyard.run.schema import Misfit, closest, convert, fields_of, misfit
-from steelyard.run.toml import Typed
+from steelyard._schema import Misfit, Typed, closest, convert, fields_of, misfit
+from steelyard.objective.parts import Part, Slot, check_argument, check_kind, default_kind
 
 Settings = TypeVar("Settings")
 

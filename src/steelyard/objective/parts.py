@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 
 from steelyard import balance, losses
+from steelyard._schema import Misfit, Setting, arguments_of, closest, convert, misfit
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses import Loss, Reduction, WeightedLoss
 from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.role import Role
-from steelyard.run.schema import Misfit, Setting, arguments_of, closest, convert, misfit
 
 Value: TypeAlias = bool | int | float | str | tuple[float, ...]
 Slot = Literal["loss", "unknown", "masking", "weighting", "label_pair"]
@@ -146,6 +148,27 @@ def call(maker: Callable[..., Any], part: Part, **supplied: Any) -> Any:
             value = part.arguments[name]
             chosen[name] = None if value == () and setting.default == () else value
     return maker(**chosen)
+
+
+def make(slot: Slot, part: Part, **supplied: Any) -> Any:
+    """Return what the constructor of a part makes, None where the part is "none"."""
+    maker = KINDS[slot][check_kind(slot, part.kind)].maker
+    return None if maker is None else call(maker, part, **supplied)
+
+
+def make_loss(
+    part: Part, counts: ArrayLike, n_known: int | ArrayLike, reduction: Reduction = "mean"
+) -> Loss | WeightedLoss:
+    """Return the loss of a part; a class without positives, or without negatives, counts as having one.
+
+    Args:
+        part: such as `ObjectiveSettings.loss`.
+        counts: positives n_c of each class (L,).
+        n_known: known labels k_c, one number or (L,).
+        reduction: for a loss that has a choice.
+    """
+    made: Loss | WeightedLoss = make("loss", part, counts=counts, n_known=n_known, floor=1, reduction=reduction)
+    return made
 
 
 _TRIAL = dict(counts=torch.ones(2), n_known=torch.full((2,), 2.0), store=None, targets=torch.zeros(0, 1 << 20))

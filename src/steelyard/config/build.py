@@ -9,30 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.balance import Deferred, LabelPair, PartialLabelMasking, PseudoLabels, Weighting
+from steelyard.config.sections import ObjectiveSettings
 from steelyard.labels import UNKNOWN, Labels
-from steelyard.labels.targets import ArrayLike
-from steelyard.losses import Loss, Reduction, Resolver, WeightedLoss
+from steelyard.losses import Reduction, Resolver
 from steelyard.objective import Objective
-from steelyard.run.parts import KINDS, Part, Slot, call, check_kind
-from steelyard.run.sections import ObjectiveSettings
+from steelyard.objective.parts import KINDS, Part, call, make, make_loss
 
 ASSUMING = ("negative", "weak_negative", "wan")
 """The rules to which an unknown label is a negative."""
-
-
-def make_loss(
-    part: Part, counts: ArrayLike, n_known: int | ArrayLike, reduction: Reduction = "mean"
-) -> Loss | WeightedLoss:
-    """Return the loss of a part; a class without positives, or without negatives, counts as having one.
-
-    Args:
-        part: such as `ObjectiveSettings.loss`.
-        counts: positives n_c of each class (L,).
-        n_known: known labels k_c, one number or (L,).
-        reduction: for a loss that has a choice.
-    """
-    made: Loss | WeightedLoss = _make("loss", part, counts=counts, n_known=n_known, floor=1, reduction=reduction)
-    return made
 
 
 def make_objective(settings: ObjectiveSettings, labels: Labels, folder: Path | None, seed: int) -> Objective:
@@ -55,10 +39,10 @@ def make_objective(settings: ObjectiveSettings, labels: Labels, folder: Path | N
             f"{rule.reduction!r}: change one of them"
         )
     _check_one_positive(settings, labels)
-    masking: PartialLabelMasking | None = _make(
+    masking: PartialLabelMasking | None = make(
         "masking", settings.masking, counts=labels.counts, n_known=known, seed=seed
     )
-    pairs: LabelPair | None = _make("label_pair", settings.label_pair)
+    pairs: LabelPair | None = make("label_pair", settings.label_pair)
     return Objective(
         make_loss(settings.loss, labels.counts, known, reduction),
         rule,
@@ -75,14 +59,8 @@ def known_labels(settings: ObjectiveSettings, labels: Labels) -> NDArray[np.int6
     return labels.n_known
 
 
-def _make(slot: Slot, part: Part, **supplied: Any) -> Any:
-    """What the constructor of a part makes, None where the part is "none"."""
-    maker = KINDS[slot][check_kind(slot, part.kind)].maker
-    return None if maker is None else call(maker, part, **supplied)
-
-
 def _make_weighting(part: Part, labels: Labels) -> Weighting | None:
-    weighting: Weighting | None = _make("weighting", part, counts=labels.counts, floor=1)
+    weighting: Weighting | None = make("weighting", part, counts=labels.counts, floor=1)
     return weighting if weighting is None or part.arguments["start"] == 1 else call(Deferred, part, weighting=weighting)
 
 
@@ -99,7 +77,7 @@ def _make_rule(part: Part, labels: Labels, folder: Path | None, seed: int) -> Re
         supplied["targets"] = labels.values
         if part.arguments["expected_positives"] == 0:
             supplied["expected_positives"] = expected_positives(labels)
-    rule: Resolver = _make("unknown", part, **supplied)
+    rule: Resolver = make("unknown", part, **supplied)
     return rule
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from typing import Literal, NamedTuple
 
+from steelyard.config import recipes
+from steelyard.config.sections import ObjectiveSettings
+from steelyard.config.source import python
 from steelyard.labels import Labels
-from steelyard.run import recipes
-from steelyard.run.sections import ObjectiveSettings
-from steelyard.run.source import python
 from steelyard.training.settings import SamplerSettings
 
 TAIL = 20
@@ -132,7 +132,7 @@ def _advised(name: str) -> Advised:
 RECIPES = {
     name: _advised(name) for name in dict.fromkeys([*(r.recipe for r in RULES if r.recipe), *(n for n, _ in OTHERWISE)])
 }
-"""The recipes that may be advised, by name; all there are, and what they set, are in `steelyard.run.recipes`."""
+"""The recipes that may be advised, by name; all there are, and what they set, are in `steelyard.config.recipes`."""
 
 
 def advise(evidence: Evidence) -> Advice:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from steelyard._cache import OFF
+from steelyard._schema import conform
 from steelyard.data.opening import FORMATS
-from steelyard.run.parts import Part, Slot, completed, conflict
-from steelyard.run.schema import conform
+from steelyard.objective.parts import Part, Slot, completed, conflict
 from steelyard.training.checks import choice, least
 
 Calibration = Literal["auto", "none", "link", "temperature", "platt", "isotonic"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from steelyard.run.parts import Part
-from steelyard.run.schema import closest
+from steelyard._schema import closest
+from steelyard.objective.parts import Part
 
 
 class Recipe(NamedTuple):
@@ -331,7 +331,7 @@ SETUPS = {
 """The recipes that set everything, for one data set of a paper, on top of `AS_PAPERS`."""
 
 RECIPES = METHODS | SETUPS
-"""All recipes by name; "auto" is the one that `steelyard.run.advice` chooses."""
+"""All recipes by name; "auto" is the one that `steelyard.config.advice` chooses."""
 
 
 def command(name: str) -> str:

@@ -32,23 +32,6 @@ def read(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path}: lists or tables are nested too deeply") from None
 
 
-class Typed(str):
-    """A value as it was typed at a command line."""
-
-    __slots__ = ()
-
-    def parsed(self) -> Any:
-        """Return the value that the text is in TOML, or the text itself: bare words are strings; .1 and 1. will do."""
-        if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", self):
-            return float(self)
-        try:
-            alone = tomllib.loads(f"value = {self}")["value"]
-            listed = tomllib.loads(f"value = [{self}]")["value"]  # fails if a comment or another key follows
-            return alone if listed == [alone] else str(self)
-        except (ValueError, RecursionError):
-            return str(self)
-
-
 def write(sections: Mapping[str, Mapping[str, Any]], comments: Mapping[str, str]) -> str:
     """Return TOML: each section by its dotted name, with the `comments` on its keys ("section.key") above them."""
     lines: list[str] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from steelyard._schema import arguments_of
 from steelyard.balance import ClassAware, Deferred, PseudoLabels, Undersample
-from steelyard.run.objectives import ASSUMING
-from steelyard.run.parts import KINDS, Part, Slot, Value, arguments
-from steelyard.run.schema import arguments_of
-from steelyard.run.sections import ObjectiveSettings
+from steelyard.config.build import ASSUMING
+from steelyard.config.sections import ObjectiveSettings
+from steelyard.objective.parts import KINDS, Part, Slot, Value, arguments
 from steelyard.training.settings import SamplerSettings
 
 _ESTIMATE = "labels.prior[labels.n_known > 0].sum()"

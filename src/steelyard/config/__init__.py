@@ -1,0 +1,1 @@
+"""The settings of a run: sections, recipes, advice, and the objective that they describe."""
