@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from steelyard.balance.samplers import ClassAware, Undersample
+from steelyard.balance.split import stratified_split
 from steelyard.data.builders import keep_labels, keep_positives, keep_single_positive, pareto_long_tail
-from steelyard.data.split import stratified_split
 from steelyard.labels import UNKNOWN, Labels
 
 

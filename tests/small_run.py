@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from steelyard.calibrate.probability import Reading
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, completed, make_loss
 from steelyard.run.folder import RunFolder, Trained
-from steelyard.run.reading import Reading
 
 SLOPES = ((2.0, 0.0, 0.0, 1.0), (0.0, 2.0, 0.0, 1.0), (0.0, 0.0, 2.0, 1.0))
 SHIFTS = (0.0, -1.0, -2.0, -3.0)

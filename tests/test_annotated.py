@@ -8,8 +8,8 @@ import torch
 
 import steelyard as sy
 from steelyard.calibrate.prior import scale_annotated
+from steelyard.calibrate.probability import Reading
 from steelyard.run.export_reading import ReadingNetwork
-from steelyard.run.reading import Reading
 
 
 def drawn(n: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

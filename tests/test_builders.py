@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from steelyard.balance.split import stratified_split
 from steelyard.data.builders import (
     exponential_counts,
     exponential_long_tail,
@@ -25,7 +26,6 @@ from steelyard.data.builders import (
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist_digits, multi_mnist_held_out
 from steelyard.data.opening import open_data
-from steelyard.data.split import stratified_split
 from steelyard.labels import UNKNOWN, Labels
 
 VOC_MLT = [6, 34, 8, 14, 154, 17, 249, 29, 479, 4, 240, 48, 11, 20, 775, 100, 5, 82, 7, 64]

@@ -13,8 +13,8 @@ from calibration_reference import own_level_line, shift_to_level, smoothed_level
 from small_run import part, reading_of
 from steelyard.calibrate import levels
 from steelyard.calibrate.calibrator import held_out
+from steelyard.calibrate.crossfit import MAKERS
 from steelyard.objective.parts import KINDS
-from steelyard.run.crossfit import MAKERS
 
 POSITIVES = np.array([5, 16, 37, 0, 400, 900, 1500])
 """Training positives of 4,000: three rare labels, one without any, and some with plenty."""

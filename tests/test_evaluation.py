@@ -16,6 +16,9 @@ from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard._sealed import checksum
+from steelyard.calibrate.aims import Aim
+from steelyard.calibrate.crossfit import folds_of
+from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of
@@ -24,12 +27,9 @@ from steelyard.labels import Labels
 from steelyard.losses import Focal
 from steelyard.metrics import average_precision, calibration_error
 from steelyard.report.page import write_page
-from steelyard.run.aims import Aim
-from steelyard.run.crossfit import folds_of
 from steelyard.run.deployment import read_prior
 from steelyard.run.evaluation import evaluate, judge, outputs_of
 from steelyard.run.folder import Trained
-from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated, recalibrate
 from steelyard.run.scores import show, summary_lines
 

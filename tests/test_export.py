@@ -22,7 +22,9 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
+from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.isotonic import Curve
+from steelyard.calibrate.probability import Reading
 from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
 from steelyard.labels import Labels
@@ -30,14 +32,12 @@ from steelyard.losses.table import TABLE
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.objective.parts import Part
 from steelyard.run import export_graph, prediction
-from steelyard.run.aims import Aim
 from steelyard.run.export import export, export_run, export_trained
 from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
 from steelyard.run.export_reading import ReadingNetwork
 from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.onnx_model import load_onnx
-from steelyard.run.reading import Reading
 
 heavy = pytest.mark.onnx
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import steelyard as sy
+from steelyard.balance.split import stratified_split
+from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.files import DataError
-from steelyard.data.split import stratified_split
-from steelyard.run.crossfit import folds_of
 
 
 def copies(n_groups: int = 40, size: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

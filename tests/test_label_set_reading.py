@@ -13,6 +13,8 @@ import torch
 import steelyard as sy
 from small_run import part, reading_of
 from steelyard.calibrate import LabelSets
+from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.set_rule import label_sets
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
@@ -23,9 +25,7 @@ from steelyard.run.evaluation import evaluate
 from steelyard.run.export_reading import ReadingNetwork
 from steelyard.run.fingerprints import fingerprints
 from steelyard.run.folder import RunFolder
-from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated, recalibrate
-from steelyard.run.set_rule import label_sets
 
 NAMES = tuple("abcde")
 SETS = np.array([s for s in product((0, 1), repeat=5) if 1 <= sum(s) <= 2])

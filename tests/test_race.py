@@ -9,6 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import steelyard as sy
+from steelyard.calibrate.crossfit import folds_of
 from steelyard.cli import main
 from steelyard.labels.targets import as_targets
 from steelyard.losses.loss import Cells, known_cells
@@ -17,7 +18,6 @@ from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.models.transforms import make_transform
-from steelyard.run.crossfit import folds_of
 from steelyard.run.race import (
     BUDGET,
     RATE,

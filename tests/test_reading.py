@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from small_run import part, reading_of
 from steelyard.balance import ClassBalanced, PartialLabelMasking
 from steelyard.calibrate import Isotonic, Platt, Temperature, threshold_report
+from steelyard.calibrate.aims import Aim
+from steelyard.calibrate.crossfit import MAKERS, folds_of
+from steelyard.calibrate.label_shift import believed
 from steelyard.calibrate.link import pair_of, probe
+from steelyard.calibrate.probability import Reading
 from steelyard.losses import NoLink
 from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.objective import Objective
 from steelyard.objective.parts import KINDS, make_loss
-from steelyard.run.aims import Aim
-from steelyard.run.crossfit import MAKERS, folds_of
 from steelyard.run.deployment import deployment
-from steelyard.run.label_shift import believed
-from steelyard.run.reading import Reading
 
 COUNTS, N_KNOWN = np.array([400.0, 60, 12, 3]), 1000
 PARTS = {
@@ -214,7 +214,7 @@ def test_many_rows_are_read_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = held_out()
     reading = reading_of(part("spa"), COUNTS, N_KNOWN).fit(z, y, "isotonic")
     whole = reading.probability(z)
-    monkeypatch.setattr("steelyard.run.reading._CELLS_AT_ONCE", 28)
+    monkeypatch.setattr("steelyard.calibrate.probability._CELLS_AT_ONCE", 28)
     np.testing.assert_allclose(reading.probability(z), whole, rtol=1e-14)
     assert reading.probability(z[:0]).shape == (0, 4)
     with pytest.raises(ValueError, match=r"\(N, 4\)"):

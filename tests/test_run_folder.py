@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from small_run import items, part, saved_run, small_run
+from steelyard.calibrate.aims import Aim
 from steelyard.data import ArrayDataset
 from steelyard.labels import Labels
-from steelyard.run.aims import Aim
 from steelyard.run.beginning import facts
 from steelyard.run.datasets import Datasets
 from steelyard.run.folder import RunFolder

@@ -18,9 +18,9 @@ from scipy.stats import binomtest
 
 from run_data import write_table
 from small_run import part, reading_of
+from steelyard.calibrate.aims import Aim
+from steelyard.calibrate.probability import Reading
 from steelyard.cli import main
-from steelyard.run.aims import Aim
-from steelyard.run.reading import Reading
 from steelyard.run.threshold_table import MOST_ROWS, heading, probability, show_table, show_thresholds, threshold_rows
 
 N_TRAIN = 4000

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from steelyard._files import write_atomic
+from steelyard.balance.split import stratified_split
 from steelyard.config.recipes import AS_PAPERS
 from steelyard.config.settings import Config, load_config
-from steelyard.data.split import stratified_split
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import input_of
 from steelyard.run.datasets import Datasets

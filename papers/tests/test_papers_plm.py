@@ -13,13 +13,13 @@ import torch
 from scipy.stats import entropy
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
+from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.config.settings import Config
 from steelyard.data.files import DataError
 from steelyard.losses import BCE
 from steelyard.objective import Objective
 from steelyard.run.cautions import warnings_for
-from steelyard.run.reading import Reading
 from steelyard.training.settings import AugmentSettings
 from steelyard_papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
 from steelyard_papers import study as studies

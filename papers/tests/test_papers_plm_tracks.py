@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from steelyard.calibrate import LabelSets
+from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.data.builders import exponential_counts
 from steelyard.data.dataset import ArrayDataset
@@ -21,7 +22,6 @@ from steelyard.labels import Labels
 from steelyard.losses import BCE
 from steelyard.objective import Objective
 from steelyard.run.datasets import Datasets
-from steelyard.run.reading import Reading
 from steelyard_papers import fixtures, plm_tracks
 from steelyard_papers.job import Job
 from steelyard_papers.plm_rehearsal import tracks

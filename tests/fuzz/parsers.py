@@ -23,6 +23,7 @@ from fuzz.mutate import tree
 from steelyard._sealed import checksum
 from steelyard.calibrate import Isotonic, Platt, Temperature, load
 from steelyard.calibrate import save as save_calibrator
+from steelyard.calibrate.probability import Reading
 from steelyard.config.settings import dump_config, load_config
 from steelyard.data.arff import arff
 from steelyard.data.cifar import cifar10
@@ -46,7 +47,6 @@ from steelyard.metrics import Evaluator
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, completed, make_loss
 from steelyard.run.deployment import read_prior
-from steelyard.run.reading import Reading
 from steelyard.search import Query, QueryError
 from steelyard.search import pointer as pointers
 from steelyard.training.files import load_tensors, save_tensors

@@ -1,5 +1,6 @@
 """Data sets: readers of published layouts, the user's own manifest, and what is built from them."""
 
+from steelyard.balance.split import stratified_split
 from steelyard.data.arff import arff
 from steelyard.data.builders import (
     exponential_counts,
@@ -33,7 +34,6 @@ from steelyard.data.opening import Opened, open_data
 from steelyard.data.part import open_part
 from steelyard.data.region_features import RegionDataset, WordTable
 from steelyard.data.region_tsv import convert_regions
-from steelyard.data.split import stratified_split
 from steelyard.data.subset import Subset
 from steelyard.data.table import table
 from steelyard.data.vispr import vispr

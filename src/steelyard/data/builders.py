@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.balance import draws
+from steelyard.balance.split import rows_of_positives
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.inputs import as_whole
 
@@ -182,11 +183,3 @@ def _thinned_rows(labels: Labels, stream: int, fraction: float, fill: int) -> It
         values[draws.uniform(stream, cells) >= fraction] = UNKNOWN
         items, columns = np.nonzero(values != fill)
         yield items + start, columns, values[items, columns]
-
-
-def rows_of_positives(labels: Labels) -> tuple[Index, Array]:
-    """Return (starts, columns): the labels of item i are `columns[starts[i] : starts[i + 1]]`."""
-    items, columns = labels.positives()
-    starts = np.zeros(len(labels) + 1, np.int64)
-    np.cumsum(np.bincount(items, minlength=len(labels)), out=starts[1:])
-    return starts, columns

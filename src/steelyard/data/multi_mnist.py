@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.balance import draws
+from steelyard.balance.split import stratified_split
 from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import PathLike
 from steelyard.data.mnist import mnist
-from steelyard.data.split import stratified_split
 from steelyard.labels import Labels
 
 Images: TypeAlias = NDArray[np.uint8]

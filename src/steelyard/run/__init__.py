@@ -1,1 +1,18 @@
-"""The whole job: from data to a run folder with calibrated probabilities, and what follows it."""
+"""The whole job: what is in the data, which recipe it calls for, and the run from data to probabilities."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steelyard.config.advice import RECIPES, RULES, Advice, Evidence, advise, resolve_auto
+    from steelyard.run.inspection import Inspection, inspect
+
+__all__ = ["RECIPES", "RULES", "Advice", "Evidence", "Inspection", "advise", "inspect", "resolve_auto"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for: `steelyard search` needs none of them, nor torch."""
+    if name in __all__:
+        home = "run.inspection" if name in ("Inspection", "inspect") else "config.advice"
+        return getattr(import_module(f"steelyard.{home}"), name)
+    raise AttributeError(f"module 'steelyard.run' has no attribute {name!r}")

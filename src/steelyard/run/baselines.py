@@ -10,7 +10,7 @@ from torch import Tensor
 from steelyard.labels import Labels
 from steelyard.labels.targets import known
 from steelyard.metrics import mean_average_precision
-from steelyard.run.measures import number
+from steelyard.metrics.measures import number
 from steelyard.training.candidates import macro_log_loss
 
 FREQUENCY = "label frequency"

@@ -7,8 +7,8 @@ import numpy as np
 from steelyard.config.build import ASSUMING, known_labels
 from steelyard.config.settings import Config
 from steelyard.labels import Labels
+from steelyard.labels.matching import some_labels
 from steelyard.run.inspection import one_of_many
-from steelyard.run.label_names import some_labels
 
 _PSEUDO = ("pseudo", "annotation", "role", "epr")
 

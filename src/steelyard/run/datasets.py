@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from steelyard.balance.split import stratified_split
 from steelyard.config.sections import DataSettings
 from steelyard.data.aligned import aligned
 from steelyard.data.dataset import ArrayDataset, ImageDataset
@@ -15,7 +16,6 @@ from steelyard.data.existing import existing
 from steelyard.data.opening import Opened, open_data
 from steelyard.data.part import open_part
 from steelyard.data.parts import part_named
-from steelyard.data.split import stratified_split
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import ModelSettings, image_size, input_of
 

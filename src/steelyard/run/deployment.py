@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
+from steelyard.calibrate.label_shift import believed
+from steelyard.calibrate.probability import Reading
 from steelyard.data.files import read_text
-from steelyard.run.label_shift import believed
-from steelyard.run.measures import number
-from steelyard.run.reading import Reading
+from steelyard.metrics.measures import number
 
 Floats: TypeAlias = NDArray[np.float64]
 

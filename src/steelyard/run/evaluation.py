@@ -12,22 +12,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from steelyard.calibrate.crossfit import folds_of, mark_of
+from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.matching import Match, match_labels
 from steelyard.labels.targets import ArrayLike, as_tensor
-from steelyard.metrics import Evaluator, label_groups, rarest_labels
+from steelyard.metrics import Evaluator, label_groups, measures, rarest_labels
 from steelyard.metrics.inputs import paired
-from steelyard.run import measures
-from steelyard.run.crossfit import folds_of, mark_of
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.run.feature_cache import features_for, kept_for
 from steelyard.run.folder import Trained
-from steelyard.run.label_names import Match, match_labels
 from steelyard.run.prediction import batch_logits
-from steelyard.run.reading import Reading
 from steelyard.run.threshold_table import threshold_rows
 from steelyard.training.outputs import all_outputs
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from steelyard.calibrate import Calibrator, Isotonic, Link, shift_prior
+from steelyard.calibrate.crossfit import ISOTONIC_TILT
 from steelyard.calibrate.isotonic import Curve
+from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.scaling import Scaling
 from steelyard.losses import BCE, Asymmetric
 from steelyard.losses.asymmetric import SAFE_MARGIN
@@ -19,10 +21,8 @@ from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.losses.pair import PairLoss
 from steelyard.losses.softplus_pair import SoftplusPair
-from steelyard.run.crossfit import ISOTONIC_TILT
 from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
 from steelyard.run.export_sampling import UndoClassAware
-from steelyard.run.reading import Reading
 
 
 @final

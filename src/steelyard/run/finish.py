@@ -17,6 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard import __version__
+from steelyard.calibrate.probability import Reading
 from steelyard.config.build import known_labels
 from steelyard.config.settings import Config
 from steelyard.data.skipped import skipped_at, skipped_sentence
@@ -30,7 +31,6 @@ from steelyard.run.evaluation import Judged, judge, report
 from steelyard.run.finding import INDEX
 from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.indexing import index_of
-from steelyard.run.reading import Reading
 from steelyard.run.recalibration import calibrated
 from steelyard.run.run_report import write_report
 from steelyard.run.small_models import (

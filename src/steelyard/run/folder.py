@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
+from steelyard.calibrate.probability import Reading
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
-from steelyard.run.reading import Reading
 from steelyard.training.files import load_tensors, save_tensors
 
 Floats: TypeAlias = NDArray[np.float64]

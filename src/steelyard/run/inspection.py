@@ -12,8 +12,8 @@ from steelyard.config.advice import Advice, Evidence, advise
 from steelyard.data.files import listed
 from steelyard.data.opening import Opened
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.metrics.measures import number
 from steelyard.run.duplicates import Duplicates, find_duplicates
-from steelyard.run.measures import number
 from steelyard.run.pairs import Pairs, find_pairs
 
 COUNTING = (

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.calibrate.crossfit import folds_of
 from steelyard.labels import UNKNOWN
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
-from steelyard.run.crossfit import folds_of
 from steelyard.training.candidates import (
     TEMPERATURES,
     Items,

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from steelyard.calibrate.aims import Aim
+from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.set_rule import label_sets
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at
 from steelyard.data.subset import Labelled
 from steelyard.labels.targets import known
 from steelyard.run import run_report
-from steelyard.run.aims import Aim
 from steelyard.run.deployment import ESTIMATE, deployment
 from steelyard.run.evaluation import judged_by, outputs_of, report
 from steelyard.run.folder import RunFolder
-from steelyard.run.reading import Reading
-from steelyard.run.set_rule import label_sets
 
 
 def aim_of(settings: EvaluateSettings) -> Aim:

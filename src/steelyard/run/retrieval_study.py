@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from steelyard.metrics.measures import number
 from steelyard.metrics.retrieval import Progress, RetrievalMap, retrieval_map
 from steelyard.report import page
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
 from steelyard.run.evaluation import Judged
 from steelyard.run.folder import Trained
-from steelyard.run.measures import number
 from steelyard.run.scores import percent
 from steelyard.run.terminal import plain
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
 from steelyard.labels import Labels
 from steelyard.labels.targets import as_targets
@@ -23,7 +24,6 @@ from steelyard.models.members import MemberSpec
 from steelyard.models.model import Model
 from steelyard.models.transforms import Standardised
 from steelyard.objective import Objective
-from steelyard.run.crossfit import folds_of
 from steelyard.run.race import Race, Say, positives_only, run_race
 from steelyard.training.batches import is_array
 from steelyard.training.candidates import Items, Linear, View, n_folds_for

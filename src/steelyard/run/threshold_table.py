@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from steelyard.calibrate.aims import Aim
+from steelyard.calibrate.probability import Reading
 from steelyard.labels import UNKNOWN
+from steelyard.labels.matching import some_labels
+from steelyard.metrics.measures import number
 from steelyard.report.reliability import wilson
-from steelyard.run.aims import Aim
-from steelyard.run.label_names import some_labels
-from steelyard.run.measures import number
-from steelyard.run.reading import Reading
 from steelyard.run.scores import percent
 from steelyard.run.terminal import plain, say
 

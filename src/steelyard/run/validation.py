@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steelyard.calibrate.crossfit import item_log_loss
 from steelyard.config.sections import EvaluateSettings
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN, known
 from steelyard.losses.loss import NoLink
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
 from steelyard.objective import Objective
-from steelyard.run.crossfit import item_log_loss
 from steelyard.training.loop import Validate
 from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_precision

@@ -9,7 +9,7 @@ import numpy as np
 from steelyard.data.aligned import aligned
 from steelyard.labels import Labels
 from steelyard.metrics import label_groups
-from steelyard.run.measures import number
+from steelyard.metrics.measures import number
 from steelyard.serve.replies import numbers
 
 MOST_TOGETHER = 30

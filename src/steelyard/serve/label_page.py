@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics import calibration_error
+from steelyard.metrics.measures import number
 from steelyard.report.precision_recall import steps
 from steelyard.report.reliability import wilson
-from steelyard.run.measures import number
 from steelyard.serve.replies import numbers
 from steelyard.serve.truth import Judged
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, final
 
 from steelyard import __version__
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.metrics.measures import number
 from steelyard.run.folder import RunFolder
 from steelyard.run.locating import run_config
-from steelyard.run.measures import number
 from steelyard.search import Hit, Index, Query, QueryError
 from steelyard.serve import data_page, label_page
 from steelyard.serve.asking import asked

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.balance import draws
-from steelyard.data.builders import rows_of_positives
 from steelyard.labels import Labels
 from steelyard.labels.cells import spans
 
@@ -130,3 +129,11 @@ def _labels_of(items: Index, row_starts: Index, columns: NDArray[Any], n_labels:
     """Count the labels of `items`, (L,)."""
     lengths = row_starts[items + 1] - row_starts[items]
     return np.bincount(columns[spans(row_starts[items], lengths)], minlength=n_labels)
+
+
+def rows_of_positives(labels: Labels) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return (starts, columns): the labels of item i are `columns[starts[i] : starts[i + 1]]`."""
+    items, columns = labels.positives()
+    starts = np.zeros(len(labels) + 1, np.int64)
+    np.cumsum(np.bincount(items, minlength=len(labels)), out=starts[1:])
+    return starts, columns

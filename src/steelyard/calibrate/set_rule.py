@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from steelyard.calibrate import LabelSets
+from steelyard.calibrate.crossfit import folds_of, item_log_loss
 from steelyard.labels import UNKNOWN
-from steelyard.run.crossfit import folds_of, item_log_loss
 
 MOST_LABELS = 100
 """L, above which label sets are too slow to be the default."""

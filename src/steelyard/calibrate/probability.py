@@ -14,9 +14,13 @@ from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior
+from steelyard.calibrate import probability_file as reading_file
+from steelyard.calibrate.aims import Aim, choose_thresholds
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
+from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, settle
 from steelyard.calibrate.levels import smoothed_level
 from steelyard.calibrate.link import pair_of, probe
+from steelyard.calibrate.odds import mean_eta, moved_thresholds, rounded_eta, softmax_log_odds
 from steelyard.calibrate.prior import scale_annotated
 from steelyard.labels.targets import UNKNOWN, ArrayLike
 from steelyard.losses import Loss, NoLink, WeightedLoss
@@ -25,10 +29,6 @@ from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.metrics.inputs import paired
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
-from steelyard.run import reading_file
-from steelyard.run.aims import Aim, choose_thresholds
-from steelyard.run.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, settle
-from steelyard.run.odds import mean_eta, moved_thresholds, rounded_eta, softmax_log_odds
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from steelyard.balance.split import stratified_split
 from steelyard.calibrate import Calibrator, Isotonic, Platt, Temperature
-from steelyard.data.split import stratified_split
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.targets import labels_of_all_frequencies
 

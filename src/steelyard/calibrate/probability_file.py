@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from steelyard._sealed import sealed, unsealed
 from steelyard.calibrate import LabelSets, Link
+from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.store import as_document, from_document
 from steelyard.objective.parts import Part, make_loss
-from steelyard.run.aims import Aim
 
 if TYPE_CHECKING:
-    from steelyard.run.reading import Reading
+    from steelyard.calibrate.probability import Reading
 
 FORMAT = "steelyard reading"
 VERSION = 1
