@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,9 @@ _HOST, _GIVEN, _COUNTED, _LATE = 0, 1, 2, 3
 _DRAWN, _STORED = 1, 2
 _INSIDE, _SUMMED = 1, 2
 _BLOCK, _FLAT, _ROW = 0, 1, 2
+
+# where kernels are that are not in `pairs`
+_MODULES = dict(count="targets", rows="targets", partials="margins", settled="margins", gradient="margins")
 
 # cells of a tile, warps of a program, programs on a multiprocessor:
 _TILE = 2048
@@ -414,9 +418,7 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
     if aligned and plan.compiled is not None and device.index == torch._C._cuda_getDevice():
         plan.compiled(torch._C._cuda_getCurrentRawStream(device.index), (*pointers, *rest))
         return
-    from steelyard.kernels import pairs, targets
-
-    kernel = getattr(targets if plan.kernel in ("count", "rows") else pairs, plan.kernel)
+    kernel = getattr(import_module(f"steelyard.kernels.{_MODULES.get(plan.kernel, 'pairs')}"), plan.kernel)
     grid = (plan.programs, 1, 1)
     given = [tensors[0] if x is None else x for x in tensors]  # what a kernel is not asked to read has to be something
     if device.type == "cpu":
