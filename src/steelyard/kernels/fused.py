@@ -278,9 +278,17 @@ class _Plan:
     """What a launch is given beside tensors and numbers, and, once launched, the kernel compiled for it."""
 
     def __init__(
-        self, kernel: str, programs: int, whole: tuple[int, ...], fixed: tuple[float, ...], warps: int
+        self,
+        kernel: str,
+        programs: int,
+        whole: tuple[int, ...],
+        fixed: tuple[float, ...],
+        warps: int,
+        registers: int | None = None,
     ) -> None:
         self.kernel, self.programs, self.whole, self.fixed, self.warps = kernel, programs, whole, fixed, warps
+        self.registers = registers
+        """Of a thread, at most; None: as many as the compiler likes."""
         self.compiled: Any = None
         self.last: tuple[tuple[float, ...], tuple[float, ...]] | None = None
         """The numbers of the launch before, and all that it was given beside tensors."""
@@ -425,7 +433,7 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
         kernel[grid](*given, *rest)
         return
     with torch.cuda.device(device):
-        made = kernel[grid](*given, *rest, num_warps=plan.warps)
+        made = kernel[grid](*given, *rest, num_warps=plan.warps, maxnreg=plan.registers)
     if aligned:
         plan.compiled = _launcher(made, grid)
 

@@ -18,6 +18,7 @@ NOT_TWICE = "TwoWay has no second derivatives: call backward without create_grap
 
 # rows and labels of a tile, warps of a program, programs for each multiprocessor:
 _TILE, _WARPS, _PROGRAMS = (16, 128), 4, 16
+_REGISTERS = 168  # of a thread: three programs are then on a multiprocessor at once, where there would be two
 _GRADIENT_TILE, _GRADIENT_WARPS, _GRADIENT_PROGRAMS = (8, 128), 4, 32
 _GROUP, _GROUP_PROGRAMS = (16, 128), 16  # rows or labels whose partial sums are merged together, and how many of them
 _LAST_GROUP, _LAST_GROUPS = (128, 16), 16  # the same in the last program of the first pass, which takes so many at most
@@ -99,12 +100,14 @@ def _planned(kernel: str, logits: Tensor, targets: Tensor, b: Tensor | None) -> 
         tiles = -(-across // max(1, min(across, fused._room(logits.device, programs) // blocks)))
         chunks = -(-across // tiles)
         strides = (*logits.stride(), *targets.stride(), *((0, 0) if b is None else b.stride()))
-        fixed: tuple[float, ...] = (b is not None, rows, columns)
-        if is_first:
-            width, depth = _LAST_GROUP
-            groups = -(-n // width) * -(-chunks // depth) + -(-n_labels // width) * -(-blocks // depth)
-            fixed = (b is not None, groups <= _LAST_GROUPS, rows, columns, width, depth)
-        return fused._Plan(kernel, blocks * chunks, (n, n_labels, chunks, tiles, *strides), fixed, warps)
+        whole = (n, n_labels, chunks, tiles, *strides)
+        if not is_first:
+            return fused._Plan(kernel, blocks * chunks, whole, (b is not None, rows, columns), warps)
+        width, depth = _LAST_GROUP
+        groups = -(-n // width) * -(-chunks // depth) + -(-n_labels // width) * -(-blocks // depth)
+        settles = groups <= _LAST_GROUPS
+        fixed = (b is not None, settles, rows, columns, width, depth)
+        return fused._Plan(kernel, blocks * chunks, whole, fixed, warps, None if settles else _REGISTERS)
 
     return fused._plan(key, make)
 
