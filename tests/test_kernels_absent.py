@@ -37,7 +37,7 @@ for row in TABLE:
         z.grad = None
 assert 0 < m.mean_average_precision(z.detach(), t) <= 1
 ResNet12(1)(torch.randn(2, 1, 32, 32)).sum().backward()
-for kernels in ("kernels.pairs", "kernels.label_pairs", "kernels.ranking", "kernels.histogram"):
+for kernels in ("kernels.pairs", "kernels.margins", "kernels.label_pairs", "kernels.ranking", "kernels.histogram"):
     assert f"steelyard.{kernels}" not in sys.modules, kernels
 """
 A_GPU = """

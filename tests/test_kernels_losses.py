@@ -13,8 +13,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from reference import two_way as reference_two_way
 from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking, Rebalanced
-from steelyard.kernels import choice, fused, label_pairs
+from steelyard.kernels import choice, fused, label_pairs, two_way
 from steelyard.losses import BCE, Asymmetric, DistributionBalanced, Focal, NegativeTolerant, TwoWay
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.losses.table import TABLE, Row
@@ -55,6 +56,10 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "_NARROWEST", 16)
     monkeypatch.setattr(fused, "_FEW", 0)
     monkeypatch.setattr(fused, "_SMALL", 0)
+    monkeypatch.setattr(two_way, "_TILE", (4, 16))
+    monkeypatch.setattr(two_way, "_GRADIENT_TILE", (2, 16))
+    monkeypatch.setattr(two_way, "_GROUP", (8, 4))
+    monkeypatch.setattr(two_way, "_LAST_GROUPS", 0)
 
 
 @pytest.fixture
@@ -152,7 +157,7 @@ def test_every_loss(row: Row, reduction: Any, g: torch.Generator) -> None:
 
 @inside
 @pytest.mark.usefixtures("fuse", "small_tiles")
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_many_tiles(row: Row, g: torch.Generator) -> None:
     for kind, rows, labels in (
         ("unknown", B, L),
@@ -185,7 +190,7 @@ def test_exponents(margin: float, detach: bool, g: torch.Generator) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_dtypes(dtype: torch.dtype, g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
-    for loss in (BCE(), Asymmetric(), DistributionBalanced(counts, 400, gamma=2.0, reduction="item")):
+    for loss in (BCE(), Asymmetric(), DistributionBalanced(counts, 400, gamma=2.0, reduction="item"), TwoWay()):
         for t_dtype in (torch.bool, torch.uint8, torch.int8, torch.int64, torch.float16, torch.float32, torch.float64):
             t = targets_of(g, "hard" if t_dtype in (torch.bool, torch.uint8) else "unknown")
             check(loss, logits_of(g, dtype=dtype), t.to(t_dtype))
@@ -195,7 +200,13 @@ def test_dtypes(dtype: torch.dtype, g: torch.Generator) -> None:
 @pytest.mark.usefixtures("fuse")
 def test_strides(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
-    for loss in (Asymmetric(), NegativeTolerant(counts, 400), DistributionBalanced(counts, 400), BCE(reduction="none")):
+    for loss in (
+        Asymmetric(),
+        NegativeTolerant(counts, 400),
+        DistributionBalanced(counts, 400),
+        BCE(reduction="none"),
+        TwoWay(),
+    ):
         for kind in ("hard", "unknown"):
             z, t = logits_of(g, 2 * B, 3 * L), targets_of(g, kind, 2 * B, 3 * L)
             for a, b in (
@@ -263,7 +274,7 @@ def test_known_labels_are_counted_on_the_way(g: torch.Generator, monkeypatch: py
 @pytest.mark.usefixtures("fuse")
 def test_weights(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
-    for loss in (Asymmetric(), DistributionBalanced(counts, 400), BCE(reduction="none")):
+    for loss in (Asymmetric(), DistributionBalanced(counts, 400), BCE(reduction="none"), TwoWay()):
         for kind in ("hard", "unknown", "soft"):
             for shape in ((), (L,), (B, 1), (B, L)):
                 w = torch.rand(shape, generator=g)
@@ -275,7 +286,7 @@ def test_weights(g: torch.Generator) -> None:
 @pytest.mark.usefixtures("fuse")
 def test_what_does_not_count_may_be_anything(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
-    for loss in (BCE(), Focal(), Asymmetric(), DistributionBalanced(counts, 400)):
+    for loss in (BCE(), Focal(), Asymmetric(), DistributionBalanced(counts, 400), TwoWay()):
         z, t = logits_of(g), targets_of(g, "unknown")
         z[t == -1] = torch.nan
         z.requires_grad_()
@@ -293,11 +304,12 @@ def test_what_does_not_count_may_be_anything(g: torch.Generator) -> None:
 @pytest.mark.usefixtures("fuse")
 def test_no_items_and_no_labels() -> None:
     for shape in ((0, 5), (4, 0), (0, 0)):
-        z = torch.zeros(shape, requires_grad=True)
-        value = BCE()(z, torch.zeros(shape, dtype=torch.int8))
-        value.backward()
-        assert value == 0
-        assert z.grad is not None
+        for loss in (BCE(), TwoWay()):
+            z = torch.zeros(shape, requires_grad=True)
+            value = loss(z, torch.zeros(shape, dtype=torch.int8))
+            value.backward()
+            assert value == 0
+            assert z.grad is not None
 
 
 @inside
@@ -308,7 +320,12 @@ def test_upstream(dtype: torch.dtype, small: bool, g: torch.Generator, monkeypat
     """Any factor, backward twice, and no result that changes behind one's back."""
     if not small:
         monkeypatch.setattr(fused, "_SMALL", 0)
-    for loss in (BCE(), Asymmetric(reduction="item"), NegativeTolerant(torch.full((L,), 7), 400, reduction="sum")):
+    for loss in (
+        BCE(),
+        Asymmetric(reduction="item"),
+        NegativeTolerant(torch.full((L,), 7), 400, reduction="sum"),
+        TwoWay(),
+    ):
         z, t = logits_of(g, dtype=dtype), targets_of(g, "unknown")
         _, want = reference(loss, z, t)
         for factor in (1.0, -2.5, 1024.0, 0.0):
@@ -351,8 +368,89 @@ def test_second_derivatives(g: torch.Generator) -> None:
 @pytest.mark.usefixtures("fuse", "small_tiles")
 def test_the_same_bits_every_time(g: torch.Generator) -> None:
     z, t = logits_of(g, 40, 50), targets_of(g, "unknown", 40, 50)
-    values = {Asymmetric()(z, t).item() for _ in range(3)}
-    assert len(values) == 1
+    for loss in (Asymmetric(), TwoWay()):
+        assert len({loss(z, t).item() for _ in range(3)}) == 1
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("tiles", ["small_tiles", None])
+@pytest.mark.parametrize("temperatures", [(4.0, 1.0), (0.5, 2.0), (1.0, 0.25)])
+def test_two_way(
+    temperatures: tuple[float, float], tiles: str | None, g: torch.Generator, request: pytest.FixtureRequest
+) -> None:
+    """The double loop in many digits, then the plain code; every kind of target, shapes that no tile divides."""
+    if tiles is not None:
+        request.getfixturevalue(tiles)
+    loss = TwoWay(*temperatures)
+    for rows, labels in ((1, 1), (1, 19), (23, 1), (5, 33), (37, 50)):
+        for kind in ("hard", "unknown", "soft"):
+            z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels)
+            check(loss, z, t, cancels=kind == "soft")
+            if kind != "soft" and rows * labels < 200:
+                want = reference_two_way(z.double().numpy(), t.numpy(), *temperatures)
+                assert loss(z, t).item() == pytest.approx(want, rel=1e-5, abs=1e-30)
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+@pytest.mark.parametrize("tiles", ["small_tiles", None])
+def test_two_way_without_a_side(tiles: str | None, g: torch.Generator, request: pytest.FixtureRequest) -> None:
+    """Rows and labels without positives, without negatives, unknown throughout; huge logits, whole logits NaN."""
+    if tiles is not None:
+        request.getfixturevalue(tiles)
+    for dtype in (torch.float32, torch.float16):
+        z = (1e4 * torch.randn(7, 21, generator=g).clamp(-6, 6)).to(dtype)
+        t = targets_of(g, "unknown", 7, 21)
+        t[0], t[1], t[2], t[:, 0], t[:, 1], t[:, 2] = 0, 1, -1, 0, 1, -1
+        for some in (t, t * 0, t * 0 + 1, t * 0 - 1):
+            check(TwoWay(), z, some)
+            assert not torch.signbit(TwoWay()(z, some))
+    z = logits_of(g, 7, 21)
+    z[t == -1] = torch.nan
+    check(TwoWay(), z, t)
+    for row, label in ((0, 5), (1, 4), (4, 1), (5, 7)):
+        poisoned = z.clone()
+        poisoned[row, label] = torch.nan
+        value, want = reference(TwoWay(), poisoned, t)
+        x = poisoned.requires_grad_()
+        got = TwoWay()(x, t)
+        got.backward()
+        assert x.grad is not None
+        assert got.isnan() == value.isnan()
+        assert torch.equal(x.grad.isnan(), want.isnan())
+
+
+@inside
+@pytest.mark.usefixtures("fuse")
+def test_two_way_launches_little_and_only_once(g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels: list[str] = []
+    run = fused._run
+    monkeypatch.setattr(fused, "_run", lambda plan, *rest: (kernels.append(plan.kernel), run(plan, *rest))[1])
+    check(TwoWay(), logits_of(g), targets_of(g, "hard"))
+    assert kernels == ["partials", "gradient"]
+    monkeypatch.setattr(two_way, "_LAST_GROUPS", 0)
+    monkeypatch.setattr(fused, "_plans", {})
+    kernels.clear()
+    check(TwoWay(), logits_of(g), targets_of(g, "hard"))
+    assert kernels == ["partials", "settled", "gradient"]
+    kernels.clear()
+    z = logits_of(g).requires_grad_()
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        torch.autograd.grad(TwoWay()(z, targets_of(g, "hard")), z, create_graph=True)
+    assert TwoWay()(z.detach().double(), targets_of(g, "hard")).dtype == torch.float64
+    assert kernels == ["partials", "settled"]
+
+    class Doubled(TwoWay):
+        def evaluate(self, logits: Tensor, cells: Any, divisor: Any = None) -> Tensor:
+            return 2 * super().evaluate(logits, cells, divisor)
+
+    t = targets_of(g, "unknown")
+    torch.testing.assert_close(Doubled()(z, t), 2 * TwoWay()(z, t))
+    kernels.clear()
+    for rule in ("ignore", "weak_negative"):  # an objective gives coefficients
+        check(lambda x, y, rule=rule: Objective(TwoWay(), rule)(x, y).parts["loss"], z, t)
+    assert kernels == 2 * ["partials", "settled", "gradient"]
 
 
 @inside
@@ -561,21 +659,33 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+TILE = dict(R=16, C=128, z_col=1, t_col=1)
+MARGINS: dict[str, dict[str, Any]] = {
+    "partials": dict(TILE, CELLS=False, SETTLE=False, N=128, K=16),
+    "partials_settle": dict(TILE, CELLS=True, SETTLE=True, N=128, K=16),
+    "settled": dict(N=16, K=128),
+    "gradient": dict(TILE, CELLS=False),
+}
+
+
 @outside
-@pytest.mark.parametrize("name", [*VARIANTS, "count", "count_cells", "rows", "rows_cells", "scaled", "label_pairs"])
+@pytest.mark.parametrize(
+    "name", [*VARIANTS, "count", "count_cells", "rows", "rows_cells", "scaled", "label_pairs", *MARGINS]
+)
 def test_compiles_for_hopper(name: str) -> None:
     """The interpreter runs what the compiler refuses; compiling needs no GPU."""
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from steelyard.kernels import pairs, targets
+    from steelyard.kernels import margins, pairs, targets
 
     pointers = dict.fromkeys(
         ("b_given", "weight", "shifts", "inverse", "drawn", "keep", "upstream", "divisor", "out"), "*fp32"
     )
     pointers |= dict(logits="*fp32", targets="*i8", counted="*u8", items="*i64", parts="*fp64", counter="*i32")
     pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32", grad="*fp32")
-    floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu")
+    pointers |= dict(partial="*fp32", stats="*fp32")
+    floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu", "t_neg", "t_pos")
     others = {
         "count": (targets.count, dict(WORDS=True, C=4096)),
         "count_cells": (targets.count, dict(WORDS=False, C=4096)),
@@ -583,7 +693,7 @@ def test_compiles_for_hopper(name: str) -> None:
         "rows_cells": (targets.rows, dict(HOLES=True, GRAIN=1, C=2048, t_col=1)),
         "scaled": (pairs.scaled, dict(C=2048)),
         "label_pairs": (label_pairs._pairs, dict(WIDTH=1024, SOME=4)),
-    }
+    } | {key: (getattr(margins, key.partition("_")[0]), given) for key, given in MARGINS.items()}
     kernel, constants = others.get(name, (pairs.loss, {}))
     if kernel is pairs.loss:
         flags = ("CELLS", "ASSUMED", "WEIGHT", "INDEXED", "EACH", "SKIP", "DETACH")
@@ -608,3 +718,5 @@ def test_compiles_for_hopper(name: str) -> None:
         assert re.search(r"ld\.global\.v[42]", done.asm["ptx"])  # several cells at once
     if name in ("count", "rows"):
         assert re.search(r"ld\.global\.v4", done.asm["ptx"])  # sixteen targets at once
+    if name == "partials":  # labels are folded in registers: nothing is exchanged before the rows are, after the loop
+        assert not re.search(r"shfl|bar\.sync", done.asm["ptx"].partition("st.global")[0])

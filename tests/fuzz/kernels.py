@@ -148,7 +148,7 @@ class Variant(NamedTuple):
 
 def variant(random: Random, device: str) -> Variant:
     """Draw a variant."""
-    loss = random.choice(LOSSES if device == "cpu" else LOSSES[:-1])
+    loss = random.choice(LOSSES)
     rule = random.choice(("", "", "", "ignore", "negative", "weak_negative", "wan"))
     if loss == "Two-way" or (rule and loss.startswith("DB")):
         rule = ""

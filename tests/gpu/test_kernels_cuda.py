@@ -12,7 +12,7 @@ from steelyard.balance import ClassBalanced, LabelPair, PartialLabelMasking
 from steelyard.balance.label_pair import _PairSum
 from steelyard.balance.philox import uniform
 from steelyard.kernels import choice, compiled, fused
-from steelyard.losses import BCE, SPA, Asymmetric, DistributionBalanced, Focal, FormulaLoss, NegativeTolerant
+from steelyard.losses import BCE, SPA, Asymmetric, DistributionBalanced, Focal, FormulaLoss, NegativeTolerant, TwoWay
 from steelyard.losses.table import TABLE, Row
 from steelyard.objective import Objective
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 pytest.importorskip("triton", reason="Triton is not installed")
 
 ROWS = pytest.mark.parametrize("row", [row for row in TABLE if row.name != "Two-way"], ids=lambda row: row.name)
+ALL_ROWS = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 SHAPES = ((257, 37), (256, 80), (33, 600), (5, 9605), (7, 1), (1, 4099))
 EXTREMES = torch.tensor([1e4, -1e4, 100.0, -100.0, 20.0, -20.0, 0.0, -0.0])
 LAST = {torch.float32: 0.0, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
@@ -81,13 +82,46 @@ def test_every_loss(row: Row, reduction: Any) -> None:
             check(loss, z, t, cancels=kind == "soft" or "smooth" in row.name, upstream=upstream)
 
 
-@ROWS
+@ALL_ROWS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_dtypes(row: Row, dtype: torch.dtype) -> None:
     loss = row.make(torch.randint(1, 300, (80,)), 400, "mean").to("cuda")
     for t_dtype in (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32):
         t = targets_of("hard" if t_dtype in (torch.bool, torch.uint8) else "unknown", 64, 80).to(t_dtype)
         check(loss, logits_of(64, 80, dtype), t, cancels="smooth" in row.name)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (4096, 9605), (4096, 9600), (1024, 600), (20000, 80), (1, 1)], ids=str)
+def test_two_way(shape: tuple[int, int]) -> None:
+    """Both means, with temperatures, weights and every kind of target, against the plain code in float64."""
+    rows, labels = shape
+    for kind in ("hard", "unknown", "soft"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            z, t = logits_of(rows, labels, dtype), targets_of(kind, rows, labels)
+            check(TwoWay(), z, t, cancels=kind == "soft")
+    check(TwoWay(0.5, 2.0), logits_of(rows, labels), targets_of("unknown", rows, labels))
+    check(TwoWay(), logits_of(rows, labels), targets_of("soft", rows, labels), torch.rand(labels).cuda(), cancels=True)
+    rare = (torch.rand(shape, device="cuda") < 2.4 / labels).to(torch.int8)
+    z = logits_of(rows, labels)
+    check(TwoWay(), z, rare)
+    assert torch.equal(TwoWay()(z, rare), TwoWay()(z, rare))
+    z[rare == 0] = torch.nan
+    assert TwoWay()(z, torch.where(rare == 0, -1, rare)) == 0
+    assert TwoWay()(z, rare).isnan() == (rare == 0).any()
+
+
+def test_two_way_of_strided_huge_and_one_sided_inputs() -> None:
+    z, t = logits_of(80, 120), targets_of("unknown", 80, 120)
+    for a, b in (
+        (z[::2, ::3], t[::2, ::3]),
+        (z[:30, 1:41], t[:30, :40].contiguous()),
+        (z[:40, :30].T, t[:30, :40]),
+        (z[:1, :40].expand(30, 40), t[:30, :40]),
+    ):
+        check(TwoWay(), a, b)
+    for dtype in (torch.float32, torch.float16):
+        for some in (t, t * 0, t * 0 + 1, t * 0 - 1):
+            check(TwoWay(), (1e4 * torch.randn(80, 120, device="cuda").clamp(-6, 6)).to(dtype), some)
 
 
 @pytest.mark.parametrize("detach", [True, False])
@@ -171,9 +205,9 @@ def test_histogram_of_outputs(dtype: torch.dtype) -> None:
 
 
 def test_memory_is_one_gradient() -> None:
-    rows, labels = 4096, 2405
+    rows, labels = 4096, 9605
     counts = torch.randint(1, 300, (labels,))
-    for make in (BCE(), Asymmetric(), DistributionBalanced(counts, 400, gamma=2.0)):
+    for make in (BCE(), Asymmetric(), DistributionBalanced(counts, 400, gamma=2.0), TwoWay()):
         loss, z, t = make.to("cuda"), logits_of(rows, labels).requires_grad_(), targets_of("unknown", rows, labels)
         loss(z, t).backward()
         z.grad = None
@@ -185,8 +219,9 @@ def test_memory_is_one_gradient() -> None:
         assert extra <= 4 * rows * labels + 2**20
 
 
-def test_the_same_bits_every_time_and_on_two_streams() -> None:
-    z, t, loss = logits_of(2000, 600), targets_of("unknown", 2000, 600), Asymmetric()
+@pytest.mark.parametrize("loss", [Asymmetric(), TwoWay()], ids=["ASL", "Two-way"])
+def test_the_same_bits_every_time_and_on_two_streams(loss: Any) -> None:
+    z, t = logits_of(2000, 600), targets_of("unknown", 2000, 600)
     want = loss(z, t).item()
     streams = [torch.cuda.Stream() for _ in range(2)]
     got: list[Tensor] = []
@@ -199,7 +234,7 @@ def test_the_same_bits_every_time_and_on_two_streams() -> None:
     assert {value.item() for value in got} == {want}
 
 
-@ROWS
+@ALL_ROWS
 def test_cuda_graphs(row: Row) -> None:
     for rows, labels in ((256, 80), (512, 4099)):
         loss = row.make(torch.randint(1, 300, (labels,)), 400, "mean").to("cuda")
@@ -227,7 +262,7 @@ def test_cuda_graphs(row: Row) -> None:
             close(z.grad, 3 * want_grad, 2e-6 * want_grad.abs().max().item() if "smooth" in row.name else 1e-30)
 
 
-@ROWS
+@ALL_ROWS
 def test_compiled_autocast_and_checkpointed(row: Row) -> None:
     loss = row.make(torch.randint(1, 300, (80,)), 400, "mean").to("cuda")
     z, t = logits_of(64, 80), targets_of("unknown", 64, 80)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,9 @@ _HOST, _GIVEN, _COUNTED, _LATE = 0, 1, 2, 3
 _DRAWN, _STORED = 1, 2
 _INSIDE, _SUMMED = 1, 2
 _BLOCK, _FLAT, _ROW = 0, 1, 2
+
+# where kernels are that are not in `pairs`
+_MODULES = dict(count="targets", rows="targets", partials="margins", settled="margins", gradient="margins")
 
 # cells of a tile, warps of a program, programs on a multiprocessor:
 _TILE = 2048
@@ -274,9 +278,17 @@ class _Plan:
     """What a launch is given beside tensors and numbers, and, once launched, the kernel compiled for it."""
 
     def __init__(
-        self, kernel: str, programs: int, whole: tuple[int, ...], fixed: tuple[float, ...], warps: int
+        self,
+        kernel: str,
+        programs: int,
+        whole: tuple[int, ...],
+        fixed: tuple[float, ...],
+        warps: int,
+        registers: int | None = None,
     ) -> None:
         self.kernel, self.programs, self.whole, self.fixed, self.warps = kernel, programs, whole, fixed, warps
+        self.registers = registers
+        """Of a thread, at most; None: as many as the compiler likes."""
         self.compiled: Any = None
         self.last: tuple[tuple[float, ...], tuple[float, ...]] | None = None
         """The numbers of the launch before, and all that it was given beside tensors."""
@@ -414,16 +426,14 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
     if aligned and plan.compiled is not None and device.index == torch._C._cuda_getDevice():
         plan.compiled(torch._C._cuda_getCurrentRawStream(device.index), (*pointers, *rest))
         return
-    from steelyard.kernels import pairs, targets
-
-    kernel = getattr(targets if plan.kernel in ("count", "rows") else pairs, plan.kernel)
+    kernel = getattr(import_module(f"steelyard.kernels.{_MODULES.get(plan.kernel, 'pairs')}"), plan.kernel)
     grid = (plan.programs, 1, 1)
     given = [tensors[0] if x is None else x for x in tensors]  # what a kernel is not asked to read has to be something
     if device.type == "cpu":
         kernel[grid](*given, *rest)
         return
     with torch.cuda.device(device):
-        made = kernel[grid](*given, *rest, num_warps=plan.warps)
+        made = kernel[grid](*given, *rest, num_warps=plan.warps, maxnreg=plan.registers)
     if aligned:
         plan.compiled = _launcher(made, grid)
 

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steelyard.kernels import fused, two_way
+from steelyard.kernels.choice import fuses
+from steelyard.labels.targets import ArrayLike, as_targets
 from steelyard.losses.focused import softplus
 from steelyard.losses.loss import Cells, Loss, NoLink, compute_dtype
 
@@ -34,8 +37,19 @@ class TwoWay(Loss):
                 raise ValueError(f"{name} is {value}: it must be positive and finite")
         self.t_pos, self.t_neg = float(t_pos), float(t_neg)
 
+    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        is_own = type(self).evaluate is not TwoWay.evaluate  # a subclass's: it is given cells
+        if weight is not None or is_own or not _fuses(logits):
+            return super().forward(logits, targets, weight)
+        self.check_logits(logits)
+        checked = as_targets(targets, logits, self.validate)
+        return two_way.value(logits, checked.values, None, self.t_neg, self.t_pos)
+
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the loss of `cells`; its two means have their own divisors."""
+        if _fuses(logits):
+            return two_way.value(logits, cells.a, cells.b, self.t_neg, self.t_pos)
         z = cells.inert(logits.to(compute_dtype(logits)))
         negative, positive = _opened(z / self.t_neg, cells.b), _opened(z / -self.t_pos, cells.a)
         total = z.sum() * 0
@@ -52,6 +66,11 @@ class TwoWay(Loss):
         raise NoLink("TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead")
 
     probability = log_odds
+
+
+def _fuses(logits: Tensor) -> bool:
+    """Return whether the fused kernels are used."""
+    return isinstance(logits, Tensor) and fuses(logits.device) and fused.takes(logits)
 
 
 def _opened(x: Tensor, weight: Tensor) -> Tensor:
@@ -83,6 +102,6 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            raise RuntimeError("TwoWay has no second derivatives: call backward without create_graph")
+            raise RuntimeError(two_way.NOT_TWICE)
         share, total = ctx.saved_tensors
         return share * (upstream.unsqueeze(ctx.axis) / total), None, None
