@@ -36,7 +36,8 @@ lowest:  ## the tests of the core with the lowest versions of what it needs, in 
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet -c constraints.txt -c constraints-lowest.txt -e '.[report,search,serve,pretrained]' \
 		'pytest>=8,<9.2' pytest-xdist hypothesis mpmath httpx
-	build/lowest/bin/python -m pytest $(CORE) -o tmp_path_retention_policy=failed
+	build/lowest/bin/python -m pip install --quiet --no-deps -e papers -e bench
+	build/lowest/bin/python -m pytest tests $(CORE) -o tmp_path_retention_policy=failed
 
 lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
 	$(BIN)/ruff check .
