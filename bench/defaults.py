@@ -37,8 +37,8 @@ import torch
 import steelyard as sy
 from steelyard.data import keep_labels, keep_positives, keep_single_positive, pareto_long_tail
 from steelyard.metrics import calibration_error, error_by_chance, mean_average_precision, precision_recall_f1
-from steelyard.run.small_models import baseline
 from steelyard.training.candidates import macro_log_loss
+from steelyard.training.small_models import baseline
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 SETS = ("emotions", "scene", "yeast", "enron", "bibtex", "corel5k", "delicious", "voc", "digits")

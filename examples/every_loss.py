@@ -18,10 +18,10 @@ from rich.table import Table
 
 from steelyard.config.recipes import METHODS
 from steelyard.config.settings import Config, load_config
+from steelyard.folder.run_folder import RunFolder
 from steelyard.report.headline import get
+from steelyard.report.scores import percent
 from steelyard.run import fit
-from steelyard.run.folder import RunFolder
-from steelyard.run.scores import percent
 
 METHODS_SHOWN = tuple(name for name in METHODS if name not in ("db-focal", "finetune", "scratch"))
 """All but one that is the same as db, and two that vary the images, of which only features are kept here."""

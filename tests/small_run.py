@@ -10,11 +10,11 @@ import torch
 
 from steelyard.calibrate.probability import Reading
 from steelyard.data.dataset import ArrayDataset
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, completed, make_loss
-from steelyard.run.folder import RunFolder, Trained
 
 SLOPES = ((2.0, 0.0, 0.0, 1.0), (0.0, 2.0, 0.0, 1.0), (0.0, 0.0, 2.0, 1.0))
 SHIFTS = (0.0, -1.0, -2.0, -3.0)

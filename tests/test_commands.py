@@ -31,11 +31,11 @@ from steelyard.cli import main
 from steelyard.config.recipes import RECIPES
 from steelyard.config.settings import load_config
 from steelyard.data.dataset import ImageDataset
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run import fit as whole
-from steelyard.run.folder import RunFolder
-from steelyard.run.together import together
 from steelyard.search import Index
+from steelyard.training.distributed import together
 from steelyard.training.progress import Watch
 from torture.child import Ended, Running
 from training_jobs import forked, waited
@@ -767,7 +767,7 @@ def test_a_damaged_run_is_told(place: Path, tmp_path: Path) -> None:
 def test_of_several_processes_the_first_that_fails_says_why(
     rank: int, failed: tuple[int, ...], ends: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steelyard.run.together.n_processes", lambda: 2)
+    monkeypatch.setattr("steelyard.training.distributed.n_processes", lambda: 2)
     monkeypatch.setattr("steelyard.training.group.rank", lambda: rank)
     gathered: list[bool] = []
 

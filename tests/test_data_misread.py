@@ -19,6 +19,7 @@ import steelyard as sy
 from layouts import write_image
 from run_data import QUICK, items, write_photos
 from steelyard import cli
+from steelyard.config.inspection import one_of_many
 from steelyard.data.class_names import read_class_names
 from steelyard.data.files import DataError
 from steelyard.data.given import given_inputs, given_labels
@@ -27,7 +28,6 @@ from steelyard.data.part import open_part
 from steelyard.data.table import table
 from steelyard.data.voc import VOC_LABELS
 from steelyard.labels import Labels
-from steelyard.run.inspection import one_of_many
 
 
 @pytest.fixture

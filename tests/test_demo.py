@@ -15,7 +15,7 @@ from rich.console import Console
 
 import steelyard as sy
 from steelyard import cli, demo
-from steelyard.run.folder import RunFolder
+from steelyard.folder.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -23,15 +23,15 @@ from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of
 from steelyard.data.opening import open_data
+from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
 from steelyard.losses import Focal
 from steelyard.metrics import average_precision, calibration_error
 from steelyard.report.page import write_page
+from steelyard.report.scores import show, summary_lines
 from steelyard.run.deployment import read_prior
 from steelyard.run.evaluation import evaluate, judge, outputs_of
-from steelyard.run.folder import Trained
 from steelyard.run.recalibration import calibrated, recalibrate
-from steelyard.run.scores import show, summary_lines
 
 SETTINGS = EvaluateSettings(tail=2, head_at=150, tail_below=60)
 

@@ -27,17 +27,18 @@ from steelyard.calibrate.isotonic import Curve
 from steelyard.calibrate.probability import Reading
 from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
+from steelyard.export import graph as export_graph
+from steelyard.export.functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
+from steelyard.export.onnx import export, export_run, export_trained
+from steelyard.export.probability import ReadingNetwork
+from steelyard.export.runtime import load_onnx
+from steelyard.folder.fingerprints import fingerprints
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.objective.parts import Part
-from steelyard.run import export_graph, prediction
-from steelyard.run.export import export, export_run, export_trained
-from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
-from steelyard.run.export_reading import ReadingNetwork
-from steelyard.run.fingerprints import fingerprints
-from steelyard.run.folder import RunFolder, Trained
-from steelyard.run.onnx_model import load_onnx
+from steelyard.predict import prediction
 
 heavy = pytest.mark.onnx
 

@@ -22,18 +22,18 @@ from steelyard.config.settings import Config, load_config
 from steelyard.data import open_inputs
 from steelyard.data.dataset import ImageDataset
 from steelyard.data.subset import Subset
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.models import ModelSettings, build_model, frozen_data, frozen_features, input_of
 from steelyard.models.feature_store import bytes_kept, prune
 from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
+from steelyard.predict.feature_cache import feature_progress, keeping_of
+from steelyard.predict.prediction import predict
 from steelyard.run import fit as whole
 from steelyard.run import learner
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import evaluate
-from steelyard.run.feature_cache import feature_progress, keeping_of
-from steelyard.run.folder import RunFolder
-from steelyard.run.prediction import predict
 from steelyard.run.recalibration import recalibrate
 from steelyard.training import progress
 

@@ -13,8 +13,8 @@ from PIL import Image
 
 from small_run import NAMES as RUN_NAMES
 from small_run import items, saved_run, small_run
-from steelyard.run import contact_sheet
-from steelyard.run.contact_sheet import thumbnail
+from steelyard.report import contact_sheet
+from steelyard.report.contact_sheet import thumbnail
 from steelyard.run.finding import find, open_index
 from steelyard.run.indexing import index_of
 from steelyard.search import Index, QueryError
@@ -203,6 +203,6 @@ def test_spark_is_asked_where_it_is_wanted(folder: Path, monkeypatch: pytest.Mon
             asked.append((sql, k, offset))
             return []
 
-    monkeypatch.setattr("steelyard.run.spark_search.Spark", Other)
+    monkeypatch.setattr("steelyard.predict.spark_search.Spark", Other)
     find(str(folder), "dog", 7, engine="spark")
     assert [(k, offset) for _, k, offset in asked] == [(7, 0)]

@@ -20,12 +20,12 @@ from steelyard.config.recipes import METHODS
 from steelyard.config.settings import Config, load_config
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.subset import Subset
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.models.lite import Lite
 from steelyard.run import fit as whole
 from steelyard.run.datasets import Datasets
-from steelyard.run.folder import RunFolder
 from steelyard.search import Index
 from steelyard.training import group
 from steelyard.training.files import load_tensors

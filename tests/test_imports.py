@@ -9,7 +9,20 @@ import pytest
 
 ROOMS = [
     *("labels", "balance", "losses", "objective", "metrics", "calibrate", "data", "models"),
-    *("training", "config", "search", "report", "run", "demo", "integrations", "serve", "cli"),
+    *(
+        "training",
+        "config",
+        "search",
+        "folder",
+        "report",
+        "predict",
+        "export",
+        "run",
+        "demo",
+        "integrations",
+        "serve",
+        "cli",
+    ),
 ]
 BESIDE = ("_cache", "_compat", "_console", "_files", "_locks", "_reading_options")
 BESIDE += ("_schema", "_sealed", "_signals", "_source", "kernels")

@@ -22,15 +22,14 @@ import layouts
 import steelyard as sy
 from steelyard import cli
 from steelyard.config.advice import RECIPES, RULES, Evidence, advise
-from steelyard.data import ArrayDataset, ImageDataset
+from steelyard.config.inspection import inspect
+from steelyard.data import ArrayDataset, ImageDataset, pairs
+from steelyard.data.duplicates import find_duplicates
 from steelyard.data.opening import Opened, open_data
+from steelyard.data.pairs import find_pairs
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.report import page, plots
-from steelyard.run import pairs
-from steelyard.run.duplicates import find_duplicates
-from steelyard.run.inspection import inspect
-from steelyard.run.pairs import find_pairs
-from steelyard.run.terminal import bar, percent, show
+from steelyard.report.terminal import bar, percent, show
 
 
 @st.composite

@@ -17,14 +17,14 @@ from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.set_rule import label_sets
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
+from steelyard.export.probability import ReadingNetwork
+from steelyard.folder.fingerprints import fingerprints
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error, exact_match
 from steelyard.run.api import Run
 from steelyard.run.deployment import _sets_there, deployment
 from steelyard.run.evaluation import evaluate
-from steelyard.run.export_reading import ReadingNetwork
-from steelyard.run.fingerprints import fingerprints
-from steelyard.run.folder import RunFolder
 from steelyard.run.recalibration import calibrated, recalibrate
 
 NAMES = tuple("abcde")

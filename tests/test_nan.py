@@ -12,11 +12,11 @@ from torch import Tensor
 from small_run import items, small_run
 from steelyard import losses
 from steelyard.calibrate import Isotonic, LabelSets, Link, Platt, Temperature, shift_prior, undo_class_aware
+from steelyard.export import functions as export_functions
+from steelyard.export.probability import ReadingNetwork
 from steelyard.losses.focused import log1mexp
 from steelyard.losses.loss import NoLink
 from steelyard.losses.table import TABLE, Row
-from steelyard.run import export_functions
-from steelyard.run.export_reading import ReadingNetwork
 from test_export import KINDS, LOSSES, OTHERS, PRIOR, fitted, network_run
 
 NAN = float("nan")
@@ -93,8 +93,8 @@ def test_what_is_exported_and_what_it_is_made_of(name: str, class_aware: bool) -
 @pytest.mark.parametrize("name", ["BCE", "BCE, smoothed", "ASL", "DB-Focal", "LDAM, softmax"])
 def test_files(name: str, kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    from steelyard.run.export import export_trained
-    from steelyard.run.onnx_model import load_onnx
+    from steelyard.export.onnx import export_trained
+    from steelyard.export.runtime import load_onnx
 
     loss = (LOSSES | OTHERS)[name]
     reading = fitted(loss, kind)
@@ -115,8 +115,8 @@ def test_files(name: str, kind: str, tmp_path: Path) -> None:
 def test_nan_passes_a_relu(tmp_path: Path) -> None:
     """Of which onnxruntime makes 0: a hidden layer once hid what was missing."""
     pytest.importorskip("onnxruntime")
-    from steelyard.run.export import export_trained
-    from steelyard.run.onnx_model import load_onnx
+    from steelyard.export.onnx import export_trained
+    from steelyard.export.runtime import load_onnx
 
     trained = network_run("mlp", "linear", "features", (3,))
     export_trained(trained, tmp_path / "x.onnx")

@@ -20,7 +20,7 @@ import steelyard as sy
 from run_data import QUICK, items, write_table
 from steelyard import _locks
 from steelyard._locks import Taken, sole
-from steelyard.run.folder import RunFolder
+from steelyard.folder.run_folder import RunFolder
 
 BLOCKED = "import sys; sys.modules['fcntl'] = None; "
 COMMAND = "from steelyard.cli import main; main()"

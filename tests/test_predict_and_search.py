@@ -123,7 +123,7 @@ def test_an_index_of_another_model_or_calibration_is_refused(place: Path, tmp_pa
 
 
 def test_what_cannot_be_indexed_is_told_before_any_work(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("steelyard.run.prediction.pour", lambda *_: pytest.fail("it worked first"))
+    monkeypatch.setattr("steelyard.predict.prediction.pour", lambda *_: pytest.fail("it worked first"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all there is")
     new = ("predict", place / "bce", place / "new.csv")

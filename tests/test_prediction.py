@@ -23,10 +23,10 @@ from PIL import Image
 from small_run import NAMES, items, part, small_run
 from steelyard.data.inputs import inputs_of, open_inputs
 from steelyard.data.streams import Batch, FeatureInputs, Inputs
+from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
 from steelyard.models import Input, ModelSettings, build_model
-from steelyard.run.folder import Trained
-from steelyard.run.prediction import predict
+from steelyard.predict.prediction import predict
 from training_jobs import forked, waited
 
 
@@ -174,7 +174,7 @@ def test_no_spreadsheet_runs_an_id(tmp_path: Path, ending: str, raw: bool, form:
 def test_blocks_join_whatever_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained, data = run(), items(100)
     predict(trained, inputs_of(data), tmp_path / "whole.parquet", batch_size=100)
-    monkeypatch.setattr("steelyard.run.prediction_files._CELLS", 40)
+    monkeypatch.setattr("steelyard.predict.files._CELLS", 40)
     for ending in ("csv", "jsonl", "parquet"):
         predict(trained, inputs_of(data), tmp_path / f"p.{ending}", batch_size=7)
         ids, eta, said = read_wide(tmp_path / f"p.{ending}")
@@ -292,7 +292,8 @@ import resource, sys
 sys.path.insert(0, sys.argv[2])
 from small_run import items, small_run
 from steelyard.data.streams import FeatureInputs
-from steelyard.run import prediction, prediction_files
+from steelyard.predict import prediction
+from steelyard.predict import files as prediction_files
 prediction_files._CELLS = 1 << 16
 x, run = items(4096).inputs, small_run()
 def peak(n):

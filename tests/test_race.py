@@ -18,7 +18,9 @@ from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.models.transforms import make_transform
-from steelyard.run.race import (
+from steelyard.training.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
+from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
+from steelyard.training.race import (
     BUDGET,
     RATE,
     Evidence,
@@ -28,8 +30,6 @@ from steelyard.run.race import (
     winner,
     work_units,
 )
-from steelyard.training.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
-from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
 
 
 def made(n: int = 300, n_labels: int = 6, seed: int = 0, n_features: int = 12) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 
 from small_run import saved_run, small_run
 from steelyard._sealed import checksum
-from steelyard.run.folder import RunFolder
+from steelyard.folder.run_folder import RunFolder
 
 
 def test_a_newer_model_is_refused_and_says_what_to_do(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ from steelyard.metrics import Evaluator, calibration_error
 from steelyard.metrics.calibration import Bins
 from steelyard.report import page
 from steelyard.report.canvas import SERIES, by_night, short, to_svg
+from steelyard.report.contact_sheet import Shown, write_sheet
 from steelyard.report.headline import compared, headline, percent, rare
 from steelyard.report.histograms import score_counts, score_histogram
 from steelyard.report.history import drawable, history_curves, ratio_curves, series, spread
 from steelyard.report.label_scores import label_bars, label_points, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
 from steelyard.report.reliability import reliability_diagram, wilson
-from steelyard.run.contact_sheet import Shown, write_sheet
 from steelyard.run.runpage import ComparedRun, Evaluated, evaluated_of, write_comparison_page, write_run_page
 from steelyard.search import Hit
 

@@ -17,10 +17,10 @@ import torch
 from small_run import items, part, saved_run, small_run
 from steelyard.calibrate.aims import Aim
 from steelyard.data import ArrayDataset
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run.beginning import facts
 from steelyard.run.datasets import Datasets
-from steelyard.run.folder import RunFolder
 
 
 def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ from run_data import items as table_items
 from run_data import write_table
 from small_run import items, part, saved_run, small_run
 from steelyard.data.inputs import inputs_of, open_inputs
+from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
 from steelyard.models import Input, ModelSettings, build_model
-from steelyard.run import prediction
-from steelyard.run.folder import Trained
-from steelyard.run.spark_prediction import predict
-from steelyard.run.spark_search import Spark, spark_session
+from steelyard.predict import prediction
+from steelyard.predict.spark import predict
+from steelyard.predict.spark_search import Spark, spark_session
 from steelyard.search import Index
 from test_commands import done
 

@@ -10,8 +10,8 @@ import pytest
 
 import steelyard as sy
 from run_data import QUICK, items
+from steelyard.folder.run_folder import RunFolder
 from steelyard.run import fit as whole
-from steelyard.run.folder import RunFolder
 from steelyard.training.progress import Watch
 from steelyard.training.tensorboard import Board
 

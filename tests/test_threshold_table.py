@@ -21,7 +21,14 @@ from small_run import part, reading_of
 from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.probability import Reading
 from steelyard.cli import main
-from steelyard.run.threshold_table import MOST_ROWS, heading, probability, show_table, show_thresholds, threshold_rows
+from steelyard.report.threshold_table import (
+    MOST_ROWS,
+    heading,
+    probability,
+    show_table,
+    show_thresholds,
+    threshold_rows,
+)
 
 N_TRAIN = 4000
 FREQUENCY = np.array([0.002, 0.004, 0.01, 0.3, 0.4])

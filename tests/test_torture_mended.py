@@ -21,8 +21,8 @@ from small_run import saved_run, small_run
 from steelyard import cli
 from steelyard._signals import stoppable
 from steelyard.data.loading import WORKER_DIED, beginning, fetched, loader
+from steelyard.folder.run_folder import RunFolder
 from steelyard.run.command import config_of
-from steelyard.run.folder import RunFolder
 from steelyard_papers.trial import read_facts
 from training_jobs import forked, images, waited
 

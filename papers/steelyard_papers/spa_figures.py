@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from steelyard.losses import BCE, SPA, Asymmetric, Focal, PairLoss
 from steelyard.metrics.calibration import Bins
 from steelyard.report.canvas import FRAME, SERIES, drawing, key
+from steelyard.report.contact_sheet import thumbnail
 from steelyard.report.reliability import reliability_diagram
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
-from steelyard.run.contact_sheet import thumbnail
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

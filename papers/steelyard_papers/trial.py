@@ -20,11 +20,11 @@ from steelyard._sealed import checksum
 from steelyard._source import commit
 from steelyard.calibrate.probability import Reading
 from steelyard.config.settings import Config, load_config
+from steelyard.folder.run_folder import RunFolder
 from steelyard.run.beginning import FREE, facts
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.fit import Asked, learn
-from steelyard.run.folder import RunFolder
 from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import read_history
 from steelyard.training.step import pick_device

@@ -139,7 +139,8 @@ def inspect(
     """
     from rich.console import Console
 
-    from steelyard.run import inspection, terminal, webpage
+    from steelyard.config import inspection
+    from steelyard.report import terminal, webpage
     from steelyard.run.datasets import open_to_inspect
 
     if html is not None:
@@ -430,7 +431,7 @@ def export(
 
     Example: steelyard export runs/photos --out photos.onnx
     """
-    from steelyard.run.export import export_run
+    from steelyard.export.onnx import export_run
 
     written = export_run(run, out, check)
     typer.echo(f"Written: {written.path} ({written.bytes / 1e6:.1f} MB)")

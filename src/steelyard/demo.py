@@ -16,13 +16,13 @@ from sklearn.datasets import load_digits
 from steelyard.config.settings import Config, load_config
 from steelyard.data.builders import exponential_counts, keep_labels
 from steelyard.data.dataset import ArrayDataset
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.report.canvas import has_matplotlib
 from steelyard.report.headline import get
 from steelyard.run import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
-from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
 from steelyard.training.history import read_history
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steelyard.config.advice import RECIPES, RULES, Advice, Evidence, advise, resolve_auto
-    from steelyard.run.inspection import Inspection, inspect
+    from steelyard.config.inspection import Inspection, inspect
 
 __all__ = ["RECIPES", "RULES", "Advice", "Evidence", "Inspection", "advise", "inspect", "resolve_auto"]
 
@@ -13,6 +13,6 @@ __all__ = ["RECIPES", "RULES", "Advice", "Evidence", "Inspection", "advise", "in
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for: `steelyard search` needs none of them, nor torch."""
     if name in __all__:
-        home = "run.inspection" if name in ("Inspection", "inspect") else "config.advice"
-        return getattr(import_module(f"steelyard.{home}"), name)
+        home = "inspection" if name in ("Inspection", "inspect") else "advice"
+        return getattr(import_module(f"steelyard.config.{home}"), name)
     raise AttributeError(f"module 'steelyard.run' has no attribute {name!r}")

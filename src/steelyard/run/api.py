@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import tomllib
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
@@ -21,17 +20,16 @@ from steelyard.config.sections import DataSettings
 from steelyard.config.settings import Config, load_config
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.given import given_inputs, given_labels
-from steelyard.data.inputs import Inputs, inputs_of, open_inputs
-from steelyard.data.streams import OnBad
+from steelyard.data.inputs import Inputs, inputs_of
 from steelyard.data.subset import Labelled
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
-from steelyard.models import Model
+from steelyard.predict.inputs import inputs_at, side_of
+from steelyard.predict.prediction import batch_logits
 from steelyard.run import fit as whole
 from steelyard.run.datasets import Datasets
-from steelyard.run.folder import RunFolder, Trained
-from steelyard.run.prediction import batch_logits
-from steelyard.run.together import together
 from steelyard.training import group
+from steelyard.training.distributed import together
 from steelyard.training.history import read_history
 from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_device
@@ -88,28 +86,6 @@ class Run:
         array = given_inputs(inputs)
         nothing = Labels(np.full((len(array), 1), -1, np.int8))
         return inputs_of(ArrayDataset(array, nothing), side_of(self.trained.model))
-
-
-def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_image: OnBad = "error") -> Inputs:
-    """Open what lies at `path` as inputs of a trained model; a manifest's features are those of training."""
-    data = tomllib.loads(trained.config)["data"]
-    return open_inputs(
-        path,
-        images,
-        side_of(trained.model),
-        on_bad_image,
-        "features" if trained.model.input.kind == "features" else "image",
-        features=data["features"] or None,
-        labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names calls otherwise
-    )
-
-
-def side_of(model: Model) -> tuple[int, int] | None:
-    """Return the (height, width) of the images that a model was trained on, None where it takes features."""
-    if model.input.kind != "image":
-        return None
-    _, height, width = model.input.shape
-    return (height, width) if height else (model.size, model.size)
 
 
 def fit(

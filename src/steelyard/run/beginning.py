@@ -13,12 +13,12 @@ import numpy as np
 from steelyard.config.settings import Config, dump_config, load_config
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.subset import Subset
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run.datasets import Datasets
-from steelyard.run.folder import RunFolder
 from steelyard.run.locating import with_absolute_paths
-from steelyard.run.together import together
 from steelyard.training import group
+from steelyard.training.distributed import together
 
 FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
 """Settings that may differ when an unfinished run goes on: they do not change what it computes, or hardly."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from steelyard.config.build import ASSUMING, known_labels
+from steelyard.config.inspection import one_of_many
 from steelyard.config.settings import Config
 from steelyard.labels import Labels
 from steelyard.labels.matching import some_labels
-from steelyard.run.inspection import one_of_many
 
 _PSEUDO = ("pseudo", "annotation", "role", "epr")
 

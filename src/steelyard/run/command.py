@@ -20,19 +20,20 @@ from steelyard.config.settings import Config, dump_config, load_config
 from steelyard.data.manifest import Manifest
 from steelyard.data.opening import layout_at
 from steelyard.data.parts import ENDINGS, file_in
-from steelyard.run import evaluation, fit, run_report, scores
-from steelyard.run.api import inputs_at, side_of
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.predict.inputs import inputs_at, side_of
+from steelyard.report import scores
+from steelyard.report.terminal import console_of, say
+from steelyard.report.threshold_table import show_thresholds
+from steelyard.run import evaluation, fit, run_report
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
-from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.locating import run_config
-from steelyard.run.race import work_units
 from steelyard.run.recalibration import recalibrate
-from steelyard.run.terminal import console_of, say
-from steelyard.run.threshold_table import show_thresholds
-from steelyard.run.together import together
 from steelyard.training import group
 from steelyard.training.batches import n_workers
+from steelyard.training.distributed import together
+from steelyard.training.race import work_units
 from steelyard.training.step import pick_device
 
 _OPTION = {"path_column": "path"}

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from steelyard.run import evaluation, retrieval_study, webpage
+from steelyard.report import webpage
+from steelyard.report.terminal import console_of, plain, say
+from steelyard.run import evaluation, retrieval_study
 from steelyard.run.command import Other, config_of, judged_on
 from steelyard.run.retrieval_study import Candidate
-from steelyard.run.terminal import console_of, plain, say
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 

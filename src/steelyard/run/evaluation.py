@@ -18,16 +18,16 @@ from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled
+from steelyard.folder.run_folder import Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.matching import Match, match_labels
 from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.metrics import Evaluator, label_groups, measures, rarest_labels
 from steelyard.metrics.inputs import paired
+from steelyard.predict.feature_cache import features_for, kept_for
+from steelyard.predict.prediction import batch_logits
+from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
-from steelyard.run.feature_cache import features_for, kept_for
-from steelyard.run.folder import Trained
-from steelyard.run.prediction import batch_logits
-from steelyard.run.threshold_table import threshold_rows
 from steelyard.training.outputs import all_outputs
 
 Given: TypeAlias = tuple[ArrayLike, ArrayLike | Labels]

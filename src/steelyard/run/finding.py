@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard._console import console_of, plain
-from steelyard.run.fingerprints import is_outdated
+from steelyard.folder.fingerprints import is_outdated
 from steelyard.search import Hit, Index, Query
 from steelyard.search.formula import Term
 from steelyard.search.pointer import exists
@@ -49,7 +49,7 @@ def find(
     if engine not in ENGINES:
         raise ValueError(f"--engine is {engine!r}: choose one of {', '.join(ENGINES)}")
     if sheet is not None:
-        from steelyard.run import contact_sheet
+        from steelyard.report import contact_sheet
 
         contact_sheet.check(sheet)
     with open_index(run_or_index_folder) as index:
@@ -103,7 +103,7 @@ def index_command(run: str | os.PathLike[str], index: Path) -> str:
 def _ranked(index: Index, query: Query, k: int, engine: str) -> list[Hit]:
     if engine == "duckdb":
         return index.search(query, k)
-    from steelyard.run.spark_search import Spark
+    from steelyard.predict.spark_search import Spark
 
     return index.search(query, k, engine=Spark(index))
 

@@ -22,18 +22,23 @@ from steelyard.config.build import known_labels
 from steelyard.config.settings import Config
 from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.subset import Labelled
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.models import Model
 from steelyard.objective import Objective
+from steelyard.report.terminal import plain, say
 from steelyard.run.baselines import beside_baselines
 from steelyard.run.datasets import Datasets, paths_of
 from steelyard.run.evaluation import Judged, judge, report
 from steelyard.run.finding import INDEX
-from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.indexing import index_of
 from steelyard.run.recalibration import calibrated
 from steelyard.run.run_report import write_report
-from steelyard.run.small_models import (
+from steelyard.training import group
+from steelyard.training.batches import is_array, n_workers
+from steelyard.training.loop import Outcome
+from steelyard.training.outputs import all_outputs
+from steelyard.training.small_models import (
     OutOfFold,
     annotated_sentence,
     annotated_share,
@@ -43,11 +48,6 @@ from steelyard.run.small_models import (
     is_small,
     scaled_sentence,
 )
-from steelyard.run.terminal import plain, say
-from steelyard.training import group
-from steelyard.training.batches import is_array, n_workers
-from steelyard.training.loop import Outcome
-from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_precision
 
 

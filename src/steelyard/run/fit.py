@@ -16,22 +16,30 @@ from steelyard.balance.processes import n_processes
 from steelyard.config.advice import resolve_auto
 from steelyard.config.build import make_objective
 from steelyard.config.settings import Config
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Model, build_model, fine_tunes, frozen_data, input_of, over_features, with_members
 from steelyard.objective.parts import Part, has_link
+from steelyard.predict.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.report.headline import plural
+from steelyard.report.race_table import race_progress, show_race
 from steelyard.run import cautions
 from steelyard.run.automatic import with_budget
 from steelyard.run.beginning import begin_run, sole_writer
 from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.deployment import ESTIMATE, read_prior
-from steelyard.run.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.run.finish import Learned, finish
-from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.learner import learner_of, nothing_held_out, takes_frozen_features
-from steelyard.run.race_table import race_progress, show_race
-from steelyard.run.small_models import (
+from steelyard.run.validation import is_single_label, validator
+from steelyard.training import group
+from steelyard.training.batches import check_share, n_workers
+from steelyard.training.distributed import missing_others, one_voice, together
+from steelyard.training.linear import is_convex
+from steelyard.training.loop import train
+from steelyard.training.progress import Watch, watch
+from steelyard.training.settings import LOOPS, AugmentSettings, Learner
+from steelyard.training.small_models import (
     annotated_sentence,
     annotated_share,
     assuming_negative,
@@ -41,14 +49,6 @@ from steelyard.run.small_models import (
     race,
     start_from_regression,
 )
-from steelyard.run.together import missing_others, one_voice, together
-from steelyard.run.validation import is_single_label, validator
-from steelyard.training import group
-from steelyard.training.batches import check_share, n_workers
-from steelyard.training.linear import is_convex
-from steelyard.training.loop import train
-from steelyard.training.progress import Watch, watch
-from steelyard.training.settings import LOOPS, AugmentSettings, Learner
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 from steelyard.training.tensorboard import Board

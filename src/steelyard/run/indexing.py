@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard.run.fingerprints import fingerprints, is_outdated, probability_print
-from steelyard.run.folder import Trained
+from steelyard.folder.fingerprints import fingerprints, is_outdated, probability_print
+from steelyard.folder.run_folder import Trained
 from steelyard.search import Index
 from steelyard.search import pointer as pointers
 

@@ -10,7 +10,6 @@ from steelyard.config.sections import ObjectiveSettings
 from steelyard.config.settings import Config
 from steelyard.models import fine_tunes, input_of
 from steelyard.objective.parts import has_link
-from steelyard.run.small_models import FEWEST_ITEMS, is_small
 from steelyard.training.settings import (
     LOOPS,
     AugmentSettings,
@@ -19,6 +18,7 @@ from steelyard.training.settings import (
     ScheduleSettings,
     TrainSettings,
 )
+from steelyard.training.small_models import FEWEST_ITEMS, is_small
 from steelyard.training.step import pick_device
 
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")

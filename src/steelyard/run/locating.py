@@ -8,9 +8,9 @@ from pathlib import Path
 
 from steelyard._cache import OFF
 from steelyard.config.settings import Config, load_config
+from steelyard.folder.run_folder import RunFolder
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE
-from steelyard.run.folder import RunFolder
 
 _FILES = (
     *(("data", "path"), ("data", "images"), ("data", "names"), ("data", "cache"), ("data", "validation")),

@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from steelyard.data.streams import OnBad
+from steelyard.export.runtime import load_onnx
+from steelyard.folder.run_folder import RunFolder
+from steelyard.predict import prediction
+from steelyard.predict.files import Form
+from steelyard.predict.inputs import inputs_at
+from steelyard.predict.prediction import Predicted, Scored
 from steelyard.report.headline import plural
-from steelyard.run import prediction
-from steelyard.run.api import inputs_at
-from steelyard.run.folder import RunFolder
+from steelyard.report.terminal import say
 from steelyard.run.indexing import into_index
-from steelyard.run.onnx_model import load_onnx
-from steelyard.run.prediction import Predicted, Scored
-from steelyard.run.prediction_files import Form
-from steelyard.run.terminal import say
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
@@ -130,7 +130,7 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
 
 def _by_spark(asked: Asked) -> None:
     """Predict in the tasks of a Spark cluster, Parquet in and Parquet out."""
-    from steelyard.run import spark_prediction
+    from steelyard.predict import spark as spark_prediction
 
     plain = Asked(asked.run, asked.data)
     for name, what in (

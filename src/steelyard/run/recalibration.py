@@ -19,11 +19,11 @@ from steelyard.calibrate.set_rule import label_sets
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at
 from steelyard.data.subset import Labelled
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels.targets import known
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, deployment
 from steelyard.run.evaluation import judged_by, outputs_of, report
-from steelyard.run.folder import RunFolder
 
 
 def aim_of(settings: EvaluateSettings) -> Aim:

@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from steelyard.folder.run_folder import Trained
 from steelyard.metrics.measures import number
 from steelyard.metrics.retrieval import Progress, RetrievalMap, retrieval_map
 from steelyard.report import page
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
+from steelyard.report.scores import percent
+from steelyard.report.terminal import plain
 from steelyard.run.evaluation import Judged
-from steelyard.run.folder import Trained
-from steelyard.run.scores import percent
-from steelyard.run.terminal import plain
 
 ABOUT = (
     "A query desires some labels and not others, such as person, dog, not car. Items are ranked by the product of "

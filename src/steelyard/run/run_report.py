@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.config.sections import EvaluateSettings
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.report.canvas import has_matplotlib
 from steelyard.report.page import add_paragraph
 from steelyard.run.evaluation import Judged
-from steelyard.run.folder import RunFolder, Trained
 from steelyard.run.runpage import evaluated_of, write_run_page
 from steelyard.training.history import read_history
 

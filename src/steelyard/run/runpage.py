@@ -17,13 +17,13 @@ from steelyard.report.histograms import score_counts, score_histogram
 from steelyard.report.history import drawable, history_curves, ratio_curves, series
 from steelyard.report.label_scores import fits, label_bars, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
+from steelyard.report.race_table import outcome_sentence
 from steelyard.report.reliability import reliability_diagram
-from steelyard.run.race_table import outcome_sentence
 
 if TYPE_CHECKING:
     from steelyard.config.sections import EvaluateSettings
+    from steelyard.folder.run_folder import Trained
     from steelyard.run.evaluation import Judged
-    from steelyard.run.folder import Trained
 
 __all__ = ["ComparedRun", "Evaluated", "evaluated_of", "write_comparison_page", "write_run_page"]
 

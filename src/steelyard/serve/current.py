@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import final
 
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run.finding import INDEX, index_command
-from steelyard.run.folder import RunFolder
 from steelyard.search import Index
 from steelyard.serve.shown import Shown
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from steelyard import __version__
+from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics.measures import number
-from steelyard.run.folder import RunFolder
 from steelyard.run.locating import run_config
 from steelyard.search import Hit, Index, Query, QueryError
 from steelyard.serve import data_page, label_page

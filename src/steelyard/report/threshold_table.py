@@ -18,8 +18,8 @@ from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
 from steelyard.report.reliability import wilson
-from steelyard.run.scores import percent
-from steelyard.run.terminal import plain, say
+from steelyard.report.scores import percent
+from steelyard.report.terminal import plain, say
 
 Decisions: TypeAlias = dict[str, Any]
 

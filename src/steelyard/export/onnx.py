@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steelyard._files import check_place, replacing
-from steelyard.run.api import side_of
-from steelyard.run.export_check import Checked
-from steelyard.run.export_check import check as run_check
-from steelyard.run.export_graph import graph_of
-from steelyard.run.fingerprints import fingerprints
-from steelyard.run.folder import RunFolder, Trained
+from steelyard.export.check import Checked
+from steelyard.export.check import check as run_check
+from steelyard.export.graph import graph_of
+from steelyard.folder.fingerprints import fingerprints
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.predict.inputs import side_of
 
 FORMAT = "steelyard model"
 VERSION = 1

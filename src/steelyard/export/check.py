@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate.probability import Reading
-from steelyard.run.export_graph import INPUTS, OUTPUTS, examples
-from steelyard.run.folder import Trained
+from steelyard.export.graph import INPUTS, OUTPUTS, examples
+from steelyard.folder.run_folder import Trained
 
 TOLERANCE = 1e-5
 """How far η of the file may be from η of the run."""

@@ -14,9 +14,9 @@ from rich.text import Text
 from steelyard._console import console_of as console_of
 from steelyard._console import plain as plain
 from steelyard.config.advice import RECIPES
+from steelyard.config.inspection import Inspection
 from steelyard.labels import Labels
 from steelyard.report.headline import plural
-from steelyard.run.inspection import Inspection
 
 _BAR = 22
 _EIGHTHS = " ▏▎▍▌▋▊▉"

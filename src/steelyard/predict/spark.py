@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError, check_choice
 from steelyard.data.located import ImageFolder
 from steelyard.data.streams import FeatureInputs, Image, ImageInputs, Inputs, OnBad
-from steelyard.run.api import side_of
-from steelyard.run.folder import RunFolder, Trained
-from steelyard.run.prediction import batch_logits
-from steelyard.run.spark_search import pattern_of, reason, spark_errors, spark_session, uri_of
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.predict.inputs import side_of
+from steelyard.predict.prediction import batch_logits
+from steelyard.predict.spark_search import pattern_of, reason, spark_errors, spark_session, uri_of
 
 _FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
 _SENTENCE = re.compile(r"^(?:steelyard\.[\w.]+|ValueError): (.+)$", re.MULTILINE)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.while_loop import while_loop
 
+from steelyard.export.functions import logsigmoid, sigmoid, softplus
 from steelyard.losses.focused import LOG_ZERO
-from steelyard.run.export_functions import logsigmoid, sigmoid, softplus
 
 _MAX_STEPS = 200
 

@@ -22,12 +22,12 @@ from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.images import BadImage, decode
 from steelyard.data.streams import Batch, Image, ImageInputs, Inputs
 from steelyard.data.subset import Labelled, origin
+from steelyard.folder.run_folder import Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.models import Model, frozen_data, over_features
 from steelyard.models.feature_store import bytes_kept
 from steelyard.models.frozen import Keeping
-from steelyard.run.folder import Trained
-from steelyard.run.terminal import say
+from steelyard.report.terminal import say
 from steelyard.training import progress
 
 FEWEST = 8

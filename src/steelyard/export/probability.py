@@ -15,14 +15,14 @@ from steelyard.calibrate.crossfit import ISOTONIC_TILT
 from steelyard.calibrate.isotonic import Curve
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.scaling import Scaling
+from steelyard.export.functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
+from steelyard.export.sampling import UndoClassAware
 from steelyard.losses import BCE, Asymmetric
 from steelyard.losses.asymmetric import SAFE_MARGIN
 from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.losses.pair import PairLoss
 from steelyard.losses.softplus_pair import SoftplusPair
-from steelyard.run.export_functions import Curves, log1mexp, log1p, logit, logsigmoid, sigmoid, softplus
-from steelyard.run.export_sampling import UndoClassAware
 
 
 @final

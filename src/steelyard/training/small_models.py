@@ -24,11 +24,11 @@ from steelyard.models.members import MemberSpec
 from steelyard.models.model import Model
 from steelyard.models.transforms import Standardised
 from steelyard.objective import Objective
-from steelyard.run.race import Race, Say, positives_only, run_race
 from steelyard.training.batches import is_array
 from steelyard.training.candidates import Items, Linear, View, n_folds_for
 from steelyard.training.linear import LinearFit
 from steelyard.training.loop import Outcome
+from steelyard.training.race import Race, Say, positives_only, run_race
 
 _PLAIN = MemberSpec("standardise")
 

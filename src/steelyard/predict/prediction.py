@@ -15,10 +15,10 @@ from torch import Tensor
 
 from steelyard._files import check_place, replacing
 from steelyard.data.streams import Batch, Inputs
+from steelyard.folder.run_folder import Trained
 from steelyard.models.pieces import in_pieces
-from steelyard.run.feature_cache import batches_of, features_for, kept_for, listed
-from steelyard.run.folder import Trained
-from steelyard.run.prediction_files import Form, Format, Rows, format_of, open_writer
+from steelyard.predict.feature_cache import batches_of, features_for, kept_for, listed
+from steelyard.predict.files import Form, Format, Rows, format_of, open_writer
 from steelyard.training.batches import moved
 
 Progress: TypeAlias = Callable[[int, int | None], None]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.run.terminal import say
+from steelyard.report.terminal import say
 
 MOST_ROWS = 8
 """Candidates that are printed; all are in race.json."""

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.report.headline import Metrics, get
-from steelyard.run.terminal import plain
+from steelyard.report.terminal import plain
 
 _COLUMNS = ("mAP", "F1", "precision", "recall", "ACE", "by chance")
 

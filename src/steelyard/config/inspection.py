@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.config.advice import Advice, Evidence, advise
+from steelyard.data.duplicates import Duplicates, find_duplicates
 from steelyard.data.files import listed
 from steelyard.data.opening import Opened
+from steelyard.data.pairs import Pairs, find_pairs
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics.measures import number
-from steelyard.run.duplicates import Duplicates, find_duplicates
-from steelyard.run.pairs import Pairs, find_pairs
 
 COUNTING = (
     "An unknown label is never counted as absent: positives and negatives are known labels (positive: value at least "

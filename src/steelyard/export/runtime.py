@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.streams import OnBad
+from steelyard.export.graph import OUTPUTS
+from steelyard.export.onnx import FORMAT, VERSION
+from steelyard.folder.fingerprints import fingerprints
+from steelyard.folder.run_folder import RunFolder
 from steelyard.models.inputs import Input
-from steelyard.run.export import FORMAT, VERSION
-from steelyard.run.export_graph import OUTPUTS
-from steelyard.run.fingerprints import fingerprints
-from steelyard.run.folder import RunFolder
-from steelyard.run.prediction import Predicted, Progress, Scored, file_sink, pour, scored_of
-from steelyard.run.prediction_files import Form, Format
+from steelyard.predict.files import Form, Format
+from steelyard.predict.prediction import Predicted, Progress, Scored, file_sink, pour, scored_of
 
 Floats: TypeAlias = NDArray[np.float32]
 Said: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats]

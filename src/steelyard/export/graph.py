@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steelyard.export.probability import ReadingNetwork
+from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
 from steelyard.models.oltr import ModulatedAttention
-from steelyard.run.api import side_of
-from steelyard.run.export_reading import ReadingNetwork
-from steelyard.run.folder import Trained
+from steelyard.predict.inputs import side_of
 
 OUTPUTS = ("probabilities", "decisions", "logits")
 """η, float32 (B, L); which labels are decided present, bool (B, L); z, float32 (B, L)."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from steelyard._files import check_place
 from steelyard.config.advice import RECIPES
+from steelyard.config.inspection import COUNTING, Inspection
 from steelyard.report import page, plots
-from steelyard.run.inspection import COUNTING, Inspection
-from steelyard.run.terminal import facts, percent
+from steelyard.report.terminal import facts, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

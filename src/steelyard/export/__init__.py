@@ -1,0 +1,1 @@
+"""A run as one ONNX file whose outputs are calibrated probabilities."""

@@ -1,0 +1,1 @@
+"""Probabilities and decisions for items without labels."""

@@ -1,0 +1,32 @@
+"""The inputs of a trained model, opened as it was trained on them."""
+
+from __future__ import annotations
+
+import tomllib
+
+from steelyard.data.inputs import Inputs, open_inputs
+from steelyard.data.streams import OnBad
+from steelyard.folder.run_folder import Trained
+from steelyard.models import Model
+
+
+def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_image: OnBad = "error") -> Inputs:
+    """Open what lies at `path` as inputs of a trained model; a manifest's features are those of training."""
+    data = tomllib.loads(trained.config)["data"]
+    return open_inputs(
+        path,
+        images,
+        side_of(trained.model),
+        on_bad_image,
+        "features" if trained.model.input.kind == "features" else "image",
+        features=data["features"] or None,
+        labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names calls otherwise
+    )
+
+
+def side_of(model: Model) -> tuple[int, int] | None:
+    """Return the (height, width) of the images that a model was trained on, None where it takes features."""
+    if model.input.kind != "image":
+        return None
+    _, height, width = model.input.shape
+    return (height, width) if height else (model.size, model.size)
