@@ -337,7 +337,7 @@ def writers() -> Iterator[Writers]:
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of an index are not read whole before they are opened, which takes longer than all the rest."""
-    monkeypatch.setattr("steelyard.search.data_files.check", lambda folder, names: None)
+    monkeypatch.setattr("steelyard.search.files.check", lambda folder, names: None)
 
 
 @pytest.mark.parametrize("what", ["build", "append", "replace", "delete"])
@@ -679,10 +679,10 @@ def test_a_searching_connection_reaches_nothing_else(tmp_path: Path) -> None:
         "SET threads = 3",
         "SET enable_external_access = true",
         "LOAD httpfs",
-        "INSERT INTO f0.items VALUES ('b', NULL, 1)",
+        "INSERT INTO f.items VALUES ('b', NULL, 1)",
     ):
         with pytest.raises(ValueError):
-            index._files.ask(sql)
+            index._now.files[0].ask(sql)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".duckdb", ".json"]
 
 
@@ -723,13 +723,13 @@ def test_a_search_ends_when_its_time_is_over(tmp_path: Path) -> None:
     before = index.search("a -b")
     begun = time.monotonic()
     with pytest.raises(TimeoutError, match="fewer labels"):
-        index._files.ask("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", seconds=0.05)
+        index._now.files[0].ask("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", seconds=0.05)
     assert time.monotonic() - begun < 30
     assert index.search("a -b", seconds=60) == before
 
 
 def test_many_deleted_items_are_left_out_by_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.search.data_files._FEW_DEAD", -1)
+    monkeypatch.setattr("steelyard.search.files._FEW_DEAD", -1)
     begin(tmp_path)
     with Index.open(tmp_path) as index:
         ids = [hit.id for hit in index.search("dog", k=1000)]
