@@ -69,7 +69,7 @@ def build(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await searching.run(current.shown.warm_up)
+        await asyncio.to_thread(current.shown.warm_up)
         gc.collect()
         gc.freeze()  # what was imported is never looked through again, which would hold up a request for 100 ms
         yield

@@ -92,11 +92,11 @@ class Shown:
     def warm_up(self, seconds: float = 2.0) -> None:
         """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
         until = time.monotonic() + seconds
-        for label in self.complete("", len(self.names)):
-            if time.monotonic() > until:
-                break
-            self.search("", [label], [], [], 1, 0)
-        with suppress(NoPicture):
+        with suppress(Unsearchable, TimeoutError, NoPicture):  # who asks for it will be told
+            for label in self.complete("", len(self.names)):
+                if time.monotonic() > until:
+                    break
+                self.search("", [label], [], [], 1, 0)
             self.pictures.make(self.pictures.allowed(self.index.first_path()), SIDES["small"])
 
     @property
