@@ -113,12 +113,18 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
             return searching.run(lambda: as_json(make(*given)))
 
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
-        return reply(request, await answers.get(key, made))
+        return identified(reply(request, await answers.get(key, made)), shown)
+
+    def identified(response: Response, shown: Shown) -> Response:
+        """Say which index an answer is from: a page that was drawn from another begins anew."""
+        response.headers["steelyard-index"] = shown.index.uuid
+        return response
 
     @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        return reply(request, as_json((await now()).facts()))
+        shown = await now()
+        return identified(reply(request, as_json(shown.facts())), shown)
 
     @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
