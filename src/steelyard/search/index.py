@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from steelyard.search.explanation import Explanation
     from steelyard.search.writing import Items, Paths
 
 MOST_HITS: Final = 100_000
@@ -176,13 +175,6 @@ class Index:
         asked = statement(Query.parse(query, now.names) if isinstance(query, str) else query, now.names)
         rows = now.top(asked, k, offset, seconds) if engine is None else engine.top(asked, k, offset)
         return [Hit(item, score, dict(zip(asked.labels, eta, strict=True))) for item, score, *eta in rows]
-
-    def explain(self, query: str | Query, id: str) -> Explanation:
-        """Return how the score of an item for a query comes about, step by step."""
-        from steelyard.search.explanation import explanation
-
-        asked = Query.parse(query, self.names) if isinstance(query, str) else query
-        return explanation(asked, self.names, self.rows([id])[0])
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some items, which must be there."""
