@@ -35,7 +35,7 @@ Row: TypeAlias = tuple[int, int]
 
 FENCE: Final = 1024
 _MOST_COLUMNS: Final = 1000
-_MEMORY: Final = 384 << 20  # bytes that DuckDB may take for one file
+_MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
 _SMALL: Final = 32 << 20  # bytes of a file for which one thread is enough
 _FEW: Final = 8  # ids that are looked for one by one
 _FEW_DEAD: Final = 10_000  # rows that are quicker left out of an answer than by DuckDB
@@ -163,7 +163,7 @@ class DataFile:
         return ask(self._connection, self.path.parent, sql, parameters, seconds)
 
     def top(self, asked: Statement, k: int, dead: Collection[int], seconds: float | None) -> list[tuple[Any, ...]]:
-        """Return (row, score, probabilities …) of the best `k` rows that are not dead; rows stand for ids."""
+        """Return (row, score) of the best `k` rows that are not dead; rows stand for ids."""
         chosen = "".join(f", {column(j, self._n_labels)} AS p{j}" for j in asked.places)
         few, lives = len(dead) <= _FEW_DEAD, ""
         if not few:  # dead rows of a file only become more: their number says which they are
@@ -172,7 +172,8 @@ class DataFile:
             )
             lives = f" WHERE rowid NOT IN (SELECT row FROM memory.dead{len(dead)})"
         limit = k + len(dead) * few
-        sql = f"WITH items AS (SELECT rowid AS id{chosen} FROM f.items{lives}) {asked.text} LIMIT {limit}"
+        best = f"WITH items AS (SELECT rowid AS id{chosen} FROM f.items{lives}) {asked.text} LIMIT {limit}"
+        sql = f"SELECT id, score FROM ({best})"  # sorting the probabilities too would take much memory
         return [row for row in self.ask(sql, asked.parameters, seconds) if row[0] not in dead]
 
     def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
@@ -206,18 +207,19 @@ class Generation(NamedTuple):
     def top(self, asked: Statement, k: int, offset: int, seconds: float | None) -> list[tuple[Any, ...]]:
         """See `Engine`. Rows sort as their ids do within a file: texts are read of the best alone."""
         best = [
-            (-score, n, row, eta)
+            (-score, n, row)
             for n, file in enumerate(self.files)
-            for row, score, *eta in file.top(asked, k + offset, self.dead[n], seconds)
+            for row, score in file.top(asked, k + offset, self.dead[n], seconds)
         ]
         best.sort(key=_score)
         if not (window := best[offset : offset + k]):
             return []
         tied = [one for one in best if window[0][0] <= one[0] <= window[-1][0]]  # equal scores go by id
-        ids = self.values([(n, row) for _, n, row, _ in tied], ["id"])
+        chosen = ["id", *(column(j, len(self.names)) for j in asked.places)]
+        texts = self.values([(n, row) for _, n, row in tied], chosen)
         skipped = offset - sum(one[0] < window[0][0] for one in best)
-        ranked = sorted((score, *ids[n, row], eta) for score, n, row, eta in tied)[skipped : skipped + k]
-        return [(id, -score, *eta) for score, id, eta in ranked]
+        ranked = sorted((score, *texts[n, row]) for score, n, row in tied)[skipped : skipped + k]
+        return [(id, -score, *eta) for score, id, *eta in ranked]
 
     def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
         """Return some columns of some rows."""
