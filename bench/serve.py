@@ -131,6 +131,7 @@ def append(folder: Path, every: float, n_labels: int) -> None:
     """Append 1,000 items every so many seconds until the input ends; print the seconds each took."""
     g = np.random.default_rng(2)
     index = Index.open(folder, threads=1)
+    print("ready", flush=True)
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     while not stop.wait(every):
@@ -192,6 +193,8 @@ def main() -> None:
         )
         try:
             assert server.stdout is not None
+            assert writer.stdout is not None
+            writer.stdout.readline()  # it is ready
             port = int(re.search(r":(\d+) ", server.stdout.readline())[1])  # type: ignore[index]
             asked = requests(int(typed.rate * typed.seconds), typed.items, typed.labels)
             before, cpu, used = os.getloadavg()[0], time.process_time(), cpu_seconds(server.pid)

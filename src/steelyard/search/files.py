@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from threading import Timer
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 from steelyard.search.check import check
 from steelyard.search.pointer import AGAIN, Pointer
+from steelyard.search.sql import BEST_FIRST, Statement
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from steelyard.search.sql import Statement
 
 Row: TypeAlias = tuple[int, int]
 """The number of a data file and a row of it."""
@@ -39,6 +41,9 @@ _MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
 _SMALL: Final = 32 << 20  # bytes of a file for which one thread is enough
 _FEW: Final = 8  # ids that are looked for one by one
 _FEW_DEAD: Final = 10_000  # rows that are quicker left out of an answer than by DuckDB
+_SAMPLE: Final = 65_536  # rows that are ranked first, where at most one in _SAMPLED of them is asked for
+_SAMPLED: Final = 64
+_MOST_KEPT: Final = 8 << 20  # bytes of answers that are kept for one file
 _AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
 
 
@@ -112,16 +117,34 @@ def ask(
 @contextmanager
 def _limited(cursor: Any, seconds: float | None) -> Iterator[None]:
     """Interrupt what a cursor does after `seconds`."""
+    global _watch
     if seconds is None:
         yield
         return
-    timer = Timer(seconds, cursor.interrupt)
-    timer.daemon = True
-    timer.start()
+    _deadlines[id(cursor)] = cursor, time.monotonic() + seconds
+    if not _watch.is_alive():
+        _watch = Thread(target=_watch_deadlines, daemon=True)
+        _watch.start()
     try:
         yield
     finally:
-        timer.cancel()
+        del _deadlines[id(cursor)]
+
+
+_deadlines: dict[int, tuple[Any, float]] = {}
+_watch = Thread()  # one for all: to start one for each statement takes as long as the statement
+
+
+def _watch_deadlines() -> None:
+    while True:
+        time.sleep(0.05)
+        _interrupt_late()
+
+
+def _interrupt_late() -> None:
+    for cursor, deadline in [*_deadlines.values()]:
+        if time.monotonic() > deadline:
+            cursor.interrupt()
 
 
 @final
@@ -156,25 +179,59 @@ class DataFile:
         for file, row in self.ask("SELECT file, row FROM f.dead"):
             self.dead[file].add(row)
         self.labels = tuple(name for (name,) in self.ask("SELECT name FROM f.labels ORDER BY rowid"))
+        self._lock, self._bytes = Lock(), 0
+        self._kept: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         self._fence = [id for (id,) in self.ask("SELECT id FROM f.fence ORDER BY rowid")]
 
     def ask(self, sql: str, parameters: Sequence[Any] = (), seconds: float | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of a statement about the tables of `f`."""
         return ask(self._connection, self.path.parent, sql, parameters, seconds)
 
-    def top(self, asked: Statement, k: int, dead: Collection[int], seconds: float | None) -> list[tuple[Any, ...]]:
-        """Return (row, score) of the best `k` rows that are not dead; rows stand for ids."""
-        chosen = "".join(f", {column(j, self._n_labels)} AS p{j}" for j in asked.places)
-        few, lives = len(dead) <= _FEW_DEAD, ""
-        if not few:  # dead rows of a file only become more: their number says which they are
-            self.ask(
-                f"CREATE TABLE IF NOT EXISTS memory.dead{len(dead)} AS SELECT unnest(?::BIGINT[]) AS row", [[*dead]]
-            )
-            lives = f" WHERE rowid NOT IN (SELECT row FROM memory.dead{len(dead)})"
-        limit = k + len(dead) * few
-        best = f"WITH items AS (SELECT rowid AS id{chosen} FROM f.items{lives}) {asked.text} LIMIT {limit}"
-        sql = f"SELECT id, score FROM ({best})"  # sorting the probabilities too would take much memory
-        return [row for row in self.ask(sql, asked.parameters, seconds) if row[0] not in dead]
+    def top(
+        self, asked: Statement, k: int, least: float, dead: Collection[int], seconds: float | None
+    ) -> list[tuple[Any, ...]]:
+        """Return (id, score, probabilities …) of the best `k` rows that are not dead and score at least `least`."""
+        own = [column(j, self._n_labels) for j in asked.places]
+        chosen = "".join(f", {name} AS p{j}" for name, j in zip(own, asked.places, strict=True))
+        few, lives, limit = len(dead) <= _FEW_DEAD, "true", k
+        if few:
+            limit += len(dead)
+        else:  # dead rows of a file only become more: their number says which they are
+            dead_rows = f"memory.dead{len(dead)}"
+            self.ask(f"CREATE TABLE IF NOT EXISTS {dead_rows} AS SELECT unnest(?::BIGINT[]) AS row", [[*dead]])
+            lives = f"rowid NOT IN (SELECT row FROM {dead_rows})"
+
+        def ranked(where: str, least: float) -> list[tuple[int, float]]:
+            """Rows are sorted by id and quicker to rank: texts and probabilities are read of the best alone."""
+            scored = f"WITH items AS (SELECT rowid AS id{chosen} FROM f.items WHERE {where}) {asked.text}"
+            best = f"SELECT id, score FROM ({scored}) AS asked WHERE score >= CAST(? AS DOUBLE) {BEST_FIRST}"
+            rows = self.ask(f"{best} LIMIT {limit}", [*asked.parameters, least], seconds)
+            return [(row, score) for row, score in rows]
+
+        def best() -> list[tuple[Any, ...]]:
+            bound = least
+            if limit * _SAMPLED <= _SAMPLE < len(self._fence) * FENCE:  # few rows are ranked faster than many:
+                sample = ranked(f"{lives} AND rowid < {_SAMPLE}", least)  # the best of all are not below its best
+                bound = sample[-1][1] if len(sample) == limit else least
+            rows = [one for one in ranked(lives, bound) if one[0] not in dead][:k]
+            values = self.values([row for row, _ in rows], ["id", *own]) if rows else {}
+            return [(values[row][0], score, *values[row][1:]) for row, score in rows]
+
+        return self._recent((asked, k, least, len(dead)), best)
+
+    def _recent(self, key: tuple[Any, ...], make: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+        """Return what was made under a key before, or is made now: a file never changes."""
+        with self._lock:
+            if key in self._kept:
+                return self._kept.setdefault(key, self._kept.pop(key))
+        made = make()
+        with self._lock:
+            self._kept[key] = made
+            self._bytes += _bytes(key) + _bytes(made)
+            while self._bytes > _MOST_KEPT:
+                oldest = next(iter(self._kept))
+                self._bytes -= _bytes(oldest) + _bytes(self._kept.pop(oldest))
+        return made
 
     def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
         """Return some columns of some rows."""
@@ -187,9 +244,12 @@ class DataFile:
         select = f"SELECT id, rowid, {chosen} FROM f.items WHERE"
         if len(ids) > _FEW:
             return self.ask(f"{select} id IN (SELECT unnest(?::VARCHAR[]))", [ids])
-        each = ((id, bisect_right(self._fence, id) * FENCE) for id in ids)
         block = f"{select} rowid >= ? AND rowid < ? AND id = ?"
-        return [row for id, end in each if end for row in self.ask(block, [end - FENCE, end, id])]
+        each = ((id, bisect_right(self._fence, id) * FENCE) for id in ids)
+        found = (
+            self._recent((chosen, id), partial(self.ask, block, [end - FENCE, end, id])) for id, end in each if end
+        )
+        return [row for rows in found for row in rows]
 
 
 class Generation(NamedTuple):
@@ -205,21 +265,13 @@ class Generation(NamedTuple):
     names: tuple[str, ...]
 
     def top(self, asked: Statement, k: int, offset: int, seconds: float | None) -> list[tuple[Any, ...]]:
-        """See `Engine`. Rows sort as their ids do within a file: texts are read of the best alone."""
-        best = [
-            (-score, n, row)
-            for n, file in enumerate(self.files)
-            for row, score in file.top(asked, k + offset, self.dead[n], seconds)
-        ]
-        best.sort(key=_score)
-        if not (window := best[offset : offset + k]):
-            return []
-        tied = [one for one in best if window[0][0] <= one[0] <= window[-1][0]]  # equal scores go by id
-        chosen = ["id", *(column(j, len(self.names)) for j in asked.places)]
-        texts = self.values([(n, row) for _, n, row in tied], chosen)
-        skipped = offset - sum(one[0] < window[0][0] for one in best)
-        ranked = sorted((score, *texts[n, row]) for score, n, row in tied)[skipped : skipped + k]
-        return [(id, -score, *eta) for score, id, *eta in ranked]
+        """See `Engine`."""
+        best, least = list[tuple[Any, ...]](), -1.0
+        for n, file in enumerate(self.files):
+            best += file.top(asked, k + offset, least, self.dead[n], seconds)
+            best = sorted(best, key=lambda row: (-row[1], row[0]))[: k + offset]
+            least = best[-1][1] if len(best) == k + offset else least
+        return best[offset:]
 
     def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
         """Return some columns of some rows."""
@@ -277,5 +329,7 @@ def opened(folder: Path, pointer: Pointer, threads: int | None = None, kept: Seq
     return Generation(pointer, files, dead, names)
 
 
-def _score(one: tuple[Any, ...]) -> float:
-    return float(one[0])
+def _bytes(what: object) -> int:
+    """Return about how many bytes something takes, with what is in it."""
+    inner = sum(map(_bytes, what)) if isinstance(what, tuple | list) else 0
+    return sys.getsizeof(what) + inner

@@ -8,15 +8,17 @@ order of the labels; ties go by id. What several parts of a plan share is a colu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from steelyard.search.formula import Bound, Formula, Join
 from steelyard.search.plan import Plan, gate, shared, steps
 from steelyard.search.query import Query
 
+BEST_FIRST: Final = "ORDER BY score DESC, id ASC"
+
 
 class Statement(NamedTuple):
-    """A SELECT of `id`, `score` and the columns of the query's labels, best first, without a LIMIT."""
+    """A SELECT of `id`, `score` and the columns of the query's labels, to which `BEST_FIRST` and a LIMIT are added."""
 
     text: str
     parameters: tuple[float, ...]
@@ -43,7 +45,7 @@ def statement(query: Query, names: Sequence[str]) -> Statement:
         extra = ", ".join(f"{text} AS {writer.known[step]}" for text, step in zip(texts, level, strict=True))
         text, parameters = f"SELECT *, {extra} FROM ({text}) AS scored", writer.taken() + parameters
     text = f"SELECT *, {writer.score(plan)} AS score FROM ({text}) AS scored"
-    text = f"SELECT id, score, {chosen} FROM ({text}) AS scored ORDER BY score DESC, id ASC"
+    text = f"SELECT id, score, {chosen} FROM ({text}) AS scored"
     return Statement(text, (*writer.taken(), *parameters), tuple(at), tuple(at.values()))
 
 
