@@ -41,6 +41,9 @@ def verdict_of(bar: dict[str, Any], runs_tests: bool) -> Verdict:
         command = [sys.executable, "-m", "pytest", "-q", *bar["test"].split()]
         done = subprocess.run(command, cwd=ROOT, capture_output=True)
         return Verdict("", "pass" if done.returncode == 0 else "fail")
+    if "lines" in bar:
+        n = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / bar["lines"]).glob("*.py"))
+        return Verdict(f"{n:,} (at most {bar['most']:,})", "pass" if n <= bar["most"] else "fail")
     return _of_number(bar)
 
 

@@ -4,7 +4,8 @@
 
 Of the requests 50 % are thumbnails (a few of them asked for often), 15 % pages and their files, 25 % searches out of
 forty, 10 % queries never asked before. Requests are sent when they are due, whether or not earlier ones are answered,
-and a latency counts from when it was due: a server that falls behind shows.
+and a latency counts from when it was due: a server that falls behind shows. They begin when the server says that it
+serves. The server, the requests and the appends are three processes that share the cores of the machine.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import asyncio
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -126,14 +127,18 @@ async def load(port: int, asked: list[tuple[str, str]], rate: float) -> list[Don
     return await asyncio.gather(*(one(i, kind, target) for i, (kind, target) in enumerate(asked)))
 
 
-def append(folder: Path, stop: threading.Event, every: float, n_labels: int, took: list[float]) -> None:
+def append(folder: Path, every: float, n_labels: int) -> None:
+    """Append 1,000 items every so many seconds until the input ends; print the seconds each took."""
     g = np.random.default_rng(2)
-    index = Index.open(folder)
+    index = Index.open(folder, threads=1)
+    print("ready", flush=True)
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     while not stop.wait(every):
         began = time.perf_counter()
         ids = [f"new {time.time_ns()} {i:04d}" for i in range(1000)]
         index.append(ids, g.beta(0.3, 3.0, (1000, n_labels)).astype(np.float32))
-        took.append(time.perf_counter() - began)
+        print(time.perf_counter() - began, flush=True)
 
 
 def show(done: list[Done], seconds: float, took: list[float], before: float) -> None:
@@ -162,9 +167,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--append-every", type=float, default=5.0)
+    parser.add_argument("--append-to", help="only append to this index, until the input ends")
     parser.add_argument("--folder", help="keep what is made here, and use it again")
     parser.add_argument("--out", type=Path, help="a JSON file in which the figures are kept")
     typed = parser.parse_args()
+    if typed.append_to:
+        append(Path(typed.append_to), typed.append_every, typed.labels)
+        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(typed.folder or temporary)
         run = folder / "run"
@@ -174,34 +183,56 @@ def main() -> None:
             make(folder, typed.items, typed.labels)
             print(f"made {typed.items:,} items × {typed.labels} labels in {time.perf_counter() - began:.0f} s")
         code = f"from steelyard.serve import serve; serve({str(run)!r}, port=0, images={str(folder / 'pictures')!r})"
+        append_to = [__file__, "--append-to", str(run / "index"), "--append-every", str(typed.append_every)]
         server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        stop, took = threading.Event(), list[float]()
+        writer = subprocess.Popen(
+            [sys.executable, *append_to, "--labels", str(typed.labels)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert server.stdout is not None
+            assert writer.stdout is not None
+            writer.stdout.readline()  # it is ready
             port = int(re.search(r":(\d+) ", server.stdout.readline())[1])  # type: ignore[index]
             asked = requests(int(typed.rate * typed.seconds), typed.items, typed.labels)
-            before = os.getloadavg()[0]
-            writer = threading.Thread(target=append, args=(run / "index", stop, typed.append_every, typed.labels, took))
-            writer.start()
+            before, cpu, used = os.getloadavg()[0], time.process_time(), cpu_seconds(server.pid)
             began = time.perf_counter()
             done = asyncio.run(load(port, asked, typed.rate))
-            seconds = time.perf_counter() - began
+            seconds, used = time.perf_counter() - began, cpu_seconds(server.pid) - used
+            own = time.process_time() - cpu
+            took = [float(line) for line in writer.communicate()[0].split()]
         finally:
-            stop.set()
-            server.terminate()
-            server.wait()
-        writer.join()
+            for process in (writer, server):
+                process.terminate()
+                process.wait()
         show(done, seconds, took, before)
+        print(f"CPU seconds of the server {used:.1f}, of the requests {own:.1f}")
         if typed.out is not None:
             kept = json.loads(typed.out.read_text()) if typed.out.exists() else {}
-            late = [1000 * one.seconds for one in done]
-            wrong = sum(one.status != 200 for one in done)
-            kept["serve"] = {"p99 ms": float(np.percentile(late, 99)), "errors": wrong, "load": before}
+            p50, p99 = np.percentile([1000 * one.seconds for one in done], (50, 99))
+            kept["serve"] = {
+                "requests": len(done),
+                "errors": sum(one.status != 200 for one in done),
+                "p50 ms": p50,
+                "p99 ms": p99,
+                "p99 ms, 10 s on": np.percentile([1000 * one.seconds for one in done if one.due > WARM], 99),
+                "appends": len(took),
+                "CPU s of the server": used,
+                "CPU s of the requests": own,
+                "load": before,
+                "date": datetime.now(UTC).date().isoformat(),
+            }
             typed.out.write_text(json.dumps(kept, indent=1) + "\n")
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        print(f"the server used {used.ru_utime + used.ru_stime:.0f} s of CPU, its start included")
         if len(took) < typed.seconds / typed.append_every / 2:
             sys.exit(f"only {len(took)} appends were made: this was no load while the index is appended to")
+
+
+def cpu_seconds(pid: int) -> float:
+    """The seconds of CPU that a process has used."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

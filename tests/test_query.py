@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_reference import conjunction, labels_of, random_query, scores, text_of, without_not
-from steelyard.search.parsing import MOST_CHARACTERS, suggestions
+from steelyard.search.formula import MOST_CHARACTERS, suggestions
 from steelyard.search.query import Query, QueryError
 from steelyard.search.sql import statement
 

@@ -23,6 +23,7 @@ import index_writes
 from index_writes import begin, change, content
 from query_reference import conjunction, random_query, ranking, text_of
 from steelyard._sealed import sealed
+from steelyard.run.explanation import explain
 from steelyard.search import Hit, Index, Query, QueryError
 
 pytest.importorskip("duckdb")
@@ -114,28 +115,32 @@ def test_rows_paths_and_explanations(made: tuple[Index, Any, list[str]]) -> None
     g = random.Random(2)
     for _ in range(60):
         text, name = text_of(g, random_query(g, len(NAMES)), NAMES), g.choice(ids)
-        reason = index.explain(text, name)
         query = Query.parse(text, NAMES)
+        reason = explain(index, query, name)
         assert reason.score == query.score(index.rows([name]), NAMES)[0]
         assert reason.admitted == query.admits(index.rows([name]), NAMES)[0]
         assert reason.steps[0].value == reason.score or not reason.admitted
         assert set(reason.probabilities) == set(query.labels)
-    for ask in (index.path, lambda name: index.rows([name]), lambda name: index.explain("dog", name)):
+    for ask in (index.path, lambda name: index.rows([name]), lambda name: explain(index, Query.parse("dog"), name)):
         with pytest.raises(ValueError, match="item 'nobody' is not in"):
             ask("nobody")
 
 
 def test_an_explanation_can_be_read(tmp_path: Path) -> None:
     index = Index.build(tmp_path, ["i"], [[0.5, 0.25]], ["dog", "cat"])
-    shown = str(index.explain("dog & (~dog | cat) & cat > .1", "i"))
+
+    def explained(text: str) -> str:
+        return str(explain(index, Query.parse(text), "i"))
+
+    shown = explained("dog & (~dog | cat) & cat > .1")
     assert shown.splitlines() == [
         "0.125       all, the product of",
         "0.5           dog",
         "0.25          cat",
         "1           cat > 0.1: holds",
     ]
-    assert "left out" in str(index.explain("cat > .5", "i"))
-    split = str(index.explain("dog & cat | ~dog & ~cat", "i"))
+    assert "left out" in explained("cat > .5")
+    split = explained("dog & cat | ~dog & ~cat")
     assert "dog repeats" in split
 
 
@@ -337,7 +342,7 @@ def writers() -> Iterator[Writers]:
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of an index are not read whole before they are opened, which takes longer than all the rest."""
-    monkeypatch.setattr("steelyard.search.data_files.check", lambda folder, names: None)
+    monkeypatch.setattr("steelyard.search.files.check", lambda folder, names: None)
 
 
 @pytest.mark.parametrize("what", ["build", "append", "replace", "delete"])
@@ -679,10 +684,10 @@ def test_a_searching_connection_reaches_nothing_else(tmp_path: Path) -> None:
         "SET threads = 3",
         "SET enable_external_access = true",
         "LOAD httpfs",
-        "INSERT INTO f0.items VALUES ('b', NULL, 1)",
+        "INSERT INTO f.items VALUES ('b', NULL, 1)",
     ):
         with pytest.raises(ValueError):
-            index._files.ask(sql)
+            index._now.files[0].ask(sql)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".duckdb", ".json"]
 
 
@@ -723,13 +728,13 @@ def test_a_search_ends_when_its_time_is_over(tmp_path: Path) -> None:
     before = index.search("a -b")
     begun = time.monotonic()
     with pytest.raises(TimeoutError, match="fewer labels"):
-        index._files.ask("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", seconds=0.05)
+        index._now.files[0].ask("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", seconds=0.05)
     assert time.monotonic() - begun < 30
     assert index.search("a -b", seconds=60) == before
 
 
 def test_many_deleted_items_are_left_out_by_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.search.data_files._FEW_DEAD", -1)
+    monkeypatch.setattr("steelyard.search.files._FEW_DEAD", -1)
     begin(tmp_path)
     with Index.open(tmp_path) as index:
         ids = [hit.id for hit in index.search("dog", k=1000)]

@@ -19,7 +19,7 @@ from steelyard.balance import ClassAware, PartialLabelMasking, PseudoLabels, Und
 from steelyard.balance.samplers import PlannedSampler, Shuffled
 from steelyard.labels import Labels
 from steelyard.metrics import Evaluator
-from steelyard.search import Index, Query, data_files
+from steelyard.search import Index, Query, writing
 from steelyard.search import pointer as pointers
 from test_metrics_ranking import reference as average_precision
 
@@ -412,7 +412,7 @@ class Indexes(InFolder):
     @rule(seed=SEEDS, where=st.sampled_from(["file", "pointer"]), what=st.sampled_from(["append", "replace", "delete"]))
     def crash(self, seed: int, where: str, what: str) -> None:
         """A disk that fails in the middle of a change."""
-        module, name = (data_files, "put") if where == "file" else (pointers, "write")
+        module, name = (writing, "put") if where == "file" else (pointers, "write")
         ids = self.there(seed, 2) if what == "delete" else self.fresh(seed, 3)
         if not ids:
             return

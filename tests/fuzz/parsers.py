@@ -502,7 +502,7 @@ def _history(folder: Path) -> Target:
 
 
 def _index(folder: Path) -> Target:
-    file = pointers.DataFile(f"{0:032x}.duckdb", 10, 5, 0)
+    file = pointers.FileFacts(f"{0:032x}.duckdb", 10, 5, 0)
     pointers.write(folder, pointers.Pointer("0" * 32, 3, 2, 5, (file,), {"a": 1}))
     path = folder / pointers.FILE
     seeds = (path.read_bytes(),)

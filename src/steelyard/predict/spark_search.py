@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from steelyard.search.sql import BEST_FIRST
+
 if TYPE_CHECKING:
     from steelyard.search import Index
     from steelyard.search.sql import Statement
@@ -43,7 +45,7 @@ class Spark:
     def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer, see `Engine`."""
         try:
-            sql = f"{asked.text} LIMIT {k} OFFSET {offset}"
+            sql = f"{asked.text} {BEST_FIRST} LIMIT {k} OFFSET {offset}"
             rows = self._session.sql(sql, args=list(asked.parameters)).collect()
         except spark_errors() as error:
             raise ValueError(f"{self._folder} cannot be searched by Spark: {reason(error)}") from None

@@ -19,7 +19,7 @@ from steelyard.search.formula import Term
 from steelyard.search.pointer import exists
 
 if TYPE_CHECKING:
-    from steelyard.search.explanation import Explanation
+    from steelyard.run.explanation import Explanation
 
 INDEX = "index"
 """The folder of an index in that of a run."""
@@ -58,7 +58,7 @@ def find(
         asked = Query.parse(query, index.names)
         hits = [hit for hit in _ranked(index, asked, k, engine) if hit.score > 0]  # others the query rules out
         paths = index.paths([hit.id for hit in hits]) if as_json or sheet is not None else []
-        reasons = [index.explain(asked, hit.id) for hit in hits] if explain else None
+        reasons = _reasons(index, asked, hits) if explain else None
         left_out = ""
         if sheet is not None:
             shown = [contact_sheet.Shown(hit, path) for hit, path in zip(hits, paths, strict=True)]
@@ -106,6 +106,12 @@ def _ranked(index: Index, query: Query, k: int, engine: str) -> list[Hit]:
     from steelyard.predict.spark_search import Spark
 
     return index.search(query, k, engine=Spark(index))
+
+
+def _reasons(index: Index, query: Query, hits: list[Hit]) -> list[Explanation]:
+    from steelyard.run.explanation import explain
+
+    return [explain(index, query, hit.id) for hit in hits]
 
 
 def _document(

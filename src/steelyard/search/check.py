@@ -34,30 +34,34 @@ def check(folder: Path, names: Sequence[str]) -> None:
 
 def trust(folder: Path, names: Sequence[str]) -> None:
     """Note that this user has written or read all of these files."""
-    with suppress(OSError):  # without a cache they are read again next time
-        note = _note(folder)
+    from steelyard._files import write_atomic
+
+    if (note := _note(folder)) is None:  # they are read again next time
+        return
+    with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        partial = note.with_name(f"{note.name}.{os.getpid()}")
-        partial.write_text(json.dumps([_stamp(folder / name) for name in names]))
-        partial.replace(note)
+        write_atomic(note, json.dumps([_stamp(folder / name) for name in names]))
 
 
 def _known(folder: Path) -> list[list[object]]:
+    note = _note(folder)
     try:
-        return list(json.loads(_note(folder).read_text()))
+        return list(json.loads(note.read_text())) if note else []
     except (OSError, ValueError, TypeError):
         return []
 
 
-def _note(folder: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "steelyard" / "indexes" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+def _note(folder: Path) -> Path | None:
+    from steelyard._cache import user_cache
+
+    cache = user_cache()
+    return cache and cache / "indexes" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
 
 
 def _stamp(path: Path) -> list[object]:
     """What changes when a file is written, or another comes in its place."""
-    found = path.stat()
-    return [path.name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    facts = path.stat()
+    return [path.name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 
 
 def _read(path: str) -> None:

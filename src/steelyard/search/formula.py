@@ -1,19 +1,53 @@
-"""What a query asks: labels and bounds, joined by and, or and not, with not at the leaves only."""
+"""What a query asks: labels and bounds joined by AND and OR, NOT at the leaves only; from text and to text."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
-Sign: TypeAlias = Literal[">", ">=", "<", "<="]
-OPPOSITE: Final[dict[Sign, Sign]] = {">": "<=", "<=": ">", "<": ">=", ">=": "<"}
-KEYWORDS: Final = ("AND", "OR", "NOT")
-WORD: Final = re.compile(r'[^\s()&|~!"<>=≥≤,;-][^\s()&|~!"<>=≥≤,;]*')
-"""A label that needs no quotes."""
+MOST_CHARACTERS: Final = 10_000
+MOST_TERMS: Final = 200
+_DEEPEST: Final = 50
+_SHOWN: Final = 72
+_OPPOSITE: Final = {">": "<=", "<=": ">", "<": ">=", ">=": "<"}
+_SIGNS: Final = {"≥": ">=", "≤": "<=", "=>": ">=", "=<": "<="}
+_MARKS: Final = {"&": "AND", "&&": "AND", "|": "OR", "||": "OR", "~": "NOT", "!": "NOT", "-": "NOT"}
+_KEYWORDS: Final = ("AND", "OR", "NOT")
+_WORD: Final = re.compile(r'[^\s()&|~!"<>=≥≤,;-][^\s()&|~!"<>=≥≤,;]*')
+_TOKEN: Final = re.compile(
+    r'\s*(?:(?P<sign>>=|<=|=>|=<|[<>≥≤])|(?P<quoted>"(?:[^"\\]|\\.)*+")|(?P<mark>&&|\|\||[()&|~!-])|(?P<word>'
+    + _WORD.pattern
+    + "))",
+    re.DOTALL,
+)
+_NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  # possessive: never tried twice
+
+
+class QueryError(ValueError):
+    """A query that cannot be answered: what is wrong, and where.
+
+    text: the query.
+    at: the place, a position in it.
+    what: the sentence without the picture.
+    """
+
+    def __init__(self, what: str, text: str, at: int) -> None:
+        self.what, self.text, self.at = _printable(what), text, min(max(at, 0), len(text))
+        super().__init__(self.what)
+
+    def __str__(self) -> str:
+        start = max(0, min(self.at - _SHOWN // 2, len(self.text) - _SHOWN))
+        part = _printable(self.text[start : start + _SHOWN])
+        before, after = "…" * (start > 0), "…" * (start + _SHOWN < len(self.text))
+        return f"{self.what}\n  {before}{part}{after}\n  {' ' * (len(before) + self.at - start)}^"
+
+    def __reduce__(self) -> tuple[type[QueryError], tuple[str, str, int]]:
+        return QueryError, (self.what, self.text, self.at)
 
 
 @final
@@ -34,94 +68,229 @@ class Bound:
     """A label whose probability lies above or below a value."""
 
     label: str
-    sign: Sign
+    sign: str
+    """One of > >= < <=."""
     value: float
     """Of float32, as probabilities are kept: `dog >= 0.7` holds for what was written as 0.7."""
 
     def __str__(self) -> str:
-        digits = next(text for n in range(1, 18) if single(float(text := f"{self.value:.{n}g}")) == self.value)
+        digits = next(text for n in range(1, 18) if _single(float(text := f"{self.value:.{n}g}")) == self.value)
         return f"{quoted(self.label)} {self.sign} {Decimal(digits):f}"
 
 
 @final
 @dataclass(frozen=True)
-class All:
-    """Everything of it; of nothing, true."""
+class Join:
+    """All of its parts, or at least one of them: all of nothing is true, one of nothing is false."""
 
+    all: bool
     parts: tuple[Formula, ...]
 
     def __str__(self) -> str:
-        return " & ".join(f"({part})" if isinstance(part, Some) else str(part) for part in self.parts)
-
-
-@final
-@dataclass(frozen=True)
-class Some:
-    """At least one of it; of nothing, false."""
-
-    parts: tuple[Formula, ...]
-
-    def __str__(self) -> str:
+        if self.all:
+            return " & ".join(f"({part})" if isinstance(part, Join) else str(part) for part in self.parts)
         return " | ".join(map(str, self.parts))
 
 
-Formula: TypeAlias = Term | Bound | All | Some
-TRUE: Final = All(())
-FALSE: Final = Some(())
+Formula: TypeAlias = Term | Bound | Join
+TRUE: Final = Join(True, ())
+FALSE: Final = Join(False, ())
 
 
-def single(value: float) -> float:
-    """Return the float32 that is nearest to a value."""
-    return float(struct.unpack("f", struct.pack("f", value))[0])
+def joined(all: bool, parts: Iterable[Formula]) -> Formula:
+    """Return all of the parts, or at least one: flat, each once, as simple as true and false among them make it."""
+    flat: dict[Formula, None] = {}
+    for part in parts:
+        flat |= dict.fromkeys(part.parts if isinstance(part, Join) and part.all == all else [part])
+    if Join(not all, ()) in flat:
+        return Join(not all, ())
+    return next(iter(flat)) if len(flat) == 1 else Join(all, tuple(flat))
 
 
-def quoted(label: str) -> str:
-    """Return a label as it is written in a query."""
-    if WORD.fullmatch(label) and label.upper() not in KEYWORDS:
-        return label
-    return '"' + label.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def replaced(formula: Formula, by: Callable[[Term | Bound], Formula]) -> Formula:
+    """Return a formula with other leaves."""
+    if isinstance(formula, Join):
+        return joined(formula.all, (replaced(part, by) for part in formula.parts))
+    return by(formula)
 
 
 def negated(formula: Formula) -> Formula:
     """Return what holds where `formula` does not, by De Morgan's laws."""
-    if isinstance(formula, Term):
-        return Term(formula.label, not formula.wanted)
-    if isinstance(formula, Bound):
-        return Bound(formula.label, OPPOSITE[formula.sign], formula.value)
-    parts = tuple(map(negated, formula.parts))
-    return Some(parts) if isinstance(formula, All) else All(parts)
-
-
-def every(parts: Iterable[Formula]) -> Formula:
-    """Return the conjunction: flat, each part once, false where one is."""
-    flat = dict.fromkeys(p for part in parts for p in (part.parts if isinstance(part, All) else (part,)))
-    if FALSE in flat:
-        return FALSE
-    return next(iter(flat)) if len(flat) == 1 else All(tuple(flat))
-
-
-def some(parts: Iterable[Formula]) -> Formula:
-    """Return the disjunction: flat, each part once, true where one is."""
-    flat = dict.fromkeys(p for part in parts for p in (part.parts if isinstance(part, Some) else (part,)))
-    if TRUE in flat:
-        return TRUE
-    return next(iter(flat)) if len(flat) == 1 else Some(tuple(flat))
+    match formula:
+        case Term(label, wanted):
+            return Term(label, not wanted)
+        case Bound(label, sign, value):
+            return Bound(label, _OPPOSITE[sign], value)
+        case Join(all, parts):
+            return Join(not all, tuple(map(negated, parts)))
 
 
 def leaves(formula: Formula) -> Iterator[Term | Bound]:
     """Yield the leaves, in the order they are written."""
-    if isinstance(formula, All | Some):
+    if isinstance(formula, Join):
         for part in formula.parts:
             yield from leaves(part)
     else:
         yield formula
 
 
-def given(formula: Formula, label: str, present: bool) -> Formula:
-    """Return what is left to ask once it is known whether a label is present; bounds on it stay."""
-    if isinstance(formula, Term):
-        return formula if formula.label != label else (TRUE if formula.wanted == present else FALSE)
-    if isinstance(formula, Bound):
+def quoted(label: str) -> str:
+    """Return a label as it is written in a query."""
+    if _WORD.fullmatch(label) and label.upper() not in _KEYWORDS:
+        return label
+    return '"' + label.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def check_label(label: str, names: Sequence[str], text: str, at: int) -> None:
+    """Raise, with suggestions, unless a label is one of `names`."""
+    if label not in names:
+        near = " or ".join(map(quoted, suggestions(label, names)))
+        advice = f"did you mean {near}?" if near else "give a label of the index"
+        raise QueryError(f"there is no label {_short(label)!r}: {advice}", text, at)
+
+
+def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
+    """Return the names that are most like a label: but for case, by spelling, or with it as one of their words."""
+    word = label.casefold().strip()
+    folded = {name.casefold().strip(): name for name in reversed(names)}
+    near = [word, *difflib.get_close_matches(word[:80], list(folded), most, 0.6)]
+    near += [fold for fold in folded if word and word in re.split(r"\W+", fold)]
+    return list(dict.fromkeys(folded[fold] for fold in near if fold in folded and word))[:most]
+
+
+class Token(NamedTuple):
+    """A piece of a text: a label, a sign, a parenthesis, one of AND, OR and NOT, or its end."""
+
+    kind: str
+    value: str
+    at: int
+
+
+class Parser:
+    """Reads one text.
+
+    places: where each label is first written, once `whole` has read the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ValueError(f"the query is a {type(text).__name__}: give a text such as 'dog & ~car'")
+        self._text, self._depth, self._n_terms, self.places = text, 0, 0, dict[str, int]()
+        if len(text) > MOST_CHARACTERS:
+            raise self._error(f"the query has {len(text):,} characters: write at most {MOST_CHARACTERS:,}", 10_000)
+        self._tokens = _tokens(text)
+        self._here = next(self._tokens)
+
+    def whole(self) -> Formula:
+        """Return the formula of the text."""
+        if self._here.kind == "end":
+            raise self._error("the query is empty: write labels, such as dog & ~car", 0)
+        formula = self._either()
+        if self._here.kind != "end":
+            raise self._unexpected("a label, AND, OR or the end")
         return formula
-    parts = (given(part, label, present) for part in formula.parts)
-    return every(parts) if isinstance(formula, All) else some(parts)
+
+    def _either(self) -> Formula:
+        parts = [self._both()]
+        while self._here.kind == "OR":
+            self._step()
+            parts.append(self._both())
+        return joined(False, parts)
+
+    def _both(self) -> Formula:
+        parts = [self._sole()]
+        while self._here.kind in ("AND", "NOT", "label", "("):
+            if self._here.kind == "AND":
+                self._step()
+            parts.append(self._sole())
+        return joined(True, parts)
+
+    def _sole(self) -> Formula:
+        turned = False
+        while self._here.kind == "NOT":
+            self._step()
+            turned = not turned
+        formula = self._inner() if self._here.kind == "(" else self._leaf()
+        return negated(formula) if turned else formula
+
+    def _inner(self) -> Formula:
+        opened = self._step()
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._error(f"parentheses lie more than {_DEEPEST} deep: write less of them", opened.at)
+        formula = self._either()
+        if self._here.kind == "end":
+            raise self._error("this parenthesis is not closed: write ) after what it holds", opened.at)
+        if self._here.kind != ")":
+            raise self._unexpected("a label, AND, OR or )")
+        self._step()
+        self._depth -= 1
+        return formula
+
+    def _leaf(self) -> Formula:
+        if self._here.kind != "label":
+            raise self._unexpected("a label")
+        label = self._step()
+        self._n_terms += 1
+        if self._n_terms > MOST_TERMS:
+            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", label.at)
+        self.places.setdefault(label.value, label.at)
+        if self._here.kind != "sign":
+            return Term(label.value)
+        sign, number = self._step(), self._here
+        if not _NUMBER.fullmatch(number.value) or self._text[number.at] == '"':
+            raise self._unexpected(f"a number between 0 and 1 after {sign.value}")
+        if not 0 <= float(number.value) <= 1:
+            raise self._error(f"{_short(number.value)} is no probability: give 0 to 1, such as 0.8", number.at)
+        self._step()
+        return Bound(label.value, sign.value, _single(float(number.value)))
+
+    def _step(self) -> Token:
+        token, self._here = self._here, next(self._tokens)
+        return token
+
+    def _error(self, what: str, at: int) -> QueryError:
+        return QueryError(what, self._text, at)
+
+    def _unexpected(self, wanted: str) -> QueryError:
+        found = "the query ends" if self._here.kind == "end" else f"{_short(self._here.value)!r} stands"
+        return self._error(f"{found} where {wanted} is expected", self._here.at)
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        found = _TOKEN.match(text, at)
+        if found is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            if text[at] == '"':
+                raise QueryError('this quote is not closed: write " after the label', text, at)
+            hints = {"=": "compare by > >= < or <=", ",": "join labels by AND or a space"}
+            hint = hints.get(text[at], "put the label in quotes")
+            raise QueryError(f"{text[at]!r} cannot stand here: {hint}", text, at)
+        kind, at = str(found.lastgroup), found.end()
+        value, start = found[kind], found.start(kind)
+        if kind == "quoted":
+            if wrong := re.search(r'(?<!\\)(?:\\\\)*(\\)[^"\\]', value, re.DOTALL):
+                what = 'a backslash in quotes stands before " or \\ only: write \\\\ for one'
+                raise QueryError(what, text, start + wrong.start(1))
+            yield Token("label", re.sub(r"\\(.)", r"\1", value[1:-1]), start)
+        elif kind == "word":
+            yield Token(value.upper() if value.upper() in _KEYWORDS else "label", value, start)
+        else:
+            yield Token(_MARKS.get(value, value) if kind == "mark" else kind, _SIGNS.get(value, value), start)
+    while True:
+        yield Token("end", "", len(text))
+
+
+def _single(value: float) -> float:
+    """Return the float32 that is nearest to a value."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 40 else label[:39] + "…"

@@ -6,15 +6,14 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
-from steelyard.search.check import trust
-from steelyard.search.data_files import DataFiles, Gone, Place
+from steelyard.search.files import DataFile, Generation, Gone, Row, opened
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
 from steelyard.search.sql import Statement, statement
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from steelyard.search.explanation import Explanation
-    from steelyard.search.items import Paths, Rows
+    from steelyard.search.writing import Items, Paths
 
 MOST_HITS: Final = 100_000
-_WORN: Final = 0.2
 
 
 class Hit(NamedTuple):
@@ -55,8 +52,8 @@ class Index:
     other. `refreshed` gives the newest.
     """
 
-    def __init__(self, folder: Path, files: DataFiles) -> None:
-        self.folder, self._files = folder, files
+    def __init__(self, folder: Path, generation: Generation, threads: int | None = None) -> None:
+        self.folder, self._now, self._threads = folder, generation, threads
 
     @classmethod
     def build(
@@ -81,40 +78,41 @@ class Index:
             notes: plain facts to keep, such as which model this is from.
         """
         from steelyard.labels.ids import Ids
-        from steelyard.search.items import rows_of
+        from steelyard.search.writing import Items
 
         place, labels = Path(folder), tuple(Ids(names, "names"))
         if not labels:
             raise ValueError("names is empty: an index needs at least one label")
-        rows, kept = rows_of(ids, probabilities, paths, len(labels)), _plain(notes or {})
+        items, kept = Items.checked(ids, probabilities, paths, len(labels)), _plain(notes or {})
         pointers.check_folder(place)
         place.mkdir(parents=True, exist_ok=True)
         with sole(place / pointers.LOCK, waits=True):
             if pointers.exists(place) and not overwrite:
                 raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
-            nothing = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept)
-            return cls(place, _written(DataFiles(place, nothing, writes=True), labels, rows, [], kept))
+            index = cls(place, Generation(Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept), (), (), labels))
+            index._write(index._now, items, [])
+            return index
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], threads: int | None = None) -> Index:
         """Return the index in `folder`, as it is now; a search uses `threads`, by default one per core."""
-        place = Path(folder)
-        for _ in range(100):
-            try:
-                return cls(place, DataFiles(place, pointers.read(place), threads))
-            except Gone as gone:  # between reading the pointer and opening its files a writer finished
-                missing = gone
-        raise ValueError(f"{missing} is missing: {pointers.AGAIN}")
+        return cls(Path(folder), _newest(Path(folder), threads), threads)
+
+    def refreshed(self) -> Index:
+        """Return the newest generation: this index itself if it is that, else another, which shares its open files."""
+        if pointers.read(self.folder)[:2] == (self.uuid, self.generation):
+            return self
+        return Index(self.folder, _newest(self.folder, self._threads, self._now.files), self._threads)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The labels, in the order of the columns of `rows`."""
-        return self._files.names
+        return self._now.names
 
     @property
     def n_items(self) -> int:
         """How many items."""
-        return self._files.pointer.n_items
+        return self._now.pointer.n_items
 
     def __len__(self) -> int:
         return self.n_items
@@ -122,31 +120,27 @@ class Index:
     @property
     def notes(self) -> dict[str, Any]:
         """The facts that were given to `build`."""
-        return dict(self._files.pointer.notes)
+        return dict(self._now.pointer.notes)
 
     @property
     def uuid(self) -> str:
         """The identity of the index: a new one whenever an index is built, in the same folder too."""
-        return self._files.pointer.uuid
+        return self._now.pointer.uuid
 
     @property
     def generation(self) -> int:
         """How many times it was written since it was built, that included."""
-        return self._files.pointer.generation
+        return self._now.pointer.generation
 
-    def first_path(self) -> str | None:
-        """Return the file of some item, None where none has one."""
-        n, sql = len(self._files.pointer.files), "SELECT path FROM f{}.items WHERE path IS NOT NULL LIMIT 1"
-        return next((str(row[0]) for i in range(n) for row in self._files.ask(sql.format(i))), None)
-
-    def refreshed(self) -> Index:
-        """Return the newest generation: this index itself if it is that, else another."""
-        newest = pointers.read(self.folder)
-        return self if newest[:2] == (self.uuid, self.generation) else Index.open(self.folder)
+    @property
+    def _open(self) -> Generation:
+        if not self._now.files:
+            raise ValueError(f"{self.folder} was closed: open it again")
+        return self._now
 
     def close(self) -> None:
-        """Close its files."""
-        self._files.close()
+        """Close its files, but for those that other generations use."""
+        self._now = self._now._replace(files=())
 
     def __enter__(self) -> Index:
         return self
@@ -175,65 +169,63 @@ class Index:
                 raise ValueError(f"{name} is {value!r:.60}: give a whole number")
             if value < least:
                 raise ValueError(f"{name} is {value}: give a whole number, at least {least}")
-        k, offset, files = int(k), int(offset), self._files
+        k, offset, now = int(k), int(offset), self._open
         if k + offset > MOST_HITS:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
-        asked = statement(Query.parse(query, files.names) if isinstance(query, str) else query, files.names)
-        rows = files.top(asked, k, offset, seconds) if engine is None else engine.top(asked, k, offset)
+        asked = statement(Query.parse(query, now.names) if isinstance(query, str) else query, now.names)
+        rows = now.top(asked, k, offset, seconds) if engine is None else engine.top(asked, k, offset)
         return [Hit(item, score, dict(zip(asked.labels, eta, strict=True))) for item, score, *eta in rows]
-
-    def explain(self, query: str | Query, id: str) -> Explanation:
-        """Return how the score of an item for a query comes about, step by step."""
-        from steelyard.search.explanation import explanation
-
-        asked = Query.parse(query, self.names) if isinstance(query, str) else query
-        return explanation(asked, self.names, self.rows([id])[0])
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some items, which must be there."""
-        files = self._files
-        return files.probabilities(self._places(files, ids))
+        now = self._open
+        return now.probabilities([row for row, _ in self._located(now, ids)])
 
     def paths(self, ids: Sequence[str]) -> list[str | None]:
         """Return the files of some items, which must be there; None where an item has none."""
-        files = self._files
-        places = self._places(files, ids)
-        values = files.values(places, ["path"])
-        return [values[place][0] for place in places]
+        return [path for _, path in self._located(self._open, ids, "path")]
 
     def path(self, id: str) -> str | None:
         """Return the file of an item, which must be there; None where it has none."""
         return self.paths([id])[0]
 
+    def first_path(self) -> str | None:
+        """Return the file of some item, None where none has one."""
+        sql = "SELECT path FROM f.items WHERE path IS NOT NULL LIMIT 1"
+        return next((path for file in self._open.files for (path,) in file.ask(sql)), None)
+
     def holding(self, ids: Sequence[str]) -> set[str]:
         """Return those of `ids` that are here."""
-        return set(self._files.locate(ids))
+        return set(self._open.locate(ids))
 
     def __contains__(self, id: object) -> bool:
         return isinstance(id, str) and bool(self.holding([id]))
 
-    def _places(self, files: DataFiles, ids: Sequence[str]) -> list[Place]:
+    def _located(self, now: Generation, ids: Sequence[str], chosen: str = "NULL") -> list[tuple[Row, Any]]:
+        """Return the row and a chosen column of each item."""
         if isinstance(ids, str):
             raise ValueError(f"ids is the single string {ids!r:.60}: give one string for each")
-        places = files.locate(ids)
+        places = now.locate(ids, chosen)
         if missing := [id for id in ids if id not in places]:
             raise ValueError(f"item {missing[0]!r} is not in {self.folder}: give ids of items that are")
         return [places[id] for id in ids]
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the items as one Parquet file with the columns id, path, p0, p1, …, for Spark and others."""
-        with closing(DataFiles(self.folder, self._files.pointer, writes=True)) as files, replacing(path) as partial:
-            files.export(partial)
+        from steelyard.search.writing import export
+
+        with replacing(path) as partial:
+            export(self.folder, self._open, partial)
 
     def append(self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None) -> None:
         """Add items whose ids are not there yet."""
-        from steelyard.search.items import rows_of
+        from steelyard.search.writing import Items
 
-        rows = rows_of(ids, probabilities, paths, len(self.names))
-        with self._newest() as files:
-            if there := files.locate(rows.ids.to_pylist()):
+        items = Items.checked(ids, probabilities, paths, len(self.names))
+        with self._writing() as newest:
+            if there := newest.locate(items.ids.to_pylist()):
                 raise ValueError(f"item {min(there)!r} is in {self.folder} already, nothing was added: use replace")
-            self._files = _written(files, self.names, rows, [])
+            self._write(newest, items, [])
 
     def replace(
         self,
@@ -243,12 +235,12 @@ class Index:
         notes: Mapping[str, Any] | None = None,
     ) -> int:
         """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
-        from steelyard.search.items import rows_of
+        from steelyard.search.writing import Items
 
-        rows, changed = rows_of(ids, probabilities, paths, len(self.names)), _plain(notes or {})
-        with self._newest() as files:
-            there = files.locate(rows.ids.to_pylist())
-            self._files = _written(files, self.names, rows, list(there.values()), changed)
+        items, changed = Items.checked(ids, probabilities, paths, len(self.names)), _plain(notes or {})
+        with self._writing() as newest:
+            there = newest.locate(items.ids.to_pylist())
+            self._write(newest, items, [row for row, _ in there.values()], changed)
         return len(there)
 
     def delete(self, ids: Sequence[str]) -> None:
@@ -256,61 +248,42 @@ class Index:
         from steelyard.labels.ids import Ids
 
         gone = list(Ids(ids))
-        with self._newest() as files:
-            there = files.locate(gone)
+        with self._writing() as newest:
+            there = newest.locate(gone)
             if missing := [id for id in gone if id not in there]:
                 raise ValueError(f"item {missing[0]!r} is not in {self.folder}: nothing was deleted")
-            self._files = _written(files, self.names, None, list(there.values()))
+            self._write(newest, None, [row for row, _ in there.values()])
 
     @contextmanager
-    def _newest(self) -> Iterator[DataFiles]:
+    def _writing(self) -> Iterator[Generation]:
         """Give the newest generation to the only writer."""
-        with (
-            sole(self.folder / pointers.LOCK, waits=True),
-            closing(DataFiles(self.folder, pointers.read(self.folder), writes=True)) as files,
-        ):
-            if files.names != self.names:
+        with sole(self.folder / pointers.LOCK, waits=True):
+            newest = opened(self.folder, pointers.read(self.folder), self._threads, self._now.files)
+            if newest.names != self.names:
                 raise ValueError(f"{self.folder} was made again with other labels: open it again")
-            yield files
+            yield newest
+
+    def _write(
+        self, before: Generation, items: Items | None, gone: list[Row], notes: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the generation after `before` and go over to it."""
+        from steelyard.search.writing import write
+
+        after = write(self.folder, before, items, gone, notes or {})
+        self._now = opened(self.folder, after, self._threads, before.files)
+        pointers.clean(self.folder, after)
 
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, {self.n_items:,} items, {len(self.names)} labels)"
 
 
-def _written(
-    files: DataFiles, names: Sequence[str], rows: Rows | None, gone: list[Place], notes: Mapping[str, Any] | None = None
-) -> DataFiles:
-    """Write the next generation and return it open: one more data file, in which smaller ones before it are merged."""
-    before, folder = files.pointer, files.folder
-    added = 0 if rows is None else len(rows.ids)
-    first = _first_merged(before, files.dead, added + len(gone))
-    try:
-        file = files.write(rows, gone, first, names)
-    finally:
-        files.close()
-    after = before._replace(
-        generation=before.generation + 1,
-        n_items=before.n_items + added - len(gone),
-        files=(*before.files[:first], file),
-        notes={**before.notes, **(notes or {})},
-    )
-    trust(folder, [one.name for one in after.files])
-    pointers.write(folder, after)
-    opened = DataFiles(folder, after)
-    pointers.clean(folder, after)
-    return opened
-
-
-def _first_merged(pointer: Pointer, dead: Sequence[int], size: int) -> int:
-    """Return the data file from which on all are written again as one, so that about log N of them stay.
-
-    Those at most twice as large as what comes after them are merged, and all from one on that is mostly dead.
-    """
-    first = len(pointer.files)
-    while first and pointer.files[first - 1].items + pointer.files[first - 1].dead <= 2 * size:
-        first -= 1
-        size += pointer.files[first].items + pointer.files[first].dead
-    return min([first, *(i for i, file in enumerate(pointer.files) if dead[i] > _WORN * file.items)])
+def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) -> Generation:
+    for _ in range(100):
+        try:
+            return opened(folder, pointers.read(folder), threads, kept)
+        except Gone as gone:  # between reading the pointer and opening its files a writer finished
+            missing = gone
+    raise ValueError(f"{missing} is missing: {pointers.AGAIN}")
 
 
 def _plain(notes: Mapping[str, Any]) -> dict[str, Any]:

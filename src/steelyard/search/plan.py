@@ -11,21 +11,17 @@ Equal steps are one object and are worked out once; a plan has at most `MOST_STE
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
+from operator import and_, ge, gt, le, lt, mul, or_
+from typing import Any, Final, Literal, final
 
-from steelyard.search.formula import All, Bound, Formula, Some, Term, every, given, leaves, negated, some
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats: TypeAlias = NDArray[np.float64]
+from steelyard.search.formula import FALSE, TRUE, Bound, Formula, Join, Term, joined, leaves, negated, replaced
 
 MOST_REPEATED: Final = 12
 MOST_STEPS: Final = 600
+_COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 class TooLarge(Exception):
@@ -80,72 +76,54 @@ def shared(plan: Plan) -> set[Plan]:
 
 def gate(formula: Formula) -> Formula:
     """Return what must hold of the bounds for an item to be found at all: the formula with every term true."""
-    if isinstance(formula, Term):
-        return All(())
-    if isinstance(formula, Bound):
-        return formula
-    parts = map(gate, formula.parts)
-    return every(parts) if isinstance(formula, All) else some(parts)
+    return replaced(formula, lambda leaf: leaf if isinstance(leaf, Bound) else TRUE)
 
 
-def evaluate(plan: Plan, columns: Mapping[str, Floats]) -> Floats:
-    """Return the scores (N,) of items whose probabilities by label are `columns`."""
-    import numpy as np
-
-    kept: dict[Plan, Floats] = {}
+def evaluate(plan: Plan, eta: Mapping[str, Any]) -> Any:
+    """Return the score of an item, or of each of several: `eta` gives each label a number or an array (N,)."""
+    kept: dict[Plan, Any] = {}
     several = shared(plan)
 
-    def value(step: Plan) -> Floats:
+    def value(step: Plan) -> Any:
         if step in kept:
             return kept[step]
-        result: Any
-        match step.kind:
-            case "constant":
-                result = np.full(len(next(iter(columns.values()))), step.value)
-            case "factor":
-                result = columns[step.label] if step.value else 1.0 - columns[step.label]
-            case "holds" if step.bound is not None:
-                result = holds(step.bound, columns).astype(np.float64)
-            case "complement":
-                result = 1.0 - value(step.parts[0])
-            case "split":
-                eta = columns[step.label]
-                result = eta * value(step.parts[0]) + (1.0 - eta) * value(step.parts[1])
-            case _:
-                result = reduce(np.multiply, map(value, step.parts))
+        match step.kind, [value(part) for part in step.parts]:
+            case "constant", _:
+                result: Any = step.value
+            case "factor", _:
+                result = eta[step.label] if step.value else 1.0 - eta[step.label]
+            case "holds", _:
+                result = holds(step.bound, eta) * 1.0  # type: ignore[arg-type]
+            case "complement", [part]:
+                result = 1.0 - part
+            case "split", [yes, no]:
+                result = eta[step.label] * yes + (1.0 - eta[step.label]) * no
+            case _, parts:
+                result = reduce(mul, parts)
         if step in several:
             kept[step] = result
-        return result  # type: ignore[no-any-return]
+        return result
 
     return value(plan)
 
 
-def holds(formula: Formula, columns: Mapping[str, Floats]) -> NDArray[np.bool_]:
-    """Return for which items a formula of bounds holds."""
-    import numpy as np
-
-    compare: dict[str, Any] = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
-    match formula:
-        case Bound(label, sign, value):
-            return np.asarray(compare[sign](columns[label], value))
-        case All(parts) | Some(parts):
-            true = np.full(len(next(iter(columns.values()))), isinstance(formula, All))
-            for part in parts:
-                true = true & holds(part, columns) if isinstance(formula, All) else true | holds(part, columns)
-            return true
-        case Term():
-            raise ValueError("a term is no bound")
+def holds(formula: Formula, eta: Mapping[str, Any]) -> Any:
+    """Return whether a formula of bounds holds, for `eta` see `evaluate`; without bounds it is True or False."""
+    if isinstance(formula, Join):
+        parts = (holds(part, eta) for part in formula.parts)
+        return reduce(and_ if formula.all else or_, parts, formula.all)
+    assert isinstance(formula, Bound)
+    return _COMPARE[formula.sign](eta[formula.label], formula.value)
 
 
 def _lowered(formula: Formula, top: bool) -> Formula:
     """`dog > 0.8` as dog and a bound; on top, where bounds decide what is found, the bound is left out."""
-    if isinstance(formula, Term):
-        return formula
-    if isinstance(formula, Bound):
-        kept = () if top else (formula,)
-        return every((Term(formula.label), *kept) if formula.sign[0] == ">" else kept)
-    parts = (_lowered(part, top and isinstance(formula, All)) for part in formula.parts)
-    return every(parts) if isinstance(formula, All) else some(parts)
+    match formula:
+        case Join(all, parts):
+            return joined(all, (_lowered(part, top and all) for part in parts))
+        case Bound(label, sign):
+            return joined(True, [*([Term(label)] if sign[0] == ">" else []), *([] if top else [formula])])
+    return formula
 
 
 class _Planner:
@@ -175,7 +153,7 @@ class _Planner:
             if twice := [label for label, n in counts.items() if n > 1]:
                 self.count(1)
                 first = min(twice, key=self.order.__getitem__)
-                yes, no = (self.expanded(given(formula, first, present)) for present in (True, False))
+                yes, no = (self.expanded(_given(formula, first, present)) for present in (True, False))
                 self.known[formula] = self.split(first, yes, no)
             else:
                 self.known[formula] = self.arithmetic(formula)
@@ -185,7 +163,7 @@ class _Planner:
         """A split, or less where that is bit by bit the same."""
         for value, kept, other in ((1.0, yes, no), (0.0, no, yes)):
             if other.kind == "constant" and not other.value:
-                return self.product(iter([self.step("factor", label=label, value=value), kept]))
+                return self.product([self.step("factor", label=label, value=value), kept])
         return self.step("split", (yes, no), label=label)
 
     def arithmetic(self, formula: Formula) -> Plan:
@@ -201,16 +179,27 @@ class _Planner:
                 return self.step("factor", label=label, value=float(wanted))
             case Bound():
                 return self.step("holds", bound=formula)
-            case All(parts):
+            case Join(True, parts):
                 return self.product(map(self.arithmetic, sorted(parts, key=place)))
-            case Some(parts):
-                if not parts:
-                    return self.step("constant", value=0.0)
+            case _ if formula == FALSE:
+                return self.step("constant", value=0.0)
+            case _:
                 return self.step("complement", (self.arithmetic(negated(formula)),))
 
-    def product(self, parts: Iterator[Plan]) -> Plan:
+    def product(self, parts: Iterable[Plan]) -> Plan:
         """The product; ones are left out."""
         kept = tuple(part for part in parts if part.kind != "constant" or not part.value)
-        return (
-            self.step("constant", value=1.0) if not kept else kept[0] if len(kept) == 1 else self.step("product", kept)
-        )
+        if len(kept) == 1:
+            return kept[0]
+        return self.step("product", kept) if kept else self.step("constant", value=1.0)
+
+
+def _given(formula: Formula, label: str, present: bool) -> Formula:
+    """Return what is left to ask once it is known whether a label is present; bounds on it stay."""
+
+    def known(leaf: Term | Bound) -> Formula:
+        if isinstance(leaf, Bound) or leaf.label != label:
+            return leaf
+        return TRUE if leaf.wanted == present else FALSE
+
+    return replaced(formula, known)

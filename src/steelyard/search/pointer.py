@@ -22,7 +22,7 @@ _OURS: Final = re.compile(
 )
 
 
-class DataFile(NamedTuple):
+class FileFacts(NamedTuple):
     """One database of an index."""
 
     name: str
@@ -39,7 +39,7 @@ class Pointer(NamedTuple):
     generation: int
     n_labels: int
     n_items: int
-    files: tuple[DataFile, ...]
+    files: tuple[FileFacts, ...]
     notes: dict[str, Any]
 
 
@@ -53,7 +53,7 @@ def read(folder: Path) -> Pointer:
     path = folder / FILE
     try:
         document = unsealed(path.read_bytes(), _FORMAT, _VERSION)
-        pointer = Pointer(**document)._replace(files=tuple(DataFile(*file) for file in document["files"]))
+        pointer = Pointer(**document)._replace(files=tuple(FileFacts(*file) for file in document["files"]))
         numbers = [*pointer[1:4], *(n for file in pointer.files for n in file[1:])]
         if not all(type(n) is int and n >= 0 for n in numbers) or not pointer.n_labels or not pointer.files:
             raise ValueError("it holds something else where a number should be")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, final
 
-from steelyard.search import parsing
-from steelyard.search.formula import Formula, Term, leaves
-from steelyard.search.parsing import QueryError
+from steelyard.search.formula import Formula, Parser, QueryError, Term, check_label, leaves
 from steelyard.search.plan import MOST_REPEATED, Plan, TooLarge, evaluate, gate, holds, plan, repeated
 
 if TYPE_CHECKING:
@@ -45,7 +43,8 @@ class Query:
 
         Anything that is no query is a `QueryError` that shows the place.
         """
-        formula, places = parsing.parse(text)
+        parser = Parser(text)
+        formula, places = parser.whole(), parser.places
         twice = repeated(formula)
         if len(twice) > MOST_REPEATED:
             at = max(places[label] for label in twice)
@@ -64,7 +63,7 @@ class Query:
         if isinstance(names, str | bytes):
             raise ValueError(f"names is the single string {names!r:.60}: give one string for each")
         for label, at in sorted(self._places.items(), key=lambda place: place[1]):
-            parsing.check_label(label, names, self.text, at)
+            check_label(label, names, self.text, at)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -100,12 +99,15 @@ class Query:
         """
         import numpy as np
 
-        columns = self._columns(probabilities, names)
-        return np.where(holds(gate(self.formula), columns), evaluate(self.plan(names), columns), 0.0)
+        eta = self._columns(probabilities, names)
+        return np.where(self.admits(probabilities, names), evaluate(self.plan(names), eta), 0.0)
 
     def admits(self, probabilities: ArrayLike, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return which items (N,) the bounds let pass: all of them where there are none."""
-        return holds(gate(self.formula), self._columns(probabilities, names))
+        import numpy as np
+
+        eta = self._columns(probabilities, names)
+        return np.full(len(np.asarray(probabilities)), holds(gate(self.formula), eta))
 
     def _columns(self, probabilities: ArrayLike, names: Sequence[str]) -> dict[str, Floats]:
         import numpy as np

@@ -7,16 +7,18 @@ order of the labels; ties go by id. What several parts of a plan share is a colu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from steelyard.search.formula import All, Bound, Formula, Some, Term
+from steelyard.search.formula import Bound, Formula, Join
 from steelyard.search.plan import Plan, gate, shared, steps
 from steelyard.search.query import Query
 
+BEST_FIRST: Final = "ORDER BY score DESC, id ASC"
+
 
 class Statement(NamedTuple):
-    """A SELECT of `id`, `score` and the columns of the query's labels, best first, without a LIMIT."""
+    """A SELECT of `id`, `score` and the columns of the query's labels, to which `BEST_FIRST` and a LIMIT are added."""
 
     text: str
     parameters: tuple[float, ...]
@@ -32,22 +34,19 @@ def statement(query: Query, names: Sequence[str]) -> Statement:
     plan = query.plan(names)
     wanted = set(query.labels)
     at = {name: i for i, name in enumerate(names) if name in wanted}
-    places = {name: f"p{i}" for name, i in at.items()}
-    parameters: list[float] = []
-    condition = _condition(gate(query.formula), places, parameters)
-    chosen = ", ".join(places.values())
+    writer = _Writer({name: f"p{i}" for name, i in at.items()})
+    chosen = ", ".join(writer.columns.values())
+    condition = writer.condition(gate(query.formula))
     text = f"SELECT id, {chosen} FROM items" + (f" WHERE {condition}" if condition else "")
-    known: dict[Plan, str] = {}
+    parameters = writer.taken()
     for level in _levels(plan):
-        own: list[float] = []
-        texts = [_score(step, places, own, known) for step in level]
-        known |= {step: f"s{len(known) + i}" for i, step in enumerate(level)}
-        extra = ", ".join(f"{text} AS {known[step]}" for text, step in zip(texts, level, strict=True))
-        text, parameters = f"SELECT *, {extra} FROM ({text}) AS scored", own + parameters
-    last: list[float] = []
-    score = _score(plan, places, last, known)
-    text = f"SELECT id, score, {chosen} FROM (SELECT *, {score} AS score FROM ({text}) AS scored) AS scored"
-    return Statement(f"{text} ORDER BY score DESC, id ASC", (*last, *parameters), tuple(at), tuple(at.values()))
+        texts = [writer.score(step) for step in level]
+        writer.known |= {step: f"s{len(writer.known) + i}" for i, step in enumerate(level)}
+        extra = ", ".join(f"{text} AS {writer.known[step]}" for text, step in zip(texts, level, strict=True))
+        text, parameters = f"SELECT *, {extra} FROM ({text}) AS scored", writer.taken() + parameters
+    text = f"SELECT *, {writer.score(plan)} AS score FROM ({text}) AS scored"
+    text = f"SELECT id, score, {chosen} FROM ({text}) AS scored"
+    return Statement(text, (*writer.taken(), *parameters), tuple(at), tuple(at.values()))
 
 
 def _levels(plan: Plan) -> list[list[Plan]]:
@@ -62,35 +61,46 @@ def _levels(plan: Plan) -> list[list[Plan]]:
     return levels
 
 
-def _score(plan: Plan, places: Mapping[str, str], parameters: list[float], known: Mapping[Plan, str]) -> str:
-    """The arithmetic of a plan; steps that are `known` are columns."""
-    if plan in known:
-        return known[plan]
-    parts = [_score(part, places, parameters, known) for part in plan.parts]
-    eta = f"CAST({places[plan.label]} AS DOUBLE)" if plan.kind in ("factor", "split") else ""
-    match plan.kind:
-        case "constant":
-            return "1e0" if plan.value else "0e0"
-        case "factor":
-            return eta if plan.value else f"(1e0 - {eta})"
-        case "holds" if plan.bound is not None:
-            return f"(CASE WHEN {_condition(plan.bound, places, parameters)} THEN 1e0 ELSE 0e0 END)"
-        case "complement":
-            return f"(1e0 - {parts[0]})"
-        case "split":
-            return f"({eta} * {parts[0]} + (1e0 - {eta}) * {parts[1]})"
-        case _:
-            return f"({' * '.join(parts)})"
+class _Writer:
+    """Writes steps and conditions as SQL.
 
+    columns: of the labels.
+    known: steps that are columns.
+    """
 
-def _condition(formula: Formula, places: Mapping[str, str], parameters: list[float]) -> str:
-    match formula:
-        case Bound(label, sign, value):
-            parameters.append(value)
-            return f"{places[label]} {sign} CAST(? AS FLOAT)"
-        case All(parts) | Some(parts):
-            word = " AND " if isinstance(formula, All) else " OR "
-            text = word.join(_condition(part, places, parameters) for part in parts)
+    def __init__(self, columns: dict[str, str]) -> None:
+        self.columns, self.known, self._parameters = columns, dict[Plan, str](), list[float]()
+
+    def taken(self) -> list[float]:
+        """Return the parameters of what was written since this was last asked."""
+        taken, self._parameters = self._parameters, []
+        return taken
+
+    def score(self, plan: Plan) -> str:
+        if plan in self.known:
+            return self.known[plan]
+        parts = [self.score(part) for part in plan.parts]
+        eta = f"CAST({self.columns[plan.label]} AS DOUBLE)" if plan.kind in ("factor", "split") else ""
+        match plan.kind:
+            case "constant":
+                return "1e0" if plan.value else "0e0"
+            case "factor":
+                return eta if plan.value else f"(1e0 - {eta})"
+            case "holds" if plan.bound is not None:
+                return f"(CASE WHEN {self.condition(plan.bound)} THEN 1e0 ELSE 0e0 END)"
+            case "complement":
+                return f"(1e0 - {parts[0]})"
+            case "split":
+                return f"({eta} * {parts[0]} + (1e0 - {eta}) * {parts[1]})"
+            case _:
+                return f"({' * '.join(parts)})"
+
+    def condition(self, formula: Formula) -> str:
+        """Return a formula of bounds, "" where it is true anyway."""
+        if isinstance(formula, Join):
+            parts = [self.condition(part) for part in formula.parts]
+            text = (" AND " if formula.all else " OR ").join(parts)
             return f"({text})" if len(parts) > 1 else text
-        case Term():
-            raise ValueError("a term is no bound")
+        assert isinstance(formula, Bound)
+        self._parameters.append(formula.value)
+        return f"{self.columns[formula.label]} {formula.sign} CAST(? AS FLOAT)"

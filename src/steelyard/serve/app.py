@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,6 +36,7 @@ DEEPEST = 10_000
 _LONGEST_NAME = 2000
 _PAGES = ("/", "/label", "/data")
 _MEMORY = {"pictures": 96 << 20, "answers": 48 << 20}
+_WAIT: float | None = 0.03  # seconds that a request waits for a newer generation: one that takes longer shows later
 
 Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
@@ -66,7 +69,11 @@ def build(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await asyncio.to_thread(current.shown.warm_up)
+        gc.collect()
+        gc.freeze()  # what was imported is never looked through again, which would hold up a request for 100 ms
         yield
+        gc.unfreeze()
         for workers in (searching, drawing, looking):
             workers.close()
 
@@ -94,8 +101,9 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
     async def now() -> Shown:
         """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
         if current.is_due():
-            with suppress(Busy):
-                await looking.run(current.look)
+            look = asyncio.ensure_future(looking.run(current.look))
+            with suppress(TimeoutError, Busy):
+                await asyncio.wait_for(asyncio.shield(look), _WAIT)
         return current.shown
 
     async def answer(request: Request, shown: Shown, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
@@ -105,12 +113,18 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
             return searching.run(lambda: as_json(make(*given)))
 
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
-        return reply(request, await answers.get(key, made))
+        return identified(reply(request, await answers.get(key, made)), shown)
+
+    def identified(response: Response, shown: Shown) -> Response:
+        """Say which index an answer is from: a page that was drawn from another begins anew."""
+        response.headers["steelyard-index"] = shown.index.uuid
+        return response
 
     @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        return reply(request, as_json((await now()).facts()))
+        shown = await now()
+        return identified(reply(request, as_json(shown.facts())), shown)
 
     @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:

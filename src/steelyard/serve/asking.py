@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from steelyard.search import Query
-from steelyard.search.formula import All, Term, quoted
+from steelyard.search.formula import Join, Term, quoted
 
 MOST_CHIPS = 24
 """Labels that may be wanted or unwanted besides the text."""
@@ -51,7 +51,7 @@ def asked(
 
 def _is_plain(query: Query) -> bool:
     formula = query.formula
-    parts = formula.parts if isinstance(formula, All) else (formula,)
+    parts = formula.parts if isinstance(formula, Join) and formula.all else (formula,)
     return all(isinstance(part, Term) for part in parts) and len({label for label, _ in query.terms}) == len(parts)
 
 

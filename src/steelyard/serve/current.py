@@ -39,7 +39,8 @@ class Current:
             raise ValueError(
                 f"{os.fspath(run_folder)} has no index to search: make one with {command}, or give another with --index"
             )
-        opened = index if isinstance(index, Index) else Index.open(index or Path(run_folder, INDEX))
+        threads = max(1, (os.cpu_count() or 1) // 2)  # of one search: several are answered side by side
+        opened = index if isinstance(index, Index) else Index.open(index or Path(run_folder, INDEX), threads)
         self.shown = Shown(run_folder, opened, labels, images)
         self._looked = time.monotonic()
 

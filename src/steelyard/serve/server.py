@@ -50,15 +50,25 @@ def run_server(
             timeout_graceful_shutdown=_GRACE,
             h11_max_incomplete_event_size=16 << 10,
         )
-        shown = f"[{host}]" if ":" in host else host
-        print(f"Serving {os.fspath(run)} at http://{shown}:{listening.getsockname()[1]} (Ctrl-C stops)", flush=True)
         with open_index(index or run) as opened:
-            for line in (outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))):
-                print(line, end="\n" * bool(line), flush=True)
-        if not local:
-            print("Beware: others in the network can see its images.", flush=True)
+            beware = [outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))]
+        shown = f"[{host}]" if ":" in host else host
+        lines = [f"Serving {os.fspath(run)} at http://{shown}:{listening.getsockname()[1]} (Ctrl-C stops)", *beware]
+        lines += [] if local else ["Beware: others in the network can see its images."]
         with _signals_kept():
-            uvicorn.Server(settings).run(sockets=[listening])
+            _Server(settings, [line for line in lines if line]).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that prints some lines as soon as it answers."""
+
+    def __init__(self, settings: uvicorn.Config, lines: list[str]) -> None:
+        super().__init__(settings)
+        self._lines = lines
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print("\n".join(self._lines), flush=True)
 
 
 def _unseen(index: Index, images: str | os.PathLike[str] | None) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -86,6 +88,16 @@ class Shown:
         other = copy(self)
         other.index, other._lock, other._judged, other._is_judged = index, threading.Lock(), None, False
         return other
+
+    def warm_up(self, seconds: float = 2.0) -> None:
+        """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
+        until = time.monotonic() + seconds
+        with suppress(Unsearchable, TimeoutError, NoPicture):  # who asks for it will be told
+            for label in self.complete("", len(self.names)):
+                if time.monotonic() > until:
+                    break
+                self.search("", [label], [], [], 1, 0)
+            self.pictures.make(self.pictures.allowed(self.index.first_path()), SIDES["small"])
 
     @property
     def version(self) -> tuple[str, int]:

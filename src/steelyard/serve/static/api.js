@@ -10,6 +10,7 @@ export class Refused extends Error {
 }
 
 const kept = new Map();
+let index = null; // the identity of the index that this page is drawn from
 
 export async function ask(path, parameters = {}, signal = undefined) {
   const query = new URLSearchParams();
@@ -23,6 +24,14 @@ export async function ask(path, parameters = {}, signal = undefined) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused({ error: "The server does not answer: is steelyard serve still running?" }, 0);
+  }
+  const answered = response.headers.get("steelyard-index");
+  if (answered !== null) {
+    index ??= answered;
+    if (answered !== index) { // the run was trained again: nothing of the new answer stands beside the old ones
+      location.reload();
+      return new Promise(() => {});
+    }
   }
   const found = await response.json().catch((error) => {
     if (error.name === "AbortError") throw error; // broken off while the answer came in: no answer, and no refusal
@@ -43,4 +52,4 @@ export function askOnce(path, parameters = {}) {
   return kept.get(key);
 }
 
-export const thumbnail = (id, size = "small") => `/api/thumbnail?${new URLSearchParams({ id, size })}`;
+export const thumbnail = (id, size = "small") => `/api/thumbnail?${new URLSearchParams({ id, size, index })}`;

@@ -9,6 +9,7 @@ import { dataPage } from "./data.js";
 
 const main = document.getElementById("main");
 const PAGES = { search: searchPage, label: labelPage, data: dataPage };
+const LOOK_AGAIN = 5000; // ms
 let shown = null; // { page, update(state), leave() }
 let depth = history.state?.depth ?? 0;
 
@@ -79,6 +80,7 @@ try {
     `${plural(app.facts.n_items, "item")}, ${plural(app.facts.n_labels, "label")} · Steelyard ${app.facts.version}`;
   history.replaceState({ depth }, "");
   show(read(location));
+  setInterval(() => { if (!document.hidden) ask("run").catch(() => {}); }, LOOK_AGAIN); // a new index is noticed by it
 } catch (error) {
   main.replaceChildren(el("p", { class: "notice", role: "alert" }, error.message));
 }

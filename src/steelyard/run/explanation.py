@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from steelyard.search import Index, Query
 from steelyard.search.formula import Bound, leaves, quoted
 from steelyard.search.plan import Plan, evaluate, gate, holds
-from steelyard.search.query import Query
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class Step(NamedTuple):
@@ -41,29 +37,26 @@ class Explanation(NamedTuple):
         return "\n".join([*lines, *([] if self.admitted else ["left out by its bounds"])])
 
 
-def explanation(query: Query, names: Sequence[str], probabilities: NDArray[np.float32]) -> Explanation:
-    """Return how the score of one item, whose probabilities are (L,), comes about."""
-    row = probabilities.astype(float)
-    columns = {name: row[i : i + 1] for i, name in enumerate(names) if name in query.labels}
-    plan = query.plan(names)
+def explain(index: Index, query: Query, id: str) -> Explanation:
+    """Return how the score of an item for a query comes about, step by step."""
+    row = dict(zip(index.names, index.rows([id])[0].tolist(), strict=True))
+    eta = {label: row[label] for label in query.labels}
     bounds = gate(query.formula)
-    admitted = bool(holds(bounds, columns)[0])
+    admitted = bool(holds(bounds, eta))
     shown: set[Plan] = set()
 
     def shows(part: Plan, depth: int, before: str) -> Iterator[Step]:
-        value = float(evaluate(part, columns)[0])
+        value = float(evaluate(part, eta))
         if part in shown and part.parts:
             yield Step(depth, f"{before}as above", value)
             return
         shown.add(part)
-        inner = part.parts
-        name = quoted(part.label)
-        eta = float(columns[part.label][0]) if part.kind in ("factor", "split") else 0.0
+        inner, name, befores = part.parts, quoted(part.label), [""] * len(part.parts)
         match part.kind:
             case "constant":
                 text = "certain" if part.value else "impossible"
             case "factor":
-                text = name if part.value else f"~{name} = 1 − {eta:.6g}"
+                text = name if part.value else f"~{name} = 1 − {eta[part.label]:.6g}"
             case "holds":
                 text = f"{part.bound}: {'holds' if value else 'does not hold'}"
             case "product":
@@ -71,18 +64,17 @@ def explanation(query: Query, names: Sequence[str], probabilities: NDArray[np.fl
             case "complement":
                 text = "at least one, 1 minus the product of what lacks each"
                 inner = inner[0].parts if inner[0].kind == "product" else inner
+                befores = [""] * len(inner)
             case "split":
                 text = f"{name} repeats: with it and without it"
+                befores = [f"with {name}: ", f"without {name}, times {1 - eta[part.label]:.6g}: "]
         yield Step(depth, before + text, value)
-        befores = [""] * len(inner)
         if part.kind == "split":
-            yield Step(depth + 1, f"{name}, which multiplies the first", eta)
-            befores = [f"with {name}: ", f"without {name}, times {1 - eta:.6g}: "]
+            yield Step(depth + 1, f"{name}, which multiplies the first", eta[part.label])
         for one, introduced in zip(inner, befores, strict=True):
             yield from shows(one, depth + 1, introduced)
 
-    steps = [*shows(plan, 0, "")]
-    passed = [Plan("holds", bound=leaf) for leaf in leaves(bounds) if isinstance(leaf, Bound)]
-    steps += [step for part in passed for step in shows(part, 0, "")]
-    eta = {name: float(column[0]) for name, column in columns.items()}
+    steps = [*shows(query.plan(index.names), 0, "")]
+    for leaf in leaves(bounds):
+        steps += shows(Plan("holds", bound=leaf if isinstance(leaf, Bound) else None), 0, "")
     return Explanation(steps[0].value if admitted else 0.0, admitted, eta, tuple(steps))

@@ -1,0 +1,190 @@
+"""What is written into an index: items checked and put in order, and one more data file for each change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial as bound
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from steelyard._files import put
+from steelyard.labels.ids import Ids, check_several
+from steelyard.search import pointer as pointers
+from steelyard.search.check import trust
+from steelyard.search.files import FENCE, Generation, Row, ask, attach, column, columns, connect, tables
+from steelyard.search.pointer import FileFacts, Pointer
+
+Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
+_WORN: Final = 0.2  # of the rows of a file that may be dead
+
+
+class Items(NamedTuple):
+    """Items with their probabilities."""
+
+    ids: Any
+    """An Arrow array of large_string, (N,)."""
+    probabilities: NDArray[Any]
+    """(N, L), of any numeric type."""
+    paths: Any
+    """An Arrow array of large_string with nulls, (N,)."""
+
+    @classmethod
+    def checked(cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int) -> Items:
+        """Return items that can be written: see `Index.build`."""
+        texts = Ids(ids).arrow
+        table = np.asarray(probabilities)
+        if table.shape != (len(texts), n_labels) or table.dtype.kind not in "fiub":
+            raise ValueError(
+                f"probabilities is {table.dtype} of shape {table.shape}: give numbers ({len(texts)}, {n_labels}), one "
+                "row per item, one column per label"
+            )
+        for start in range(0, len(table), 1 << 16):
+            block = table[start : start + (1 << 16)]
+            if len(bad := np.argwhere(~((block >= 0) & (block <= 1)))):
+                i, j = bad[0]
+                name = texts[start + int(i)].as_py()
+                raise ValueError(f"probabilities[{start + i}, {j}], of item {name!r}, is {block[i, j]}: give 0 to 1")
+        check_several(paths, "paths")
+        if paths is not None and len(paths) != len(texts):
+            raise ValueError(f"paths has {len(paths)} entries, but there are {len(texts)} items: give one per item")
+        files = [None if path is None else os.fspath(path) for path in paths or [None] * len(texts)]
+        try:
+            return cls(texts, table, pa.array(files, pa.large_string()))
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"paths[{files.index(error.object)}] is {error.object!r}, which is not Unicode: rename that file"
+            ) from None
+
+    def reader(self) -> Any:
+        """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time."""
+        n, n_labels = self.probabilities.shape
+        names, width = columns(n_labels)
+        kind, text = pa.float32() if width == 1 else pa.list_(pa.float32(), width), pa.large_string()
+        table = pa.schema([("id", text), ("path", text), *((name, kind) for name in names)])
+        order = pc.sort_indices(self.ids).to_numpy()
+        step = max(1, min(122_880, (1 << 24) // n_labels))
+
+        def batches() -> Iterator[Any]:
+            for start in range(0, n, step):
+                at = order[start : start + step]
+                block = np.zeros((len(at), len(names) * width), np.float32)
+                block[:, :n_labels] = self.probabilities[at]
+                block += np.float32(0)  # −0 becomes 0
+                by_column = np.ascontiguousarray(block.reshape(len(at), len(names), width).swapaxes(0, 1))
+                flat = map(pa.array, by_column.reshape(len(names), -1))
+                arrays = flat if width == 1 else (pa.FixedSizeListArray.from_arrays(x, width) for x in flat)
+                texts = (x.take(pa.array(at)) for x in (self.ids, self.paths))
+                yield pa.record_batch([*texts, *arrays], schema=table)
+
+        return pa.RecordBatchReader.from_batches(table, batches())
+
+
+def write(
+    folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], notes: Mapping[str, Any]
+) -> Pointer:
+    """Write the next generation: one more data file, into which smaller ones before it are merged.
+
+    Args:
+        folder: of the index.
+        before: the generation that this one follows.
+        items: that are added.
+        gone: rows that are deleted or replaced.
+        notes: that are added or changed.
+    """
+    old, added = before.pointer, 0 if items is None else len(items.ids)
+    first = _first_merged(before, added + len(gone))
+    file = _write_file(folder, before, items, gone, first)
+    after = old._replace(
+        generation=old.generation + 1,
+        n_items=old.n_items + added - len(gone),
+        files=(*old.files[:first], file),
+        notes={**old.notes, **notes},
+    )
+    trust(folder, [one.name for one in after.files])
+    pointers.write(folder, after)
+    return after
+
+
+def export(folder: Path, generation: Generation, path: Path) -> None:
+    """Write all items as Parquet, one column per label."""
+    n_labels = len(generation.names)
+    chosen = "".join(f", {column(j, n_labels)} AS p{j}" for j in range(n_labels))
+    with connect() as connection:
+        sources, dead = _living(connection, generation, generation.dead, 0, f"id, path{chosen}")
+        name = str(path.absolute()).replace("'", "''")
+        ask(connection, folder, f"COPY ({' UNION ALL '.join(sources)}) TO '{name}' (FORMAT parquet)", dead)
+
+
+def _living(
+    connection: Any, generation: Generation, dead: Sequence[set[int]], first: int, chosen: str
+) -> tuple[list[str], list[Any]]:
+    """Attach the files from `first` on; return a SELECT of the rows of each that live, and their parameters."""
+    sources, parameters = list[str](), list[Any]()
+    for n, file in enumerate(generation.files[first:], first):
+        attach(connection, file.path, f"f{n}")
+        sources.append(f"SELECT {chosen} FROM f{n}.items WHERE rowid NOT IN (SELECT unnest(?::BIGINT[]))")
+        parameters.append([*dead[n]])
+    return sources, parameters
+
+
+def _first_merged(before: Generation, size: int) -> int:
+    """Return the data file from which on all are written again as one, so that about log N of them stay.
+
+    Those at most twice as large as what comes after them are merged, and all from one on that is mostly dead.
+    """
+    files = before.pointer.files
+    first = len(files)
+    while first and files[first - 1].items + files[first - 1].dead <= 2 * size:
+        first -= 1
+        size += files[first].items + files[first].dead
+    return min([first, *(n for n, file in enumerate(files) if len(before.dead[n]) > _WORN * file.items)])
+
+
+def _write_file(folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], first: int) -> FileFacts:
+    """Write one more data file, which takes in those from `first` on; it is on the disk but does not count yet."""
+    file, n_before = f"{uuid.uuid4().hex}.duckdb", len(before.files)
+    fresh = [{row for m, row in gone if m == n} for n in range(n_before)]
+    noted = [
+        (kept.path.name, row)
+        for kept, rows in zip(before.files[:first], fresh, strict=False)
+        for row in sorted(rows.union(*(merged.dead[kept.path.name] for merged in before.files[first:])))
+    ]
+    partial = folder.absolute() / f".{file}.partial"
+    with TemporaryDirectory() as elsewhere, connect(temp_directory=str(folder / ".spill.partial")) as connection:
+        run = bound(ask, connection, folder)
+        is_odd = "?" in str(partial)  # where DuckDB would begin the name of its log
+        made = Path(elsewhere, partial.name) if is_odd else partial
+        group = max(2048, min(122_880, (1 << 27) // len(before.names) // 2048 * 2048))  # rows that are held in memory
+        attach(connection, made, "made", f"ROW_GROUP_SIZE {group}, RECOVERY_MODE no_wal_writes")
+        for statement in tables("made", len(before.names)):
+            run(statement)
+        dead = [rows | new for rows, new in zip(before.dead, fresh, strict=True)]
+        sources, parameters = _living(connection, before, dead, first, "*")
+        if items is not None:
+            sources.append("SELECT * FROM given")
+        if sources:
+            order = " ORDER BY id" * (len(sources) > 1)
+            insert = f"INSERT INTO made.items SELECT * FROM ({' UNION ALL '.join(sources)}){order}"
+            run(insert, parameters, given=None if items is None else items.reader())
+        by_column = [[name for name, _ in noted], [row for _, row in noted]]
+        run("INSERT INTO made.dead SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])", by_column)
+        if first == 0:
+            run("INSERT INTO made.labels SELECT unnest(?::VARCHAR[])", [list(before.names)])
+        run(f"INSERT INTO made.fence SELECT id FROM made.items WHERE rowid % {FENCE} = 0 ORDER BY rowid")
+        n_items = run("SELECT count(*) FROM made.items")[0][0]
+        run("CHECKPOINT made")
+        run("DETACH made")
+        if is_odd:
+            shutil.copyfile(made, partial)
+    size = partial.stat().st_size
+    put(partial, folder / file)
+    return FileFacts(file, size, n_items, len(noted))
