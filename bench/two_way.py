@@ -1,17 +1,20 @@
 """Check the fused two-way loss against float64 and time it, on a GPU.
 
-PYTHONPATH=src:bench python bench/two_way.py [--tune]
+PYTHONPATH=src:bench python bench/two_way.py [--out docs/benchmarks/two_way.json] [--tune]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from steelyard._source import commit
 from steelyard.kernels import choice, fused, two_way
 from steelyard.losses import TwoWay
 from steelyard_bench.losses import LABEL_BYTES, batches_of, plainly
@@ -33,7 +36,9 @@ def miss(z: torch.Tensor, t: torch.Tensor) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", action="store_true", help="time tiles, warps, programs and registers, large size")
+    parser.add_argument("--out", type=Path, help="keep the figures as JSON")
     given = parser.parse_args()
+    kept: dict[str, object] = {"device": torch.cuda.get_device_name(), "commit": commit()}
     device = torch.device("cuda", 0)
     clock, speed = Clock(device, 0.4), bandwidth(device, 0.4)
     print(f"{torch.cuda.get_device_name()}, a copy moves {speed / 1e12:.2f} TB/s; ms forward and backward, medians")
@@ -45,9 +50,13 @@ def main() -> None:
         print(
             f"{size}: value and gradient miss by %.1e and %.1e; the floor is {1e3 * floor:.4f} ms" % miss(*batches[0])
         )
+        ratios = {"over_floor": times["fused"].seconds / floor, "over_bce": times["fused"].over(times["BCE"])}
+        kept[f"{size[0]}x{size[1]}"] = {**ratios, "ms": 1e3 * times["fused"].seconds}
         for name, t in times.items():
             called = f"{1e3 * t.seconds:9.4f} as called, {1e3 * t.device_seconds:9.4f} on the device"
             print(f"  {name:6s}{called}, {t.seconds / floor:8.2f} × floor, {t.over(times['BCE']):6.2f} × BCE")
+    if given.out is not None:
+        given.out.write_text(json.dumps(kept, indent=1) + "\n")
     for rows, warps, programs, limit in (
         product((8, 16, 32), (4, 8), (8, 16, 32), (128, 168, 255)) if given.tune else ()
     ):
