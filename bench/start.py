@@ -1,6 +1,6 @@
 """How long `steelyard --help` takes beside an import of typer alone, in one run.
 
-python bench/start.py [--out docs/benchmarks/start.json]
+python bench/start.py [--out bench/figures/start.json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check the fused two-way loss against float64 and time it, on a GPU.
 
-PYTHONPATH=src:bench python bench/two_way.py [--out docs/benchmarks/two_way.json] [--tune]
+PYTHONPATH=src:bench python bench/two_way.py [--out bench/figures/two_way.json] [--tune]
 """
 
 from __future__ import annotations

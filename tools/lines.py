@@ -1,6 +1,6 @@
 """Lines of code by module, without docstrings, comments and blank lines, beside an earlier commit.
 
-    python tools/lines.py --base 05cb1a3 [--out docs/lines.json]
+    python tools/lines.py --base 05cb1a3 [--out bench/figures/lines.json]
 
 papers/ and bench/ count as no part of the package in either commit.
 """
