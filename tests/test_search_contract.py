@@ -101,6 +101,31 @@ def test_pages_follow_each_other(made: tuple[Index, Any, list[str]]) -> None:
     assert index.search("dog > 1") == []
 
 
+def test_large_and_deep_rankings_are_those_of_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of the rows is ranked first, and pages deep in the ranking read their probabilities last."""
+    monkeypatch.setattr("steelyard.search.files._SAMPLE", 512)
+    monkeypatch.setattr("steelyard.search.files._SAMPLED", 4)
+    monkeypatch.setattr("steelyard.search.files._SHALLOW", 60)
+    p, ids = table(4000).astype(np.float32), [f"{i:04d}" for i in range(4000)]
+    index = Index.build(tmp_path, ids[:3000], p[:3000], NAMES)
+    index.append(ids[3000:], p[3000:])
+    index.delete(["0007", "3999"])
+    keep = [i for i in range(4000) if i not in (7, 3999)]
+    p, ids = p[keep], [ids[i] for i in keep]
+    g = random.Random(8)
+    place = {name: i for i, name in enumerate(NAMES)}
+    for i in range(40):
+        q = random_query(g, len(NAMES)) if i % 2 else conjunction(g, len(NAMES))
+        text, wanted = text_of(g, q, NAMES), ranking(q, p, ids, 140)
+        for k, offset in ((1, 0), (50, 0), (50, 10), (40, 100)):
+            hits = index.search(text, k=k, offset=offset)
+            assert hits_of(hits) == wanted[offset : offset + k], q
+            assert hits_of(index.search(text, k=k, offset=offset)) == hits_of(hits)
+            for hit in hits[:2]:
+                for label, eta in hit.probabilities.items():
+                    assert eta == p[ids.index(hit.id), place[label]]
+
+
 def test_rows_paths_and_explanations(made: tuple[Index, Any, list[str]]) -> None:
     index, p, ids = made
     np.testing.assert_array_equal(index.rows(ids), p.astype(np.float32))

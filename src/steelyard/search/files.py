@@ -41,6 +41,7 @@ _MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
 _SMALL: Final = 32 << 20  # bytes of a file for which one thread is enough
 _FEW: Final = 8  # ids that are looked for one by one
 _FEW_DEAD: Final = 10_000  # rows that are quicker left out of an answer than by DuckDB
+_SHALLOW: Final = 1000  # items of a ranking whose probabilities are read together with their ids
 _SAMPLE: Final = 65_536  # rows that are ranked first, where at most one in _SAMPLED of them is asked for
 _SAMPLED: Final = 64
 _MOST_KEPT: Final = 8 << 20  # bytes of answers that are kept for one file
@@ -190,7 +191,10 @@ class DataFile:
     def top(
         self, asked: Statement, k: int, least: float, dead: Collection[int], seconds: float | None
     ) -> list[tuple[Any, ...]]:
-        """Return (id, score, probabilities …) of the best `k` rows that are not dead and score at least `least`."""
+        """Return (id, score, row, probabilities …) of the best `k` rows that are not dead and score at least `least`.
+
+        Probabilities are left out where `k` is large, as for a page deep in the ranking: few of the rows are asked for.
+        """
         own = [column(j, self._n_labels) for j in asked.places]
         chosen = "".join(f", {name} AS p{j}" for name, j in zip(own, asked.places, strict=True))
         few, lives, limit = len(dead) <= _FEW_DEAD, "true", k
@@ -204,8 +208,9 @@ class DataFile:
         def ranked(where: str, least: float) -> list[tuple[int, float]]:
             """Rows are sorted by id and quicker to rank: texts and probabilities are read of the best alone."""
             scored = f"WITH items AS (SELECT rowid AS id{chosen} FROM f.items WHERE {where}) {asked.text}"
-            best = f"SELECT id, score FROM ({scored}) AS asked WHERE score >= CAST(? AS DOUBLE) {BEST_FIRST}"
-            rows = self.ask(f"{best} LIMIT {limit}", [*asked.parameters, least], seconds)
+            bound = [least] if least >= 0 else []  # with one DuckDB works scores out twice, and ranks few of them
+            best = f"SELECT id, score FROM ({scored}) AS asked{' WHERE score >= CAST(? AS DOUBLE)' * len(bound)}"
+            rows = self.ask(f"{best} {BEST_FIRST} LIMIT {limit}", [*asked.parameters, *bound], seconds)
             return [(row, score) for row, score in rows]
 
         def best() -> list[tuple[Any, ...]]:
@@ -214,8 +219,8 @@ class DataFile:
                 sample = ranked(f"{lives} AND rowid < {_SAMPLE}", least)  # the best of all are not below its best
                 bound = sample[-1][1] if len(sample) == limit else least
             rows = [one for one in ranked(lives, bound) if one[0] not in dead][:k]
-            values = self.values([row for row, _ in rows], ["id", *own]) if rows else {}
-            return [(values[row][0], score, *values[row][1:]) for row, score in rows]
+            values = self.values([row for row, _ in rows], ["id", *(own if k <= _SHALLOW else [])]) if rows else {}
+            return [(values[row][0], score, row, *values[row][1:]) for row, score in rows]
 
         return self._recent((asked, k, least, len(dead)), best)
 
@@ -266,12 +271,17 @@ class Generation(NamedTuple):
 
     def top(self, asked: Statement, k: int, offset: int, seconds: float | None) -> list[tuple[Any, ...]]:
         """See `Engine`."""
-        best, least = list[tuple[Any, ...]](), -1.0
+        best, least, last = list[tuple[Any, ...]](), -1.0, k + offset
         for n, file in enumerate(self.files):
-            best += file.top(asked, k + offset, least, self.dead[n], seconds)
-            best = sorted(best, key=lambda row: (-row[1], row[0]))[: k + offset]
-            least = best[-1][1] if len(best) == k + offset else least
-        return best[offset:]
+            rows = file.top(asked, last, least, self.dead[n], seconds)
+            best += ((id, score, (n, row), *eta) for id, score, row, *eta in rows)
+            best = sorted(best, key=lambda row: (-row[1], row[0]))[:last]
+            least = best[-1][1] if len(best) == last else least
+        if last <= _SHALLOW:
+            return [(id, score, *eta) for id, score, _, *eta in best[offset:]]
+        chosen = [column(j, len(self.names)) for j in asked.places]
+        eta = self.values([row for _, _, row in best[offset:]], chosen)
+        return [(id, score, *eta[row]) for id, score, row in best[offset:]]
 
     def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
         """Return some columns of some rows."""
