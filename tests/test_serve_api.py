@@ -270,7 +270,6 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
-    monkeypatch.setattr("steelyard.serve.app._WAIT", None)
     place = make_place(tmp_path, 8)
     app = app_of(place)
     before = asker(app)("/api/search", q="cat", k=1).json()
@@ -288,7 +287,6 @@ def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_run_trained_again_while_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation begins at 1 again: new scores under the names of old items were once the answer."""
     monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
-    monkeypatch.setattr("steelyard.serve.app._WAIT", None)
     place = make_place(tmp_path, 8)
     ask = asker(app_of(place))
     before = ask("/api/search", q="cat", k=3).json()

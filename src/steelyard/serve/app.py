@@ -36,7 +36,8 @@ DEEPEST = 10_000
 _LONGEST_NAME = 2000
 _PAGES = ("/", "/label", "/data")
 _MEMORY = {"pictures": 96 << 20, "answers": 48 << 20}
-_WAIT: float | None = 0.03  # seconds that a request waits for a newer generation: one that takes longer shows later
+_WAIT = 0.03  # seconds that a request waits for a newer generation while others come: one that takes longer shows later
+_IDLE = 0.1  # seconds without a request after which the next one waits for the newest generation, however long it takes
 
 Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
@@ -100,10 +101,11 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
 
     async def now() -> Shown:
         """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
-        if current.is_due():
+        overdue = current.overdue()
+        if overdue is not None:
             look = asyncio.ensure_future(looking.run(current.look))
             with suppress(TimeoutError, Busy):
-                await asyncio.wait_for(asyncio.shield(look), _WAIT)
+                await asyncio.wait_for(asyncio.shield(look), _WAIT if overdue < _IDLE else None)
         return current.shown
 
     async def answer(request: Request, shown: Shown, make: Callable[..., dict[str, Any]], *given: Any) -> Response:

@@ -44,13 +44,14 @@ class Current:
         self.shown = Shown(run_folder, opened, labels, images)
         self._looked = time.monotonic()
 
-    def is_due(self) -> bool:
-        """Return whether it is time to look again; of several who ask at once, one is told so."""
+    def overdue(self) -> float | None:
+        """Return for how many seconds it has been time to look again, None before; one of several callers is told."""
         now = time.monotonic()
-        if now - self._looked <= _LOOK_AGAIN:
-            return False
+        late = now - self._looked - _LOOK_AGAIN
+        if late <= 0:
+            return None
         self._looked = now
-        return True
+        return late
 
     def look(self) -> None:
         """Go over to the newest generation of the index; to a new index, with the run as it is then."""
