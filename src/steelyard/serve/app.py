@@ -118,7 +118,7 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
         return identified(reply(request, await answers.get(key, made)), shown)
 
     def identified(response: Response, shown: Shown) -> Response:
-        """Say which index an answer is from: a page that was drawn from another begins anew."""
+        """Say which index an answer is from: a page drawn from another one reloads."""
         response.headers["steelyard-index"] = shown.index.uuid
         return response
 
