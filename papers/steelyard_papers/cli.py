@@ -20,7 +20,8 @@ def reproduce(
         list[str] | None, typer.Option(help='A row to run, or a pattern such as "*PLM"; may be repeated.')
     ] = None,
     set: Annotated[
-        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Override a setting for every row (recorded in the result).")
+        list[str] | None,
+        typer.Option(metavar="SECTION.KEY=VALUE", help="Override a setting for every row (recorded in the result)."),
     ] = None,
     validation: float = typer.Option(0.0, help="Measure on this share of the training items, not on the test items."),
     ledger: str | None = typer.Option(
