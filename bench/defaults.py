@@ -134,6 +134,7 @@ def by_peer(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray, int], tu
 
     def fitted(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         known = y if (y == 0).sum(0).min() >= 10 else np.maximum(y, 0)
+        known = known.astype(np.int64)  # scikit-learn's MLP of more than 127 labels learns other columns from int8
         eta = np.zeros((len(test), y.shape[1]))
         a, b = x, test
         if name == "lr-sklearn":
