@@ -11,7 +11,7 @@ from pathlib import Path
 from steelyard._files import write_atomic
 from steelyard.report.canvas import has_matplotlib, to_png
 from steelyard_papers.findings import again
-from steelyard_papers.markdown import BEST, Compared, best_row, compare, fewer_seeds, number, page, sentence, table
+from steelyard_papers.markdown import Compared, best_row, compare, fewer_seeds, number, page, sentence, table
 from steelyard_papers.published import Published
 from steelyard_papers.reproduction import BEYOND, LEFT_OUT, Reproduction
 from steelyard_papers.result import Result
@@ -120,11 +120,11 @@ def status(result: Result, published: Published | None) -> str:
     if compared:
         said = _judged(compared)
         if published is not None and published.only_data:
-            said = f"the data: {said}; of the scores none could be read"
+            said = f"the data: {said}; the paper prints no scores by class"
     elif published is None:
         said = "run; not compared with print"
     else:
-        said = "run; no number in print could be read to compare with"
+        said = "run on other data than the paper's; its numbers are on the page"
     if " --rows " in result.command:
         said += "; some rows"
     missing = [note.removesuffix(LEFT_OUT) for note in result.notes if note.endswith(LEFT_OUT)]
@@ -138,7 +138,7 @@ def _judged(compared: list[Compared]) -> str:
         return "reproduced"
     apart = [
         (one, other)
-        for one, other in combinations([pair for pair in compared if pair.row != BEST], 2)
+        for one, other in combinations(compared, 2)
         if one.column == other.column and abs(one.paper - other.paper) > NEAR
     ]
     turned = [(one, other) for one, other in apart if (one.paper - other.paper) * (one.ours - other.ours) <= 0]
@@ -157,10 +157,9 @@ def headline(result: Result, reproduction: Reproduction) -> str:
         return f"[picture]({result.name}.png)" if reproduction.draw is not None else ""
     compared = compare(result, reproduction.published)
     if compared:
-        best = [pair for pair in compared if pair.row == BEST]
-        shown = [pair for pair in compared if pair.row != BEST][: max(1, _SHOWN - len(best))] + best
         return "; ".join(
-            f"{pair.row} {pair.column} {number(pair.paper)} → {number(pair.ours, pair.std or None)}" for pair in shown
+            f"{pair.row} {pair.column} {number(pair.paper)} → {number(pair.ours, pair.std or None)}"
+            for pair in compared[:_SHOWN]
         )
     among = tuple(row for row in result.rows if fnmatchcase(row.name, reproduction.shown))
     result = replace(result, rows=among or result.rows)

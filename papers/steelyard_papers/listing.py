@@ -49,16 +49,15 @@ def show(reproductions: Sequence[Reproduction], root: Path, console: Console) ->
 
 
 def _expected(published: Published | None) -> list[str]:
-    """The numbers of the first row in print, and the best ones."""
+    """The numbers of the first row in print."""
     if published is None:
         return []
-    first = [
+    return [
         f"{name} {column} {number(value)}"
         for name, values in list(published.rows.items())[:1]
         for column, value in zip(published.columns, values, strict=True)
         if value is not None
     ]
-    return first + [f"best {column} {number(value)}" for column, value in published.best.items()]
 
 
 def _say(console: Console, line: str, style: str = "") -> None:

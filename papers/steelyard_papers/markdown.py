@@ -12,8 +12,6 @@ from steelyard_papers.result import Result, RowResult
 
 LOWER_IS_BETTER = ("error", "ACE", "MCE", "ECE", "Brier", "log-loss")
 """How columns begin of which less is better."""
-BEST = "best"
-"""The name of the comparison of the best number in print with the best one here."""
 
 
 class Compared(NamedTuple):
@@ -41,10 +39,6 @@ def compare(result: Result, published: Published | None) -> list[Compared]:
             paper, ours = published.value(row.name, column), row.mean(column)
             if paper is not None and ours is not None:
                 found.append(Compared(row.name, column, paper, ours, row.std(column) or 0.0))
-    for column, paper in published.best.items():
-        row_ = best_row(result, column, published.own)
-        if row_ is not None:
-            found.append(Compared(BEST, column, paper, row_.mean(column) or 0.0, row_.std(column) or 0.0))
     return found
 
 
@@ -74,6 +68,10 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
             parts.append(said.strip())
     if published is not None:
         parts.append(f"The paper's numbers: {published.source}. {sentence(published.note)}".strip())
+        if result.changed and (gained := gains(result, published)):
+            parts += ["Network and schedule are not the paper's, so gains over the baseline compare better:", gained]
+        if rest := only_in_print(result, published):
+            parts += ["What the paper prints besides, and nothing here was measured for:", rest]
     if reproduction.draw is not None:
         parts.append(f"![{result.title}]({result.name}.png)")
     parts += [sentence(note) for note in (*result.notes, *reproduction.compared(result, others or {}))]
@@ -107,8 +105,7 @@ def table(result: Result, published: Published | None) -> str:
     in_print = {
         column
         for column in result.columns
-        if published is not None
-        and (column in published.best or any(published.value(row, column) is not None for row in published.rows))
+        if published is not None and any(published.value(row, column) is not None for row in published.rows)
     }
     header = ["row"]
     for column in result.columns:
@@ -125,14 +122,47 @@ def table(result: Result, published: Published | None) -> str:
             paper = None if published is None else published.value(name, column)
             line += _cells(paper, mean, std, column in in_print)
         lines.append(line)
-    if published is not None and published.best:
-        line = [BEST]
-        for column in result.columns:
-            row = best_row(result, column, published.own) if column in published.best else None
-            mean, std = (None, None) if row is None else (row.mean(column), row.std(column))
-            line += _cells(published.best.get(column), mean, std, column in in_print)
-        lines.append(line)
+    return _lines(lines)
+
+
+def gains(result: Result, published: Published) -> str:
+    """Return how far each row is above the baseline in print and here, column by column; "" where nothing compares.
+
+    Networks and data differ between a paper and a run here: what a method adds can be compared where scores cannot.
+    """
+    base = published.baseline
+    ours = {row.name: row for row in result.rows}
+    columns = [c for c in result.columns if published.value(base, c) is not None and base in ours]
+    lines = [["gain over " + base, *(name for c in columns for name in (f"{c}, paper", "ours"))]]
+    lines.append(["---", *["---:"] * (2 * len(columns))])
+    for name, row in ours.items():
+        if name == base:
+            continue
+        line = [name]
+        for column in columns:
+            line += [_gain(published.value(name, column), published.value(base, column))]
+            line += [_gain(row.mean(column), ours[base].mean(column))]
+        if any(cell != "–" for cell in line[1::2]):
+            lines.append(line)
+    return _lines(lines) if len(lines) > 2 else ""
+
+
+def only_in_print(result: Result, published: Published) -> str:
+    """Return the columns in print that nothing here was measured for, as a table; "" where there are none."""
+    columns = [column for column in published.columns if column not in result.columns]
+    rows = [row for row in published.rows if any(published.value(row, column) is not None for column in columns)]
+    if not rows:
+        return ""
+    head = [["row", *columns], ["---", *["---:"] * len(columns)]]
+    return _lines([*head, *([row, *(number(published.value(row, column)) for column in columns)] for row in rows)])
+
+
+def _lines(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _gain(value: float | None, base: float | None) -> str:
+    return "–" if value is None or base is None else f"{value - base:+.2f}"
 
 
 def number(mean: float | None, std: float | None = None) -> str:
