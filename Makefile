@@ -82,14 +82,14 @@ coverage: $(STAMP)  ## lines of losses, balance, metrics and calibrate that the 
 		--cov-report=term-missing:skip-covered --cov-fail-under=95
 
 mutants: $(STAMP)  ## planted faults in losses and metrics, and which the tests find, in docs/mutants.md (hours)
-	$(BIN)/python tests/mutants.py
+	PYTHONPATH=tools:tests $(BIN)/python -m mutants
 
 fuzz: $(STAMP)  ## FUZZ inputs for every parser and FUZZ/10 cases of losses, in JOBS processes, for MINUTES at most each
-	PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --count $(or $(FUZZ),1000) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/parsers
-	PYTHONPATH=tests $(BIN)/python -m fuzz.kernels --count $$(($(or $(FUZZ),1000) / 10)) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/losses.json
+	PYTHONPATH=tools:tests $(BIN)/python -m fuzz.campaign --count $(or $(FUZZ),1000) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/parsers
+	PYTHONPATH=tools:tests $(BIN)/python -m fuzz.kernels --count $$(($(or $(FUZZ),1000) / 10)) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/losses.json
 
 torture: $(STAMP)  ## kills, full disks, damaged files, signals, and what is lost by them (needs cc), in JOBS processes
-	PYTHONPATH=tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
+	PYTHONPATH=tools:tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
 
 golden: $(STAMP)  ## compare the work tree with BASE=commit: API, commands, runs, ONNX, search (TOLERANCE=1e-6, ALLOW='transcripts/bench*')
 	$(if $(BASE),,$(error give a commit: make golden BASE=main))

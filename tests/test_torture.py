@@ -25,7 +25,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     rows = tmp_path_factory.mktemp("torture") / "rows.json"
     command = [sys.executable, "-m", "torture", "--short", "--lanes", "1", "--found", str(rows)]
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True
+        command, env={**os.environ, "PYTHONPATH": f"{ROOT}/tools:{ROOT}/tests"}, capture_output=True, text=True
     )
     assert rows.is_file(), done.stderr
     return list(json.loads(rows.read_text()))
