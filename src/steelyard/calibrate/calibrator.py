@@ -41,7 +41,7 @@ class Calibrator(ABC):
             logits, targets: (N, L); unknown targets are left out.
             level: how frequent each label is where the items come from, (L,) inside (0, 1), such as (n + ½)/(k + 1) of
                 n positives among k known labels of training: what a label with few positives is brought to. NaN, or
-                None for all labels, takes the frequency among these items, smoothed (`levels.smoothed_level`).
+                None for all labels, takes the frequency among these items, smoothed (`lines.smoothed_level`).
         """
 
     @abstractmethod

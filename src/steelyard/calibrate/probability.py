@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard._files import write_atomic
-from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior
-from steelyard.calibrate import probability_file as reading_file
-from steelyard.calibrate.aims import Aim, choose_thresholds
+from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior, store
 from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
 from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, settle
-from steelyard.calibrate.levels import smoothed_level
+from steelyard.calibrate.lines import smoothed_level
 from steelyard.calibrate.link import pair_of, probe
 from steelyard.calibrate.odds import mean_eta, moved_thresholds, rounded_eta, softmax_log_odds
 from steelyard.calibrate.prior import scale_annotated
+from steelyard.calibrate.thresholds import Aim, choose_thresholds
 from steelyard.labels.targets import UNKNOWN, ArrayLike
 from steelyard.losses import Loss, NoLink, WeightedLoss
 from steelyard.losses.focused import LOG_ZERO
@@ -388,12 +387,12 @@ class Reading:
 
     def to_json(self) -> str:
         """Return the reading as JSON text that `from_json` turns into one that gives the same η, bit for bit."""
-        return reading_file.text_of(self)
+        return store.text_of(self)
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> Reading:
         """Return the reading of a text; a damaged one is one sentence that names `source`."""
-        return cls(**reading_file.fields_of(text, source))
+        return cls(**store.fields_of(text, source))
 
     def save(self, path: str | Path) -> None:
         """Write the reading to `path`, whole or not at all."""
