@@ -56,11 +56,11 @@ def test_shift_at_the_borders():
     z = np.array([[1.0, 2.0, 3.0, 4.0]])
     got = cal.shift_prior(z, np.array([0.5, 0.5, 0.0, 1.0]), np.array([0.0, 1.0, 0.0, 1.0]))
     np.testing.assert_array_equal(got, [[-100.0, 100.0, 3.0, 4.0]])
-    with pytest.raises(ValueError, match="from_prior of label 2 is 0: odds learned"):
+    with pytest.raises(ValueError, match=r"from_prior\[2\] is 0"):
         cal.shift_prior(z, np.array([0.5, 0.5, 0.0, 0.5]), 0.1)
-    with pytest.raises(ValueError, match=r"to_prior of label 0 is 1\.5"):
+    with pytest.raises(ValueError, match=r"to_prior\[0\] is 1\.5"):
         cal.shift_prior(z, 0.5, 1.5)
-    with pytest.raises(ValueError, match="from_prior of label 0 is nan"):
+    with pytest.raises(ValueError, match=r"from_prior\[0\] is nan"):
         cal.shift_prior(z, float("nan"), 0.5)
     with pytest.raises(ValueError, match="to_prior has shape"):
         cal.shift_prior(z, 0.5, np.array([0.5, 0.5]))
@@ -175,7 +175,7 @@ def test_mistakes_are_one_sentence():
             cal.estimate_prior(bad, 0.5)
     with pytest.raises(ValueError, match="train_prior has shape"):
         cal.estimate_prior(p, np.array([0.5] * 3))
-    with pytest.raises(ValueError, match=r"train_prior of label 1 is -0\.1"):
+    with pytest.raises(ValueError, match=r"train_prior\[1\] is -0\.1"):
         cal.estimate_prior(p, np.array([0.5, -0.1]))
     with pytest.raises(ValueError, match="reference has 3 labels"):
         cal.estimate_prior(p, 0.5, np.full((3, 3), 0.5))

@@ -82,6 +82,14 @@ def mark_of(targets: Tensor) -> int:
     return zlib.crc32(content.data, zlib.crc32(str(tuple(targets.shape)).encode()))
 
 
+def mean_eta(log_odds: Tensor, targets: Tensor) -> Floats:
+    """Return the mean η of the known items of each label, of all items where none is known."""
+    known = targets != UNKNOWN
+    counted = torch.where(known.any(0), known, True)
+    mean: Floats = (torch.where(counted, torch.sigmoid(log_odds), 0.0).sum(0) / counted.sum(0)).numpy()
+    return mean
+
+
 def fewest_of_a_kind(targets: Tensor) -> float:
     """Return the number of known positives, or of known negatives, whichever is smaller."""
     known = targets[targets != UNKNOWN].double()

@@ -76,10 +76,10 @@ class Isotonic(Calibrator):
 
         Not used where all labels have one curve.
         """
-        held = held_out(logits, targets).on_cpu()
+        held = held_out(*(x.cpu() if isinstance(x, Tensor) else x for x in (logits, targets)))
         frequency = check_level(level, held)
         z, t = (x.to(torch.float64).numpy() for x in (held.logits, held.targets))
-        known = np.ones(z.shape, bool) if held.known is None else held.known.numpy()
+        known = held.known.numpy()
         every = z[known]
         identity = torch.sigmoid(torch.from_numpy(every))
         share = prior_share(held.present.sum(), held.absent.sum(), identity.sum(), IDENTITY_POSITIVES).item()

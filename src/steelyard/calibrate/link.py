@@ -173,6 +173,58 @@ def probe(loss: PairLoss) -> Tensor:
     return loss.log_odds(_on_device_of(loss, z)).detach().cpu()
 
 
+def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
+    """Whether `probe` gives these values, but for rounding."""
+    found = probe(loss)
+    return probes is not None and probes.shape == found.shape and torch.allclose(probes, found, rtol=1e-6, atol=1e-6)
+
+
+def trained_link(
+    built: Loss | WeightedLoss, objective: Objective, counts: Tensor, class_aware: bool
+) -> tuple[Link | None, str]:
+    """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
+
+    Args:
+        built: the loss of `objective`, made anew.
+        objective: as training left it.
+        counts: positives of each class (L,), float64.
+        class_aware: whether items were drawn by `ClassAware`.
+    """
+    weights = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
+    try:
+        if class_aware and int((counts > 0).sum()) < 2:
+            raise NoLink("class-aware sampling of one class draws positives alone, which teach no frequency")
+        return Link(built, *weights, counts if class_aware else None), ""
+    except NoLink as error:
+        return None, str(error).split(":")[0]
+
+
+def same_link(objective: Objective, built: Loss | WeightedLoss) -> bool:
+    """Whether a loss is that of an objective: its type, and its link at a few logits."""
+    mine = built.loss if isinstance(built, WeightedLoss) else built
+    if type(mine) is not type(objective.loss):
+        return False
+    try:
+        return has_probes(pair_of(mine), probe(pair_of(objective)))
+    except NoLink:
+        return True
+
+
+def rounded_eta(log_odds: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return σ of log-odds in `dtype`, rounded to the largest number below 1 rather than to 1."""
+    return torch.sigmoid(log_odds).to(dtype).clamp_max(1 - torch.finfo(dtype).eps / 2)
+
+
+def softmax_log_odds(z: Tensor) -> Tensor:
+    """Return z_c − log Σ_{j≠c} e^{z_j}, accurate also for the largest."""
+    total = z.logsumexp(1, keepdim=True)
+    top, at = z.max(1, keepdim=True)
+    rest = z.scatter(1, at, -torch.inf).logsumexp(1, keepdim=True)
+    share = z - total
+    odds = share - torch.log(-torch.expm1(share.clamp_max(-1e-300)))
+    return odds.scatter(1, at, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
+
+
 def _on_device_of(loss: PairLoss, z: Tensor) -> Tensor:
     device = next((x.device for x in (*loss.parameters(), *loss.buffers())), z.device)
     return z.to(device, torch.float64)

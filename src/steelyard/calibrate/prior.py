@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
-from steelyard.labels.targets import ArrayLike
+from steelyard.calibrate.calibrator import given_back, one_per_label, read_logits
+from steelyard.calibrate.lines import bracketed_newton
+from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.focused import LOG_ZERO, log1mexp, softplus
 from steelyard.metrics.inputs import unlabelled
 
 _CELLS_AT_ONCE = 1 << 18
-_MAX_STEPS = 200
 _EXPECTED = 10  # a label expected that often, and estimated never to occur, is worth a word
 _SIGMAS, _RELATIVE = 5.0, 0.1
 
@@ -56,12 +56,8 @@ def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: Ar
     old, new = (_prior(name, p, z.shape[1]).to(z.device) for name, p in (("from", from_prior), ("to", to_prior)))
     same = old == new
     bad = ~same & ((old <= 0) | (old >= 1))
-    if bool(bad.any()):
-        c = int(bad.nonzero()[0])
-        raise ValueError(
-            f"from_prior of label {c} is {old[c].item():g}: odds learned where a label is never or always present "
-            "cannot be shifted; leave the label out"
-        )
+    remedy = "odds learned where a label is never or always present cannot be shifted; leave the label out"
+    refuse(bad, "from_prior", old, remedy)
     out = z + torch.where(same, 0.0, torch.logit(new) - torch.logit(torch.where(same, 0.5, old)))
     out = torch.where(~same & (new == 0), LOG_ZERO, torch.where(~same & (new == 1), -LOG_ZERO, out))
     out = torch.where(z.isnan(), z, out)
@@ -117,11 +113,16 @@ def _report(probabilities: ArrayLike, train_prior: ArrayLike | float, reference:
     zero, one = torch.zeros_like(pi), torch.ones_like(pi)
     at_zero, at_one = _score(p, safe, zero)[0] <= 0, _score(p, safe, one)[0] >= 0
     silent = (at_zero & at_one) | ~inner  # a likelihood that is flat, or no likelihood at all
-    q, steps, information = _maximum(p, safe, inner & ~at_zero & ~at_one)
+
+    def evaluate(q: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = _score(p, safe, q)
+        return first, q + first / second
+
+    q, steps = bracketed_newton(evaluate, safe, zero, one, inner & ~at_zero & ~at_one, lambda q: q)
     q = torch.where(silent, pi, torch.where(at_zero, zero, torch.where(at_one, one, q)))
     border = (q == 0) | (q == 1)
-    gradient = torch.where(border | silent, 0.0, _score(p, safe, torch.where(border, 0.5, q))[0])
-    residual = q * (1 - q) * gradient.abs() / len(p)
+    gradient, information = _score(p, safe, torch.where(border, 0.5, q))
+    residual = torch.where(border | silent, 0.0, q * (1 - q) * gradient.abs() / len(p))
     error = torch.where(border | silent, torch.nan, information.rsqrt())
     suspicious = ~silent & (((q == 0) & (len(p) * pi >= _EXPECTED)) | ((q == 1) & (len(p) * (1 - pi) >= _EXPECTED)))
     if reference is not None:
@@ -142,27 +143,6 @@ def _score(p: Tensor, pi: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         first += ratio.sum(0)
         second += ratio.square().sum(0)
     return first, second
-
-
-def _maximum(p: Tensor, pi: Tensor, busy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the inner maximum q of the labels that have one, the steps taken and the information at q."""
-    q, low, high = pi.clone(), torch.zeros_like(pi), torch.ones_like(pi)
-    steps = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
-    before = torch.full_like(pi, torch.inf)
-    for _ in range(_MAX_STEPS):
-        first, second = _score(p, pi, q)
-        if not bool(busy.any()):
-            break
-        low, high = torch.where(first > 0, q, low), torch.where(first < 0, q, high)
-        newton, middle = q + first / second, (low + high) / 2
-        fair = (newton > low) & (newton < high) & ((newton - q).abs() < before / 2)
-        following = torch.where(fair, newton, middle)
-        before = (following - q).abs()
-        steps += busy
-        settled = (newton - q).abs() <= 1e-12 * q
-        q = torch.where(busy & ~settled, following, q)
-        busy = busy & ~settled
-    return q, steps, second
 
 
 def _off(reference: ArrayLike, pi: Tensor) -> Tensor:
@@ -198,14 +178,8 @@ def _probabilities(name: str, values: ArrayLike) -> tuple[Tensor, bool]:
 
 def _prior(name: str, prior: ArrayLike | float, n_labels: int) -> Tensor:
     """Return a prior as float64 (L,)."""
-    q = as_vector(prior)
-    if q.ndim > 1 or (q.ndim == 1 and len(q) != n_labels):
-        raise ValueError(f"{name}_prior has shape {tuple(q.shape)}: give a number or one for each of {n_labels} labels")
-    q = q.expand(n_labels)
-    bad = ~((q >= 0) & (q <= 1))
-    if bool(bad.any()):
-        c = int(bad.nonzero()[0])
-        raise ValueError(f"{name}_prior of label {c} is {q[c].item()}: a frequency lies in [0, 1]")
+    q = one_per_label(prior, n_labels, f"{name}_prior")
+    refuse(~((q >= 0) & (q <= 1)), f"{name}_prior", q, "a frequency lies in [0, 1]")
     return q
 
 
@@ -245,37 +219,20 @@ def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_ref
     usable = np.isfinite(error) & (error > 0) & (prior > 0) & (prior < 1) & (estimate > 0) & (estimate < 1)
     if not usable.any():
         return Shift(np.full(len(prior), np.nan), np.nan, 0.0, np.zeros(len(prior)))
+    from scipy.optimize import brentq
+    from scipy.special import chdtrc, expit, logit
+
     pi, q = prior[usable], estimate[usable]
-    delta = _logit(q) - _logit(pi)
+    delta = logit(q) - logit(pi)
     variance = (error[usable] / (q * (1 - q))) ** 2 * (1 + n_items / n_reference[usable])
-    chance = _chi_square_tail(float((delta**2 / variance).sum()), len(delta))
-    spread = _spread(delta**2, variance) if chance < LEVEL else 0.0
+
+    def excess(spread: float) -> float:
+        return float((delta**2 / (variance + spread)).sum()) - len(delta)
+
+    chance = float(chdtrc(len(delta), excess(0.0) + len(delta)))
+    has_shifted = chance < LEVEL and excess(0.0) > 0
+    spread = brentq(excess, 0.0, float((delta**2).sum()), xtol=1e-15) if has_shifted else 0.0  # Paule and Mandel 1982
     found, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
     kept[usable] = spread / (variance + spread)
-    shrunk = _logit(pi) + delta * kept[usable]
-    found[usable] = np.where(spread > 0, 1 / (1 + np.exp(-shrunk)), pi)
+    found[usable] = expit(logit(pi) + delta * kept[usable]) if spread > 0 else pi
     return Shift(found, chance, float(np.sqrt(spread)), kept)
-
-
-def _spread(square: Floats, variance: Floats) -> float:
-    """Return τ² with Σ δ²/(s² + τ²) = L, 0 where there is none (Paule and Mandel 1982, about a mean of 0)."""
-    low, high = 0.0, float(square.sum())
-    if (square / variance).sum() <= len(square):
-        return 0.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if (square / (variance + middle)).sum() > len(square):
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _chi_square_tail(value: float, degrees: int) -> float:
-    """Return the chance that χ² with so many degrees of freedom exceeds a value."""
-    half = torch.tensor([degrees / 2, value / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(half[0], half[1]))
-
-
-def _logit(p: Floats) -> Floats:
-    return np.asarray(np.log(p) - np.log1p(-p))

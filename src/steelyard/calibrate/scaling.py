@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -30,16 +29,14 @@ class Scaling(Calibrator):
     labels ask for one, a = 0.
     """
 
+    _has_shift: ClassVar[bool]
+    """Whether b is fitted, or stays 0."""
+
     def __init__(self, per: Per = "label", prior_positives: float = PRIOR_POSITIVES) -> None:
         check_per(per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._line: Line | None = None
-
-    @property
-    @abstractmethod
-    def _has_shift(self) -> bool:
-        """Whether b is fitted, or stays 0."""
 
     @final
     def fit(self, logits: ArrayLike, targets: ArrayLike, level: ArrayLike | None = None) -> Self:
@@ -121,9 +118,7 @@ class Platt(Scaling):
         prior_positives: m, how many positives the prior is worth beside a label's own (20).
     """
 
-    @property
-    def _has_shift(self) -> bool:
-        return True
+    _has_shift = True
 
     @property
     def shift(self) -> Tensor:
@@ -145,9 +140,7 @@ class Temperature(Scaling):
         prior_positives: m, how many positives the pooled fit is worth beside a label's own (20).
     """
 
-    @property
-    def _has_shift(self) -> bool:
-        return False
+    _has_shift = False
 
     @property
     def temperature(self) -> Tensor:

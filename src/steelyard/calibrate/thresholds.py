@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import as_vector
+from steelyard.calibrate.calibrator import one_per_label
 from steelyard.calibrate.lines import PRIOR_POSITIVES
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.loss import compute_dtype
@@ -254,6 +254,7 @@ def _aim(
     like: Tensor,
 ) -> _Aim:
     """Check the goal and what belongs to it."""
+    n_labels, given = like.shape[1], {"cost_fp": cost_fp, "cost_fn": cost_fn}
     if goal not in get_args(Goal):
         raise ValueError(f"goal is {goal!r}: choose one of {', '.join(get_args(Goal))}")
     needs_level = goal in ("precision", "recall")
@@ -265,24 +266,12 @@ def _aim(
         raise ValueError("cost_fp or cost_fn is missing: give what a false positive and a false negative cost")
     if goal != "cost" and not (cost_fp is None and cost_fn is None):
         raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}")
-    wrong_yes, wrong_no = _cost("cost_fp", cost_fp, like), _cost("cost_fn", cost_fn, like)
-    return _Aim(goal, 0.0 if level is None else float(level), wrong_yes, wrong_no, _frequency(prior, like))
-
-
-def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
-    c = as_vector(1.0 if cost is None else cost).to(like.device)
-    if c.ndim > 1 or (c.ndim == 1 and len(c) != like.shape[1]):
-        raise ValueError(f"{name} has shape {tuple(c.shape)}: give a number or one for each of {like.shape[1]} labels")
-    refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")
-    return c.expand(like.shape[1])
-
-
-def _frequency(prior: ArrayLike | float | None, like: Tensor) -> Tensor:
-    q = as_vector(math.nan if prior is None else prior).to(like.device)
-    if q.ndim > 1 or (q.ndim == 1 and len(q) != like.shape[1]):
-        raise ValueError(f"prior has shape {tuple(q.shape)}: give a number or one for each of {like.shape[1]} labels")
-    refuse((q < 0) | (q > 1), "prior", q, "a frequency lies in [0, 1]")
-    return q.expand(like.shape[1])
+    costs = [one_per_label(1.0 if c is None else c, n_labels, name) for name, c in given.items()]
+    for name, c in zip(given, costs, strict=True):
+        refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")
+    frequency = one_per_label(math.nan if prior is None else prior, n_labels, "prior")
+    refuse((frequency < 0) | (frequency > 1), "prior", frequency, "a frequency lies in [0, 1]")
+    return _Aim(goal, 0.0 if level is None else float(level), *(x.to(like.device) for x in (*costs, frequency)))
 
 
 AimGoal: TypeAlias = Literal["half", "f1", "precision", "recall", "cost"]
