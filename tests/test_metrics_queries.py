@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 
 from steelyard.metrics import bootstrap as boot
-from steelyard.metrics.queries import Answers, draw_queries, every_query
+from steelyard.metrics.retrieval import Answers, draw_queries, every_query
 
 
 def test_a_query_is_a_row_of_numbers_below_twice_the_labels() -> None:

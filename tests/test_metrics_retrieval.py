@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score
 
 import steelyard.metrics as m
 from steelyard.metrics import retrieval
-from steelyard.metrics.queries import Answers, draw_queries, every_query, n_combinations
+from steelyard.metrics.retrieval import Answers, draw_queries, every_query, n_combinations
 
 
 def searched(p: np.ndarray, t: np.ndarray, labels: Any, signs: Any) -> float | None:

@@ -90,7 +90,8 @@ class Held:
         """Yield some rows at a time, so that float64 copies stay small."""
         step = max(1, _CELLS_AT_ONCE // max(1, self.logits.shape[1]))
         for z, t, known in zip(*(x.split(step) for x in (self.logits, self.targets, self.known)), strict=True):
-            yield Chunk(*(torch.where(known, x.to(torch.float64), 0.0) for x in (z, t)), known.to(torch.float64))
+            z, t = (torch.where(known, x.to(torch.float64), 0.0) for x in (z, t))
+            yield Chunk(z, t, known.to(torch.float64))
 
     @cached_property
     def present(self) -> Tensor:

@@ -144,7 +144,8 @@ def _minimum(
         near = (a + step * step_a, b + step * step_b)
         then = derivatives(*near)
         better = busy & (then[0] <= cost - 1e-4 * step * decrement + 1e-13 * cost.abs())
-        a, b, *now = (torch.where(better, x, y) for x, y in zip((*near, *then), (a, b, *now), strict=True))
+        a, b, *rest = (torch.where(better, x, y) for x, y in zip((*near, *then), (a, b, *now), strict=True))
+        now = tuple(rest)
         size = torch.where(better, (2 * size).clamp_max(1.0), size / 2)
         done = better & (decrement < 1e-10)  # Newton's method squares the error: nothing is left after this step
         busy = busy & ~done & (size > 1e-12)

@@ -190,11 +190,11 @@ def trained_link(
         counts: positives of each class (L,), float64.
         class_aware: whether items were drawn by `ClassAware`.
     """
-    weights = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
+    w_pos, w_neg = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
     try:
         if class_aware and int((counts > 0).sum()) < 2:
             raise NoLink("class-aware sampling of one class draws positives alone, which teach no frequency")
-        return Link(built, *weights, counts if class_aware else None), ""
+        return Link(built, w_pos, w_neg, counts if class_aware else None), ""
     except NoLink as error:
         return None, str(error).split(":")[0]
 
