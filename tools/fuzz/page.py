@@ -84,7 +84,7 @@ def text(content: dict[str, Any]) -> str:
     lines += [
         "",
         f"{n:,} inputs in all. Memory is that of the whole process, Python and its libraries included. What showed a",
-        "fault is kept in `tools/fuzz/found` and tried by every run of the tests, with 700 new inputs for each parser.",
+        "fault is kept in `tools/fuzz/found` and tried by every run of the tests, with 100 new inputs for each parser.",
         "",
         "Losses are compared with formulas in float64 on random batches: shapes, dtypes and strides of logits and",
         "targets, known, unknown and soft labels, weights, reductions and rules for unknown labels. A miss is a",
