@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
+.PHONY: help install demo test test-all nightly lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,6 +30,12 @@ test: $(STAMP)  ## all tests of the core
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
 	$(BIN)/python -m pytest
+
+nightly: BASE := $(or $(BASE),$(shell git describe --tags --abbrev=0 2> /dev/null || git rev-parse HEAD~1))
+nightly:  ## what takes long: all tests with the slow ones, the lowest versions, golden against BASE (the last tag)
+	$(MAKE) test-all
+	$(MAKE) lowest
+	$(MAKE) golden BASE=$(BASE)
 
 lowest: export PYTEST_DEBUG_TEMPROOT = $(shell df -k /dev/shm 2> /dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
 lowest:  ## the tests of the core with the lowest versions of what it needs, in build/lowest
