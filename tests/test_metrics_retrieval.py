@@ -95,6 +95,17 @@ def test_every_query_is_listed_once() -> None:
     assert sum(n_combinations(80, k) for k in range(1, 6)) == 769_548_876
 
 
+def test_a_query_has_an_answer_where_an_item_has_all_it_asks_for() -> None:
+    rng = np.random.default_rng(1)
+    for n_items in (1, 7, 64, 65, 600):
+        labels = rng.integers(-1, 2, (n_items, 6))
+        holds = np.concatenate([labels == 1, labels == 0], axis=1)
+        answers = Answers(labels == 1, labels == 0)
+        for k in (1, 2, 3):
+            queries = np.concatenate(list(every_query(6, k)))
+            np.testing.assert_array_equal(answers.exist(queries), holds[:, queries].all(2).any(0))
+
+
 def test_drawn_queries_are_uniform() -> None:
     rng = np.random.default_rng(0)
     n = 60_000

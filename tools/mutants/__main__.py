@@ -44,8 +44,8 @@ ROOMS = ("losses", "metrics")
 TESTS = (
     *("compile", "extremes", "losses", "losses_handed_over", "links", "objective", "calibrate_link"),
     *("metrics_evaluator", "metrics_ranking", "metrics_calibration", "metrics_decisions", "metrics_groups"),
-    *("metrics_order", "partial_annotation", "label_pair", "weighting", "pseudo_labels", "expected_positives"),
-    *("documents", "metrics_chance", "metrics_inputs", "metrics_queries", "metrics_retrieval", "metrics_store"),
+    *("partial_annotation", "label_pair", "weighting", "pseudo_labels", "expected_positives"),
+    *("documents", "metrics_chance", "metrics_inputs", "metrics_retrieval", "metrics_store"),
 )
 FIRST = 16
 """Tests that a mutant meets before the others: those that killed its neighbours, and the quickest."""
