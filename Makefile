@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
+.PHONY: help install demo test test-all nightly lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,6 +30,12 @@ test: $(STAMP)  ## all tests of the core
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
 	$(BIN)/python -m pytest
+
+nightly: BASE := $(or $(BASE),$(shell git describe --tags --abbrev=0 2> /dev/null || git rev-parse HEAD~1))
+nightly:  ## what takes long: all tests with the slow ones, the lowest versions, golden against BASE (the last tag)
+	$(MAKE) test-all
+	$(MAKE) lowest
+	$(MAKE) golden BASE=$(BASE)
 
 lowest: export PYTEST_DEBUG_TEMPROOT = $(shell df -k /dev/shm 2> /dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
 lowest:  ## the tests of the core with the lowest versions of what it needs, in build/lowest
@@ -82,14 +88,14 @@ coverage: $(STAMP)  ## lines of losses, balance, metrics and calibrate that the 
 		--cov-report=term-missing:skip-covered --cov-fail-under=95
 
 mutants: $(STAMP)  ## planted faults in losses and metrics, and which the tests find, in docs/mutants.md (hours)
-	$(BIN)/python tests/mutants.py
+	PYTHONPATH=tools:tests $(BIN)/python -m mutants
 
 fuzz: $(STAMP)  ## FUZZ inputs for every parser and FUZZ/10 cases of losses, in JOBS processes, for MINUTES at most each
-	PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --count $(or $(FUZZ),1000) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/parsers
-	PYTHONPATH=tests $(BIN)/python -m fuzz.kernels --count $$(($(or $(FUZZ),1000) / 10)) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/losses.json
+	PYTHONPATH=tools:tests $(BIN)/python -m fuzz.campaign --count $(or $(FUZZ),1000) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/parsers
+	PYTHONPATH=tools:tests $(BIN)/python -m fuzz.kernels --count $$(($(or $(FUZZ),1000) / 10)) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/losses.json
 
 torture: $(STAMP)  ## kills, full disks, damaged files, signals, and what is lost by them (needs cc), in JOBS processes
-	PYTHONPATH=tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
+	PYTHONPATH=tools:tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
 
 golden: $(STAMP)  ## compare the work tree with BASE=commit: API, commands, runs, ONNX, search (TOLERANCE=1e-6, ALLOW='transcripts/bench*')
 	$(if $(BASE),,$(error give a commit: make golden BASE=main))

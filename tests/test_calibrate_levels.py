@@ -11,7 +11,7 @@ from scipy.stats import norm
 import steelyard.calibrate as cal
 from calibration_reference import own_level_line, shift_to_level, smoothed_level
 from small_run import part, reading_of
-from steelyard.calibrate import levels
+from steelyard.calibrate import lines
 from steelyard.calibrate.calibrator import held_out
 from steelyard.calibrate.crossfit import MAKERS
 from steelyard.objective.parts import KINDS
@@ -63,7 +63,7 @@ def test_the_prior_line_is_that_of_the_reference(given: bool) -> None:
     t = (rng.random(z.shape) < expit(0.6 * z + np.array([0.0, 1.0, -2.0, -4.0]))).astype(np.int8)
     t[rng.random(t.shape) < 0.2] = -1
     level = np.array([0.3, 0.5, 0.12, 0.01]) if given else None
-    line = levels.own_level_line(held_out(z, t), None if level is None else torch.from_numpy(level))
+    line = lines.own_level_line(held_out(z, t), None if level is None else torch.from_numpy(level))
     slope, shifts = own_level_line(z, t, level)
     assert line.slope.item() == pytest.approx(slope, abs=1e-6)
     np.testing.assert_allclose(line.shift, shifts, atol=1e-5)
@@ -71,7 +71,7 @@ def test_the_prior_line_is_that_of_the_reference(given: bool) -> None:
 
 def test_levels_are_smoothed_toward_the_rate_of_labels_with_positives() -> None:
     n, k = np.array([0.0, 5, 40, 3, 0, 3]), np.array([1000.0, 4000, 400, 3, 0, 1000])
-    got = levels.smoothed_level(torch.from_numpy(n), torch.from_numpy(k)).numpy()
+    got = lines.smoothed_level(torch.from_numpy(n), torch.from_numpy(k)).numpy()
     np.testing.assert_allclose(got, smoothed_level(n, k), rtol=1e-14)
     rate = got[4]  # nothing is known of it
     assert rate == pytest.approx((51 + 0.5) / (5403 + 1), rel=1e-12)
@@ -79,9 +79,9 @@ def test_levels_are_smoothed_toward_the_rate_of_labels_with_positives() -> None:
     assert got[1] == pytest.approx(5.5 / 4000, rel=0.02)
     assert rate < got[3] < 0.1  # three of three, but only three
     assert ((got > 0) & (got < 1)).all()
-    alone = levels.smoothed_level(torch.zeros(2).double(), torch.tensor([9.0, 0.0]).double()).tolist()
+    alone = lines.smoothed_level(torch.zeros(2).double(), torch.tensor([9.0, 0.0]).double()).tolist()
     assert alone == pytest.approx([0.05, 0.5])  # no positive anywhere: (n + ½)/(k + 1)
-    full = levels.smoothed_level(torch.tensor([9.0]).double(), torch.tensor([9.0]).double()).item()
+    full = lines.smoothed_level(torch.tensor([9.0]).double(), torch.tensor([9.0]).double()).item()
     assert 0.9 < full < 1
 
 
@@ -91,7 +91,7 @@ def test_the_shift_gives_the_mean(slope: float) -> None:
     z = rng.normal(3, 4, (300, 5))
     level = np.array([1e-9, 0.001, 0.3, 0.5, 1 - 1e-6])
     a = torch.tensor([slope], dtype=torch.float64)
-    shift = levels.shift_to_level(held_out(z, z > 3), a, torch.from_numpy(level)).numpy()
+    shift = lines.shift_to_level(held_out(z, z > 3), a, torch.from_numpy(level)).numpy()
     mean = expit(slope * z + shift).mean(0)
     np.testing.assert_allclose(mean, level, rtol=1e-9 if slope < 100 else 1e-3)
 
@@ -142,7 +142,7 @@ def test_rare_labels_keep_their_frequency_and_beat_the_constant(kind: type, by: 
 def test_few_held_out_items_rest_on_training_s_level(kind: type) -> None:
     """With a tenth held out most rare labels have no positive there: training's counts are what is known of them."""
     gaps: dict[str, list[np.ndarray]] = {"given": [], "own": []}
-    for seed in range(20):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         level = trained_level(rng)
         odds, y = population(400, rng)
@@ -233,10 +233,10 @@ def test_every_loss_read_by_a_calibrator_gives_rare_labels_their_frequency(loss:
     rng = np.random.default_rng(3)
     _, trained = population(N, rng)
     odds, y = population(1000, rng)
-    fresh, truth = population(40_000, rng)
+    fresh, truth = population(20_000, rng)
     reading = reading_of(part(loss), trained.sum(0).astype(float), N).fit(wrong(odds, 2.0), y, kind)
     mean = reading.probability(wrong(fresh, 2.0)).mean(0)
     positives, n = (trained.sum(0) + y.sum(0)).astype(float), N + 1000
-    allowed = 4 * np.sqrt(np.maximum(positives, 1)) / n + 4 * np.sqrt(truth.mean(0) / 40_000)
+    allowed = 4 * np.sqrt(np.maximum(positives, 1)) / n + 4 * np.sqrt(truth.mean(0) / 20_000)
     assert (np.abs(mean - positives / n)[RARE] < allowed[RARE]).all()
     assert mean[3] < 4 / n

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,22 +81,23 @@ def test_link_of_an_objective_follows_its_weights():
     assert (cal.Link(losses.BCE(), 4.0, 2.0)(Z) - torch.sigmoid(Z - math.log(2))).abs().max() < 1e-12
 
 
-def test_link_refuses_what_has_none():
-    for loss in (losses.TwoWay(), Objective(losses.TwoWay()), losses.LDAM(COUNTS, softmax=True), Hill()):
-        with pytest.raises(losses.NoLink, match=r"calibrator|Temperature"):
-            cal.Link(loss)
-    with pytest.raises(ValueError, match="loss is str"):
-        cal.Link("BCE")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="known to an objective"):
-        cal.Link(Objective(losses.BCE()), pos_weight=2.0)
-    with pytest.raises(ValueError, match="pos_weight"):
-        cal.Link(losses.BCE(), pos_weight=-1.0)
-    with pytest.raises(ValueError, match=r"neg_weight\[1\] is inf"):
-        cal.Link(losses.BCE(), neg_weight=torch.tensor([1.0, math.inf]))
-    with pytest.raises(ValueError, match="fewer than two"):
-        cal.Link(losses.BCE(), class_aware=[5, 0])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="shape"):
-        cal.Link(losses.BCE()).fit(Z, torch.zeros(3, 4))
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        *((lambda loss=loss: cal.Link(loss), "calibrator|Temperature") for loss in (losses.TwoWay(), Hill())),
+        (lambda: cal.Link(Objective(losses.TwoWay())), "Temperature"),
+        (lambda: cal.Link(losses.LDAM(COUNTS, softmax=True)), "calibrator|Temperature"),
+        (lambda: cal.Link("BCE"), "loss is str"),  # type: ignore[arg-type]
+        (lambda: cal.Link(Objective(losses.BCE()), pos_weight=2.0), "known to an objective"),
+        (lambda: cal.Link(losses.BCE(), pos_weight=-1.0), "pos_weight"),
+        (lambda: cal.Link(losses.BCE(), neg_weight=torch.tensor([1.0, math.inf])), r"neg_weight\[1\] is inf"),
+        (lambda: cal.Link(losses.BCE(), class_aware=[5, 0]), "fewer than two"),  # type: ignore[arg-type]
+        (lambda: cal.Link(losses.BCE()).fit(Z, torch.zeros(3, 4)), "shape"),
+    ],
+)
+def test_link_refuses_what_has_none(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(losses.NoLink if "Temperature" in words else ValueError, match=words):
+        call()
 
 
 class Falling(Plain):
@@ -153,7 +155,7 @@ def test_a_link_leaves_logits_alone_and_takes_those_of_one_item():
         torch.testing.assert_close(loss.log_odds(z[5], up, down), whole[5])
 
 
-def iterated(z: np.ndarray, n: np.ndarray, rounds: int = 20000) -> np.ndarray:
+def iterated(z: np.ndarray, n: np.ndarray, rounds: int = 5000) -> np.ndarray:
     """The fixed point by plain repetition, from above."""
     eta = 1 / (1 + np.exp(-z))
     for _ in range(rounds):
@@ -168,8 +170,8 @@ def test_sampling_against_the_printed_iteration():
     n = np.array([1000.0, 200.0, 30.0, 4.0, 1.0])
     z = rng.normal(0, 3, (200, 5))
     total = (1 / (1 + np.exp(-z))).sum(1)
-    z, total = z[total > 1.02], total[total > 1.02]
-    assert len(z) > 150
+    z, total = z[total > 1.1], total[total > 1.1]
+    assert len(z) > 120
     eta = torch.sigmoid(cal.undo_class_aware(torch.from_numpy(z), n)).numpy()
     np.testing.assert_allclose(eta, iterated(z, n), rtol=1e-7)
 

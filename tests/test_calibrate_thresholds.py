@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -223,32 +225,36 @@ def test_arrays_tensors_and_blocks():
     np.testing.assert_array_equal(cal.thresholds(p[:9, :2].tolist()), cal.thresholds(p[:9, :2].astype(np.float64)))
 
 
-def test_mistakes_are_one_sentence():
-    p, t = np.full((4, 2), 0.5), np.ones((4, 2))
-    for kwargs, message in (
-        ({"goal": "f2"}, "goal is 'f2'"),
-        ({"goal": "recall"}, "level is None"),
-        ({"goal": "precision", "level": 1.2}, "level is 1.2"),
-        ({"level": 0.5}, "belongs to the goals"),
-        ({"goal": "cost", "cost_fp": 1.0}, "cost_fp or cost_fn is missing"),
-        ({"goal": "cost", "cost_fp": 0.0, "cost_fn": 1.0}, "cost_fp is 0: a cost is positive"),
-        ({"goal": "cost", "cost_fp": np.array([1.0, np.inf]), "cost_fn": 1.0}, r"cost_fp\[1\] is inf"),
-        ({"goal": "cost", "cost_fp": np.ones(3), "cost_fn": 1.0}, "cost_fp has shape"),
-        ({"cost_fp": 1.0}, "belong to the goal cost"),
-        ({"prior_positives": -1.0}, "prior_positives is -1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            cal.thresholds(p, t, **kwargs)
-    with pytest.raises(ValueError, match="probabilities has shape"):
-        cal.thresholds(p[0])
-    with pytest.raises(ValueError, match="no row"):
-        cal.thresholds(p[:0])
-    with pytest.raises(ValueError, match=r"probabilities\[0, 0\] is 3"):
-        cal.thresholds(p + 2.5, t)
-    with pytest.raises(ValueError, match=r"probabilities\[0, 0\] is nan"):
-        cal.thresholds(p * np.nan)
-    with pytest.raises(ValueError, match="of which no"):
-        cal.thresholds(p * np.nan, -t)
-    some = np.array([[0, 1], [0, 0], [-1, 1], [-1, 0]])  # label 0 has negatives alone, and goes by all its items
-    with pytest.raises(ValueError, match="label 0, of which no positive is known"):
-        cal.thresholds(np.where(some == -1, np.nan, p), some)
+P, T = np.full((4, 2), 0.5), np.ones((4, 2))
+SOME = np.array([[0, 1], [0, 0], [-1, 1], [-1, 0]])
+"""Targets whose label 0 has negatives alone, and goes by all its items."""
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "targets", "options", "words"),
+    [
+        (P, T, {"goal": "f2"}, "goal is 'f2'"),
+        (P, T, {"goal": "recall"}, "level is None"),
+        (P, T, {"goal": "precision", "level": 1.2}, "level is 1.2"),
+        (P, T, {"level": 0.5}, "belongs to the goals"),
+        (P, T, {"goal": "cost", "cost_fp": 1.0}, "cost_fp or cost_fn is missing"),
+        (P, T, {"goal": "cost", "cost_fp": 0.0, "cost_fn": 1.0}, r"cost_fp.* is 0: a cost is positive"),
+        (P, T, {"goal": "cost", "cost_fp": np.array([1.0, np.inf]), "cost_fn": 1.0}, r"cost_fp\[1\] is inf"),
+        (P, T, {"goal": "cost", "cost_fp": np.ones(3), "cost_fn": 1.0}, "cost_fp has shape"),
+        (P, T, {"cost_fp": 1.0}, "belong to the goal cost"),
+        (P, T, {"prior_positives": -1.0}, "prior_positives is -1"),
+        (P, T, {"prior": 1.5}, "prior.* is 1.5"),
+        (P, T, {"prior": [0.5] * 3}, "prior has shape"),
+        (P[0], None, {}, "probabilities has shape"),
+        (P[:0], None, {}, "no row"),
+        (P + 2.5, T, {}, r"probabilities\[0, 0\] is 3"),
+        (P * np.nan, None, {}, r"probabilities\[0, 0\] is nan"),
+        (P * np.nan, -T, {}, "of which no"),
+        (np.where(SOME == -1, np.nan, P), SOME, {}, "label 0, of which no positive is known"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    probabilities: np.ndarray, targets: np.ndarray | None, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        cal.thresholds(probabilities, targets, **options)

@@ -27,6 +27,7 @@ def test_torchvision_imports_and_transforms():
     assert done.stdout.strip() == "(3, 4, 4)"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
 def test_the_documented_lines_mend_timm():
     """Where `import timm` fails beside this torch, the lines of docs/how-to/photographs.md make it work."""

@@ -22,9 +22,9 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
-from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.isotonic import Curve
 from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.thresholds import Aim
 from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
 from steelyard.export import graph as export_graph

@@ -1,4 +1,4 @@
-"""Parsers on a thousand inputs each, and on every input that ever showed a fault; losses on a few hundred cases."""
+"""Parsers on a hundred inputs each, and on every input that ever showed a fault; losses on a hundred cases."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EVERY = pytest.mark.parametrize("name", list(BUILD))
 
 @EVERY
 def test_any_input_is_read_or_refused(name: str, tmp_path: Path) -> None:
-    record = fuzz(name, 1, 300, time.time() + 60, tmp_path)
+    record = fuzz(name, 1, 100, time.time() + 60, tmp_path)
     assert record["faults"] == {}
-    assert record["inputs"] == 300
-    assert record["answers"] > 5 or name == "history"  # which passes over what it cannot read
+    assert record["inputs"] == 100
+    assert record["answers"] > 2 or name == "history"  # which passes over what it cannot read
 
 
 @EVERY
@@ -81,9 +81,9 @@ def test_a_fault_is_seen(read: Callable[[bytes], Any], answer: str) -> None:
 
 
 def test_losses_are_those_of_formulas() -> None:
-    record = kernels.run(5, 250, 1, "cpu", time.time() + 60)
+    record = kernels.run(5, 120, 1, "cpu", time.time() + 60)
     assert record["faults"] == []
-    assert record["cases"] == 250
+    assert record["cases"] == 120
 
 
 def test_a_loss_that_is_wrong_is_seen() -> None:

@@ -48,6 +48,7 @@ def test_every_example_of_a_tool_is_run_here() -> None:
     assert tools == {"lightning", "sklearn", "tensorboard", "timm", "torchmetrics"}
 
 
+@pytest.mark.slow
 def test_what_is_advised_of_partial_labels_is_judged_on_held_out_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,7 +72,7 @@ def test_lightning() -> None:
 
 
 def test_timm(capsys: pytest.CaptureFixture[str]) -> None:
-    found = example("timm")(n_train=256, epochs=2)
+    found = example("timm")(n_train=96, epochs=2)
     losses = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
     assert losses == sorted(losses, reverse=True)
     assert len(losses) == 2
@@ -80,7 +81,7 @@ def test_timm(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sklearn() -> None:
-    found = example("sklearn")(n_train=400, epochs=6)
+    found = example("sklearn")(n_train=200, epochs=4)
     assert list(found) == ["SteelyardClassifier", "CalibratedClassifierCV"]
     for scores in found.values():
         assert scores["mAP"] > 0.17  # the mean prior
@@ -94,7 +95,7 @@ def test_torchmetrics() -> None:
 
 
 def test_tensorboard(tmp_path: Path) -> None:
-    folder = example("tensorboard")(str(tmp_path / "run"), n_train=200, epochs=2)
+    folder = example("tensorboard")(str(tmp_path / "run"), n_train=80, epochs=2)
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     read = events.EventAccumulator(str(folder / "tensorboard"))
     read.Reload()

@@ -27,7 +27,7 @@ CASES = [
 def check(device: str) -> None:
     """Compare with the plain code on ties, infinities, signed zeros, unknown labels, empty and full rows."""
     from steelyard.kernels import ranking as fused
-    from steelyard.metrics.rows import by_sorting_positives
+    from steelyard.metrics.ranking import by_sorting_cells
 
     for n_items, n_labels, dtype, levels in CASES:
         rng = np.random.default_rng(n_items)
@@ -41,7 +41,7 @@ def check(device: str) -> None:
         s[torch.from_numpy(targets == -1)] = torch.nan
         t = torch.from_numpy(targets).to(torch.float32 if n_items > 200 else torch.int8)
         for a, b in ((s.T, t.T), (s, t))[: 2 if n_items < 100 else 1]:
-            want = by_sorting_positives(a, b == 1, b != -1)
+            want = by_sorting_cells(a, b == 1, b != -1)
             got = fused.average_precision_rows(a.to(device), b.to(device), on_cpu=n_labels == 5)
             assert got is not None
             assert got.device.type == ("cpu" if n_labels == 5 else device)

@@ -13,8 +13,8 @@ import torch
 import steelyard as sy
 from small_run import part, reading_of
 from steelyard.calibrate import LabelSets
+from steelyard.calibrate.crossfit import label_sets
 from steelyard.calibrate.probability import Reading
-from steelyard.calibrate.set_rule import label_sets
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.export.probability import ReadingNetwork

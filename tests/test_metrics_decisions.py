@@ -65,11 +65,3 @@ def test_nothing_known_and_nothing_at_all() -> None:
     got = m.precision_recall_f1(np.ones((3, 2)), np.full((3, 2), -1))
     assert got.precision.tolist() == got.recall.tolist() == got.f1.tolist() == [0, 0]
     assert got.micro == m.Averages(0, 0, 0)
-
-
-def test_probabilities_are_not_decisions() -> None:
-    with pytest.raises(ValueError, match=r"decisions\[0, 1\] is 0.25.*: give 0 or 1"):
-        m.precision_recall_f1(np.array([[1, 0.25]]), np.zeros((1, 2)))
-    with pytest.raises(ValueError, match=r"decisions\[0, 0\] is nan"):
-        m.exact_match(np.array([[np.nan]]), np.zeros((1, 1)))
-    assert m.exact_match(np.array([[np.nan, 1]]), np.array([[-1, 1]])) == 1

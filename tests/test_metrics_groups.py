@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import steelyard.metrics as m
-from steelyard.labels import Labels
 
 
 def test_groups_of_the_published_long_tails(shared_data: Path) -> None:
@@ -17,18 +16,6 @@ def test_groups_of_the_published_long_tails(shared_data: Path) -> None:
         stored = np.load(shared_data / "labels" / file)
         counts = stored["class_freq"]
         assert [len(g) for g in m.label_groups(counts).values()] == sizes
-
-
-def test_groups_and_rarest_are_those_of_labels() -> None:
-    rng = np.random.default_rng(0)
-    labels = Labels((rng.random((200, 30)) < rng.random(30) ** 2).astype(np.int8))
-    for head, tail in ((100, 20), (20, 20), (50, 0), (0, 0)):
-        mine, theirs = m.label_groups(labels.counts, head, tail), labels.groups(head, tail)
-        assert list(mine) == list(theirs)
-        for group in mine:
-            np.testing.assert_array_equal(mine[group], theirs[group])
-    for k in (1, 7, 30):
-        np.testing.assert_array_equal(m.rarest_labels(labels.counts, k), labels.rarest(k))
 
 
 def test_means() -> None:

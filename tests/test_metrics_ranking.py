@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 import steelyard.metrics as m
-from steelyard.metrics import rows as rows_module
-from steelyard.metrics.rows import average_precision_rows, by_sorting_positives, by_sorting_rows
+from steelyard.metrics import ranking
+from steelyard.metrics.ranking import average_precision_rows, by_sorting_cells, by_sorting_rows
 
-WAYS = [by_sorting_rows, by_sorting_positives]
+WAYS = [by_sorting_rows, by_sorting_cells]
 
 
 def reference(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -65,7 +64,7 @@ def test_every_way_agrees_with_the_reference(
     way: Callable[..., Tensor], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(rows_module, "LEAST_ROOM", 0)  # several blocks of rows, several of cells
+        monkeypatch.setattr(ranking, "CELLS_AT_ONCE", 200)  # several blocks of rows
     scores, targets = cases(seed, 90, 50)
     rng = np.random.default_rng(seed)
     targets[rng.random(targets.shape) < 0.3] = -1
@@ -75,28 +74,6 @@ def test_every_way_agrees_with_the_reference(
     scores[targets == -1] = rng.choice([np.nan, np.inf, -np.inf, 0], size=(targets == -1).sum())
     s, t = torch.from_numpy(scores).T, torch.from_numpy(targets).T
     np.testing.assert_allclose(way(s, t == 1, t != -1), want, atol=1e-12)
-
-
-@pytest.mark.parametrize("width", [2, 400])
-def test_room_for_one_row_and_one_cell_is_always_there(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "LEAST_ROOM", 0)
-    scores = torch.linspace(0, 1, width)[None]
-    assert by_sorting_positives(scores, scores >= 0).tolist() == [1]
-
-
-def test_rows_without_a_positive_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One long row among many empty ones: a table of them all would be larger than the scores."""
-    taken, bucket = [], rows_module._bucket
-
-    def noted(*arguments: Any) -> Tensor:
-        taken.append(len(arguments[4]))
-        return bucket(*arguments)
-
-    monkeypatch.setattr(rows_module, "_bucket", noted)
-    positive = (torch.arange(50) == 7)[:, None].expand(50, 40)
-    got = by_sorting_positives(torch.rand(50, 40), positive)
-    assert taken == [1]
-    np.testing.assert_array_equal(got, np.where(np.arange(50) == 7, 1, np.nan))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -142,11 +119,11 @@ def test_order_of_items_does_not_matter_at_all() -> None:
 
 
 def test_rows_longer_than_the_switch_agree_with_shorter_code() -> None:
-    width = rows_module.LONG_ROW
+    width = ranking.LONG_ROW
     scores, targets = cases(6, width, 20)
     s, t = torch.from_numpy(scores).T, torch.from_numpy(targets).T
     np.testing.assert_array_equal(average_precision_rows(s, t == 1), by_sorting_rows(s, t == 1))
-    np.testing.assert_allclose(average_precision_rows(s, t == 1), by_sorting_positives(s, t == 1), atol=1e-14)
+    np.testing.assert_allclose(average_precision_rows(s, t == 1), by_sorting_cells(s, t == 1), atol=1e-14)
 
 
 @pytest.mark.parametrize("threads", [3, 60])

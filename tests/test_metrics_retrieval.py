@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score
 
 import steelyard.metrics as m
 from steelyard.metrics import retrieval
-from steelyard.metrics.queries import Answers, draw_queries, every_query, n_combinations
+from steelyard.metrics.retrieval import Answers, draw_queries, every_query, n_combinations
 
 
 def searched(p: np.ndarray, t: np.ndarray, labels: Any, signs: Any) -> float | None:
@@ -93,6 +93,17 @@ def test_every_query_is_listed_once() -> None:
         assert all(len(set(q % n_labels)) == k for q in queries)
     assert sum(n_combinations(20, k) for k in range(1, 6)) == 561_869
     assert sum(n_combinations(80, k) for k in range(1, 6)) == 769_548_876
+
+
+def test_a_query_has_an_answer_where_an_item_has_all_it_asks_for() -> None:
+    rng = np.random.default_rng(1)
+    for n_items in (1, 7, 64, 65, 600):
+        labels = rng.integers(-1, 2, (n_items, 6))
+        holds = np.concatenate([labels == 1, labels == 0], axis=1)
+        answers = Answers(labels == 1, labels == 0)
+        for k in (1, 2, 3):
+            queries = np.concatenate(list(every_query(6, k)))
+            np.testing.assert_array_equal(answers.exist(queries), holds[:, queries].all(2).any(0))
 
 
 def test_drawn_queries_are_uniform() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-import mutants_page
-import mutants_warm
-from mutations import mutants, planted, unharmed
+from mutants import page, warm
+from mutants.mutations import mutants, planted, unharmed
 
 SOURCE = '''
 LIMIT = 1e30
@@ -54,7 +53,7 @@ def test_what_is_planted() -> None:
     assert seen["deep → not deep"].line == 9
 
 
-@pytest.mark.parametrize("file", ["losses/bce.py", "metrics/order.py"])
+@pytest.mark.parametrize("file", ["losses/bce.py", "metrics/store.py"])
 def test_every_mutant_is_another_program(file: str) -> None:
     source = (Path(__file__).parent.parent / "src" / "steelyard" / file).read_text()
     found = mutants(file, source)
@@ -68,7 +67,7 @@ def test_every_mutant_is_another_program(file: str) -> None:
 def test_the_page_counts_and_argues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argued = tmp_path / "survivors.toml"
     argued.write_text('[[survivor]]\nwhy = "It is a size."\nnames = ["a.py f: 1 → 2"]\n')
-    monkeypatch.setattr(mutants_page, "ARGUED", argued)
+    monkeypatch.setattr(page, "ARGUED", argued)
     outcomes = [("f: 1 → 2", "killed"), ("f: 1 → 2", "survived"), ("f: x → y", "killed"), ("g: p → q", "unreached")]
     rows = [
         {"name": f"a.py {name}", "file": "a.py", "digest": "d", "line": 1, "result": result, "by": "t"}
@@ -76,17 +75,17 @@ def test_the_page_counts_and_argues(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
     results = tmp_path / "results.jsonl"
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    mutants_page.write(tmp_path / "page.md", mutants_page.read(results), 4)
+    page.write(tmp_path / "page.md", page.read(results), 4)
     text = (tmp_path / "page.md").read_text()
     assert "\n3 of 4 are planted so far" in text
     assert "| a.py | 3 | 1 | 2 |" in text
     assert "It is a size.\n\n- `f: 1 → 2`" in text
     assert "**Not argued.**\n\n- `g: p → q`" in text
-    assert mutants_page.reason("a.py f: 1 → 2, then 3", [{"why": "w", "names": ["a.py f: 1 → 2"]}]) == ""
-    assert mutants_page.reason("a.py f: 1 → 2, then 3", [{"why": "w", "names": ["a.py f: 1*"]}]) == "w"
+    assert page.reason("a.py f: 1 → 2, then 3", [{"why": "w", "names": ["a.py f: 1 → 2"]}]) == ""
+    assert page.reason("a.py f: 1 → 2, then 3", [{"why": "w", "names": ["a.py f: 1*"]}]) == "w"
     false = {"a.py as it is": {**rows[0], "name": "a.py as it is"}}
     with pytest.raises(SystemExit, match="without any fault"):
-        mutants_page.write(tmp_path / "page.md", false, 1)
+        page.write(tmp_path / "page.md", false, 1)
 
 
 def test_a_function_that_others_hold_is_changed_in_place(tmp_path: Path) -> None:
@@ -105,6 +104,6 @@ def test_a_function_that_others_hold_is_changed_in_place(tmp_path: Path) -> None
         exec(compile(source, str(file), "exec"), room)
         held = room["outer"]
         functions = {(str(file), "outer", 3): [held]}
-        assert mutants_warm.replace(found[name], file, functions) == (want is not None)
+        assert warm.replace(found[name], file, functions) == (want is not None)
         assert held(10) == (11 if want is None else want)
         assert isinstance(held(10), float if want == 11 else int)  # a quotient

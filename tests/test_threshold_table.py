@@ -18,8 +18,8 @@ from scipy.stats import binomtest
 
 from run_data import write_table
 from small_run import part, reading_of
-from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.thresholds import Aim
 from steelyard.cli import main
 from steelyard.report.threshold_table import (
     MOST_ROWS,

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,34 +16,29 @@ from torture.tally import Tally, page
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The rows of the short form."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler: faults.c is what refuses writes")
-    rows = tmp_path_factory.mktemp("torture") / "rows.json"
-    command = [sys.executable, "-m", "torture", "--short", "--lanes", "1", "--found", str(rows)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True
-    )
-    assert rows.is_file(), done.stderr
-    return list(json.loads(rows.read_text()))
-
-
-def test_no_fault_is_lost(found: list[dict[str, Any]]) -> None:
-    assert [(row["fault"], row["lost"]) for row in found if row["lost"]] == []
+QUICK = ("kill −9 at a write", "disk full at a write", "a second calibrate into the same run")
+KINDS = (
+    *QUICK,
+    *("kill −9 at a random moment", "a read-only folder", "a jumping clock during serve", "model.safetensors cut"),
+    *("newest checkpoint", "SIGINT", "SIGTERM", "a DataLoader worker", "used from another folder", "a link loop"),
+)
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        *("kill −9 at a random moment", "kill −9 at a write", "disk full at a write", "a read-only folder"),
-        *("a jumping clock during serve", "model.safetensors cut", "newest checkpoint", "SIGINT", "SIGTERM"),
-        *("a DataLoader worker", "a second calibrate into the same run", "used from another folder", "a link loop"),
-    ],
+    ("only", "kinds"), [("kill write,full,writers", QUICK), pytest.param("", KINDS, marks=pytest.mark.slow)]
 )
-def test_faults_of_every_kind_are_injected(found: list[dict[str, Any]], kind: str) -> None:
-    assert sum(row["injected"] for row in found if kind in row["fault"]) >= 1
+def test_faults_of_every_kind_are_injected_and_none_is_lost(only: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler: faults.c is what refuses writes")
+    rows = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "torture", "--short", "--lanes", "1", "--only", only, "--found", str(rows)]
+    path = os.pathsep.join([f"{ROOT}/tools", f"{ROOT}/tests", os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert rows.is_file(), done.stderr
+    found = json.loads(rows.read_text())
+    assert [(row["fault"], row["lost"]) for row in found if row["lost"]] == []
+    for kind in kinds:
+        assert sum(row["injected"] for row in found if kind in row["fault"]) >= 1, kind
 
 
 def test_what_is_lost_is_told() -> None:

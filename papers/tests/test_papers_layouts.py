@@ -50,8 +50,8 @@ def test_a_row_is_trained_on_what_lies_as_its_owner_gives_it(
     ("source", "name", "row", "network"),
     [
         (sources.CUB, "pal-table4", "BCE", "resnet50"),
-        (sources.WIDER, "spa-table3", "BCE", "ecaresnet50t"),
-        (sources.VOC2012, "spa-table3", "BCE", "vit_base_patch32_224"),
+        pytest.param(sources.WIDER, "spa-table3", "BCE", "ecaresnet50t", marks=pytest.mark.slow),
+        pytest.param(sources.VOC2012, "spa-table3", "BCE", "vit_base_patch32_224", marks=pytest.mark.slow),
     ],
 )
 def test_a_row_is_trained_over_the_papers_networks(

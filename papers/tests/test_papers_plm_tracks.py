@@ -55,6 +55,7 @@ def seen(data: ArrayDataset) -> set[bytes]:
     return {image.tobytes() for image in data.inputs}
 
 
+@pytest.mark.slow
 def test_tracks_are_the_papers_pictures_and_their_digits(shared_data: Path, whole: Tracks) -> None:
     data = whole
     pictures, test = multi_mnist(shared_data), multi_mnist(shared_data, train=False)

@@ -3,12 +3,10 @@
 from steelyard.calibrate.calibrator import Calibrator, NotFitted
 from steelyard.calibrate.isotonic import Isotonic
 from steelyard.calibrate.label_sets import LabelSets
-from steelyard.calibrate.link import Link
-from steelyard.calibrate.platt import Platt
+from steelyard.calibrate.link import Link, undo_class_aware
 from steelyard.calibrate.prior import PriorReport, UncalibratedWarning, estimate_prior, prior_report, shift_prior
-from steelyard.calibrate.sampling import undo_class_aware
+from steelyard.calibrate.scaling import Platt, Temperature
 from steelyard.calibrate.store import load, save
-from steelyard.calibrate.temperature import Temperature
 from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, thresholds
 
 __all__ = [

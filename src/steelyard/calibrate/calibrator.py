@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
 
 import numpy as np
@@ -41,7 +42,7 @@ class Calibrator(ABC):
             logits, targets: (N, L); unknown targets are left out.
             level: how frequent each label is where the items come from, (L,) inside (0, 1), such as (n + ½)/(k + 1) of
                 n positives among k known labels of training: what a label with few positives is brought to. NaN, or
-                None for all labels, takes the frequency among these items, smoothed (`levels.smoothed_level`).
+                None for all labels, takes the frequency among these items, smoothed (`lines.smoothed_level`).
         """
 
     @abstractmethod
@@ -79,48 +80,47 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """Checked logits and targets of a fit, (N, L)."""
+    """Checked logits and targets of a fit, and which targets are known, all (N, L)."""
 
     logits: Tensor
     targets: Tensor
-    known: Tensor | None
-    present: Tensor
-    """Known positives of each label, Σ y, float64 (L,)."""
-    absent: Tensor
-    """Known negatives of each label, Σ (1 − y), float64 (L,)."""
-
-    def on_cpu(self) -> Held:
-        """Return the same, on the CPU."""
-        known = None if self.known is None else self.known.cpu()
-        return Held(self.logits.cpu(), self.targets.cpu(), known, self.present.cpu(), self.absent.cpu())
+    known: Tensor
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield some rows at a time, so that float64 copies stay small."""
         step = max(1, _CELLS_AT_ONCE // max(1, self.logits.shape[1]))
-        for start in range(0, len(self.logits), step):
-            rows = slice(start, start + step)
-            yield _chunk(self.logits[rows], self.targets[rows], None if self.known is None else self.known[rows])
+        for z, t, known in zip(*(x.split(step) for x in (self.logits, self.targets, self.known)), strict=True):
+            z, t = (torch.where(known, x.to(torch.float64), 0.0) for x in (z, t))
+            yield Chunk(z, t, known.to(torch.float64))
+
+    @cached_property
+    def present(self) -> Tensor:
+        """Known positives of each label, Σ y, float64 (L,)."""
+        return torch.stack([c.t.sum(0) for c in self.chunks()]).sum(0)
+
+    @cached_property
+    def absent(self) -> Tensor:
+        """Known negatives of each label, Σ (1 − y), float64 (L,)."""
+        return self.known.sum(0, dtype=torch.float64) - self.present
+
+
+def finite_where_known(logits: ArrayLike, targets: ArrayLike) -> Held:
+    """Check logits (N, L) and targets (N, L): a known label needs a finite logit."""
+    pair = paired(logits, targets, "logits")
+    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
+    refuse(~torch.isfinite(pair.values) & known, "logits", pair.values, remedy)
+    return Held(pair.values, pair.targets, known)
 
 
 def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
     """Check what a calibrator is fitted on: finite logits wherever a label is known, and labels of both kinds."""
-    pair = paired(logits, targets, "logits")
-    z, t = pair.values, pair.targets
-    bad = ~torch.isfinite(z)
-    bad = bad if pair.known is None else bad & pair.known
-    remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
-    refuse(bad, "logits", z, remedy)
-    present = torch.zeros(z.shape[1], dtype=torch.float64, device=z.device)
-    n_known = torch.zeros_like(present)
-    held = Held(z, t, pair.known, present, n_known)
-    for chunk in held.chunks():
-        present += chunk.t.sum(0)
-        n_known += chunk.known.sum(0)
-    absent = n_known - present
-    if not (float(present.sum()) > 0 and float(absent.sum()) > 0):
-        what = "known label" if float(n_known.sum()) == 0 else "positive" if float(present.sum()) == 0 else "negative"
+    held = finite_where_known(logits, targets)
+    n_present, n_known = float(held.present.sum()), int(held.known.sum())
+    if not 0 < n_present < n_known:
+        what = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
         raise ValueError(f"targets holds no {what}: a calibrator is fitted on labels of both kinds, so give more items")
-    return Held(z, t, pair.known, present, absent)
+    return held
 
 
 def read_logits(logits: ArrayLike) -> tuple[Tensor, torch.dtype, bool]:
@@ -156,8 +156,9 @@ def check_per(per: str) -> None:
         raise ValueError(f'per is {per!r:.80}: give "label" or "pooled"')
 
 
-def _chunk(z: Tensor, t: Tensor, known: Tensor | None) -> Chunk:
-    z, t = z.to(torch.float64), t.to(torch.float64)
-    if known is None:
-        return Chunk(z, t, torch.ones_like(z))
-    return Chunk(torch.where(known, z, 0.0), torch.where(known, t, 0.0), known.to(torch.float64))
+def one_per_label(values: ArrayLike | float, n_labels: int, name: str) -> Tensor:
+    """Return a number, or one for each label, as float64 (L,)."""
+    v = as_vector(values)
+    if v.ndim > 1 or (v.ndim == 1 and len(v) != n_labels):
+        raise ValueError(f"{name} has shape {tuple(v.shape)}: give a number or one for each of {n_labels} labels")
+    return v.expand(n_labels)

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, check_per, held_out
-from steelyard.calibrate.levels import check_level, own_level_line
-from steelyard.calibrate.lines import fit_line
-from steelyard.calibrate.shrinkage import IDENTITY_POSITIVES, SHAPE_POSITIVES, check_prior_positives, prior_share
+from steelyard.calibrate.lines import (
+    IDENTITY_POSITIVES,
+    SHAPE_POSITIVES,
+    check_level,
+    check_prior_positives,
+    fit_line,
+    own_level_line,
+    prior_share,
+)
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses.focused import LOG_ZERO
 
@@ -47,8 +53,8 @@ class Isotonic(Calibrator):
     """Isotonic regression: η = (1−λ_c) f_c(z) + λ_c σ(a_c logit f(z) + b_c), f, f_c non-decreasing least-squares fits.
 
     f is fitted on the cells of all labels, f_c on the label's own, by scikit-learn's pool-adjacent-violators, linear
-    between its steps. A label is shrunk in two steps, both with a prior worth m positives (see `shrinkage`): the line
-    a_c, b_c, whose prior has the label's own level from counts and a slope that all labels share (see `levels`), brings
+    between its steps. A label is shrunk in two steps, both with a prior worth m positives (see `lines`): the line
+    a_c, b_c, whose prior has the label's own level from counts and a slope that all labels share (see `lines`), brings
     the pooled curve to the label's level; and λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself
     has σ as a prior worth one positive, so that η does not reach 0 or 1 unless σ(z) does. Below thousands of positives
     `Platt` has fewer ways to be wrong. The steps tie items that the logits tell apart: rank by the logits.
@@ -70,10 +76,10 @@ class Isotonic(Calibrator):
 
         Not used where all labels have one curve.
         """
-        held = held_out(logits, targets).on_cpu()
+        held = held_out(*(x.cpu() if isinstance(x, Tensor) else x for x in (logits, targets)))
         frequency = check_level(level, held)
         z, t = (x.to(torch.float64).numpy() for x in (held.logits, held.targets))
-        known = np.ones(z.shape, bool) if held.known is None else held.known.numpy()
+        known = held.known.numpy()
         every = z[known]
         identity = torch.sigmoid(torch.from_numpy(every))
         share = prior_share(held.present.sum(), held.absent.sum(), identity.sum(), IDENTITY_POSITIVES).item()

@@ -1,21 +1,93 @@
-"""The probability that follows from the loss: the derived link as a calibrator."""
+"""The probability that follows from the loss: the derived link as a calibrator, class-aware sampling undone."""
 
 from __future__ import annotations
 
 import math
-from typing import Self, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from steelyard.calibrate.calibrator import Calibrator, State, as_vector
-from steelyard.calibrate.sampling import check_visits, undo_class_aware
+from steelyard.calibrate.calibrator import Calibrator, State, as_vector, given_back, read_logits
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.distribution_balanced import WeightedLoss
+from steelyard.losses.focused import LOG_ZERO, softplus
 from steelyard.losses.loss import Loss, NoLink
 from steelyard.losses.pair import PairLoss
 from steelyard.metrics.inputs import paired
 from steelyard.objective.objective import Objective
+
+_MAX_STEPS = 200
+
+
+def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
+    """Return the log-odds (N, L) of the labels themselves, given those that training under `ClassAware` draws learned.
+
+    An item is drawn in proportion to Σ_j y_j/n_j, which multiplies the odds of c by 1 + (1/n_c)/Σ_{j≠c} η_j/n_j. With
+    labels independent given the item, the η of an item solve
+
+        logit η_c = z_c − log(1 + (1/n_c) / Σ_{j≠c} η_j/n_j).
+
+    With S = Σ_j η_j/n_j and m = n_c S, each is the smaller root of η² − (m+1) η + σ(z_c) m = 0, so that one equation in
+    S is left, Σ_c η_c(S)/n_c = S. Its left side is concave: Newton's method from above falls to the root, which is
+    positive exactly if Σ_c σ(z_c) > 1. That holds for what sampling can teach, since a drawn item has a positive. Where
+    it does not hold, η → 0 is the limit: log-odds of −100, a little less for the labels of smaller σ(z_c) n_c.
+
+    Args:
+        log_odds: log-odds (N, L) that the link of the loss gives for the sampled training.
+        counts: positives n_c of each class (L,), those of the sampler's labels. A class with 0 is never visited; its
+            odds are left alone.
+    """
+    z, dtype, from_numpy = read_logits(log_odds)
+    n = check_visits(counts).to(z.device)
+    if len(n) != z.shape[1]:
+        raise ValueError(f"counts has {len(n)} values, but log_odds has {z.shape[1]} labels: give one a label")
+    visited = n > 0
+    seen = z[:, visited]
+    out = z.clone()
+    out[:, visited] = _corrected(seen, n[visited])
+    return given_back(out.to(dtype), from_numpy)
+
+
+def check_visits(counts: ArrayLike) -> Tensor:
+    """Return class counts as float64 (L,), at least two of them positive."""
+    n = as_vector(counts)
+    if n.ndim != 1 or not ((n >= 0) & (n < math.inf)).all():
+        raise ValueError(f"counts has shape {tuple(n.shape)}: give one finite number, at least 0, for each class")
+    if int((n > 0).sum()) < 2:
+        raise ValueError("counts has fewer than two positive values: with one class every drawn item has it")
+    return n
+
+
+def _corrected(z: Tensor, n: Tensor) -> Tensor:
+    p, q = torch.sigmoid(z), torch.sigmoid(-z)
+    floor = math.exp(LOG_ZERO) / n.max()
+    s = (p / n).sum(1, keepdim=True).clamp_min(floor)
+    for _ in range(_MAX_STEPS):
+        m = n * s
+        root = _root(m, q)
+        eta = 2 * p * m / (m + 1 + root)
+        value = (eta / n).sum(1, keepdim=True) - s
+        rise = torch.where(root > 0, eta * (1 - eta) / (m * root), 0.5)  # dη/dm
+        slope = rise.sum(1, keepdim=True) - 1
+        step = torch.where(slope < 0, value / slope, s)
+        following = (s - step).clamp(floor, None)
+        moved = (following - s).abs() > 1e-13 * s
+        s = torch.where(value < 0, torch.minimum(following, s), s)
+        if not bool((moved & (value < 0)).any()):
+            break
+    m = n * s
+    root = _root(m, q)
+    near = torch.log(2 * m) + logsigmoid(-z) - torch.log(root + (1 - m).clamp_min(0))
+    log_others = torch.where(m < 1, near, torch.log((m - 1 + root) / 2))  # log(m − η), without cancellation
+    return z - softplus(-log_others)
+
+
+def _root(m: Tensor, q: Tensor) -> Tensor:
+    """Return √((m+1)² − 4 m p) = √((m−1)² + 4 m q)."""
+    return ((m - 1).square() + 4 * m * q).sqrt()
+
 
 Weight = Tensor | float | None
 PROBES = (-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0)
@@ -99,6 +171,58 @@ def probe(loss: PairLoss) -> Tensor:
     """Return the link, (7, L) or (7, 1), at a few logits."""
     z = torch.tensor(PROBES, dtype=torch.float64)[:, None].expand(-1, loss.n_labels or 1)
     return loss.log_odds(_on_device_of(loss, z)).detach().cpu()
+
+
+def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
+    """Whether `probe` gives these values, but for rounding."""
+    found = probe(loss)
+    return probes is not None and probes.shape == found.shape and torch.allclose(probes, found, rtol=1e-6, atol=1e-6)
+
+
+def trained_link(
+    built: Loss | WeightedLoss, objective: Objective, counts: Tensor, class_aware: bool
+) -> tuple[Link | None, str]:
+    """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
+
+    Args:
+        built: the loss of `objective`, made anew.
+        objective: as training left it.
+        counts: positives of each class (L,), float64.
+        class_aware: whether items were drawn by `ClassAware`.
+    """
+    w_pos, w_neg = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
+    try:
+        if class_aware and int((counts > 0).sum()) < 2:
+            raise NoLink("class-aware sampling of one class draws positives alone, which teach no frequency")
+        return Link(built, w_pos, w_neg, counts if class_aware else None), ""
+    except NoLink as error:
+        return None, str(error).split(":")[0]
+
+
+def same_link(objective: Objective, built: Loss | WeightedLoss) -> bool:
+    """Whether a loss is that of an objective: its type, and its link at a few logits."""
+    mine = built.loss if isinstance(built, WeightedLoss) else built
+    if type(mine) is not type(objective.loss):
+        return False
+    try:
+        return has_probes(pair_of(mine), probe(pair_of(objective)))
+    except NoLink:
+        return True
+
+
+def rounded_eta(log_odds: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return σ of log-odds in `dtype`, rounded to the largest number below 1 rather than to 1."""
+    return torch.sigmoid(log_odds).to(dtype).clamp_max(1 - torch.finfo(dtype).eps / 2)
+
+
+def softmax_log_odds(z: Tensor) -> Tensor:
+    """Return z_c − log Σ_{j≠c} e^{z_j}, accurate also for the largest."""
+    total = z.logsumexp(1, keepdim=True)
+    top, at = z.max(1, keepdim=True)
+    rest = z.scatter(1, at, -torch.inf).logsumexp(1, keepdim=True)
+    share = z - total
+    odds = share - torch.log(-torch.expm1(share.clamp_max(-1e-300)))
+    return odds.scatter(1, at, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
 
 
 def _on_device_of(loss: PairLoss, z: Tensor) -> Tensor:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
-from steelyard.labels.targets import ArrayLike
+from steelyard.calibrate.calibrator import given_back, one_per_label, read_logits
+from steelyard.calibrate.lines import bracketed_newton
+from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.focused import LOG_ZERO, log1mexp, softplus
 from steelyard.metrics.inputs import unlabelled
 
 _CELLS_AT_ONCE = 1 << 18
-_MAX_STEPS = 200
 _EXPECTED = 10  # a label expected that often, and estimated never to occur, is worth a word
 _SIGMAS, _RELATIVE = 5.0, 0.1
 
@@ -54,12 +56,8 @@ def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: Ar
     old, new = (_prior(name, p, z.shape[1]).to(z.device) for name, p in (("from", from_prior), ("to", to_prior)))
     same = old == new
     bad = ~same & ((old <= 0) | (old >= 1))
-    if bool(bad.any()):
-        c = int(bad.nonzero()[0])
-        raise ValueError(
-            f"from_prior of label {c} is {old[c].item():g}: odds learned where a label is never or always present "
-            "cannot be shifted; leave the label out"
-        )
+    remedy = "odds learned where a label is never or always present cannot be shifted; leave the label out"
+    refuse(bad, "from_prior", old, remedy)
     out = z + torch.where(same, 0.0, torch.logit(new) - torch.logit(torch.where(same, 0.5, old)))
     out = torch.where(~same & (new == 0), LOG_ZERO, torch.where(~same & (new == 1), -LOG_ZERO, out))
     out = torch.where(z.isnan(), z, out)
@@ -115,11 +113,16 @@ def _report(probabilities: ArrayLike, train_prior: ArrayLike | float, reference:
     zero, one = torch.zeros_like(pi), torch.ones_like(pi)
     at_zero, at_one = _score(p, safe, zero)[0] <= 0, _score(p, safe, one)[0] >= 0
     silent = (at_zero & at_one) | ~inner  # a likelihood that is flat, or no likelihood at all
-    q, steps, information = _maximum(p, safe, inner & ~at_zero & ~at_one)
+
+    def evaluate(q: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = _score(p, safe, q)
+        return first, q + first / second
+
+    q, steps = bracketed_newton(evaluate, safe, zero, one, inner & ~at_zero & ~at_one, lambda q: q)
     q = torch.where(silent, pi, torch.where(at_zero, zero, torch.where(at_one, one, q)))
     border = (q == 0) | (q == 1)
-    gradient = torch.where(border | silent, 0.0, _score(p, safe, torch.where(border, 0.5, q))[0])
-    residual = q * (1 - q) * gradient.abs() / len(p)
+    gradient, information = _score(p, safe, torch.where(border, 0.5, q))
+    residual = torch.where(border | silent, 0.0, q * (1 - q) * gradient.abs() / len(p))
     error = torch.where(border | silent, torch.nan, information.rsqrt())
     suspicious = ~silent & (((q == 0) & (len(p) * pi >= _EXPECTED)) | ((q == 1) & (len(p) * (1 - pi) >= _EXPECTED)))
     if reference is not None:
@@ -140,27 +143,6 @@ def _score(p: Tensor, pi: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         first += ratio.sum(0)
         second += ratio.square().sum(0)
     return first, second
-
-
-def _maximum(p: Tensor, pi: Tensor, busy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the inner maximum q of the labels that have one, the steps taken and the information at q."""
-    q, low, high = pi.clone(), torch.zeros_like(pi), torch.ones_like(pi)
-    steps = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
-    before = torch.full_like(pi, torch.inf)
-    for _ in range(_MAX_STEPS):
-        first, second = _score(p, pi, q)
-        if not bool(busy.any()):
-            break
-        low, high = torch.where(first > 0, q, low), torch.where(first < 0, q, high)
-        newton, middle = q + first / second, (low + high) / 2
-        fair = (newton > low) & (newton < high) & ((newton - q).abs() < before / 2)
-        following = torch.where(fair, newton, middle)
-        before = (following - q).abs()
-        steps += busy
-        settled = (newton - q).abs() <= 1e-12 * q
-        q = torch.where(busy & ~settled, following, q)
-        busy = busy & ~settled
-    return q, steps, second
 
 
 def _off(reference: ArrayLike, pi: Tensor) -> Tensor:
@@ -196,12 +178,61 @@ def _probabilities(name: str, values: ArrayLike) -> tuple[Tensor, bool]:
 
 def _prior(name: str, prior: ArrayLike | float, n_labels: int) -> Tensor:
     """Return a prior as float64 (L,)."""
-    q = as_vector(prior)
-    if q.ndim > 1 or (q.ndim == 1 and len(q) != n_labels):
-        raise ValueError(f"{name}_prior has shape {tuple(q.shape)}: give a number or one for each of {n_labels} labels")
-    q = q.expand(n_labels)
-    bad = ~((q >= 0) & (q <= 1))
-    if bool(bad.any()):
-        c = int(bad.nonzero()[0])
-        raise ValueError(f"{name}_prior of label {c} is {q[c].item()}: a frequency lies in [0, 1]")
+    q = one_per_label(prior, n_labels, f"{name}_prior")
+    refuse(~((q >= 0) & (q <= 1)), f"{name}_prior", q, "a frequency lies in [0, 1]")
     return q
+
+
+Floats: TypeAlias = NDArray[np.float64]
+
+LEVEL = 0.01
+"""Below this chance of seeing as much if no frequency had shifted, frequencies have."""
+
+
+class Shift(NamedTuple):
+    """What is made of estimates."""
+
+    prior: Floats
+    """The frequency of each label to reckon with, (L,); NaN where nothing can be told."""
+    chance: float
+    """The chance of estimates as far from what was expected, or farther, if nothing had shifted; NaN without any."""
+    spread: float
+    """τ, the deviation of the true shifts of the log-odds."""
+    kept: Floats
+    """The share of each label's shift that is left, (L,); 0 where nothing can be told."""
+
+
+def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_reference: Floats) -> Shift:
+    """Return estimates shrunk toward the frequencies they are compared with, as far as these explain them.
+
+    A label's shift δ = logit q − logit π has two errors: of the estimate, and of π itself, which is known from M items
+    as the estimate is from N, s² = (error/(q(1−q)))² (1 + N/M). If Σ δ²/s² is no more than chance (χ² at 1 %), nothing
+    is shifted. Otherwise true shifts are taken as normal with deviation τ, Σ δ²/(s² + τ²) = the number of labels, and
+    each is shrunk to δ τ²/(s² + τ²): a weak model's wild estimates give way, clear ones stay as they are.
+
+    Args:
+        prior: π, (L,), what probabilities are calibrated for.
+        estimate, error: q and its standard error, (L,), of `prior_report`; a label without an error is left alone.
+        n_items: N.
+        n_reference: M, (L,).
+    """
+    usable = np.isfinite(error) & (error > 0) & (prior > 0) & (prior < 1) & (estimate > 0) & (estimate < 1)
+    if not usable.any():
+        return Shift(np.full(len(prior), np.nan), np.nan, 0.0, np.zeros(len(prior)))
+    from scipy.optimize import brentq
+    from scipy.special import chdtrc, expit, logit
+
+    pi, q = prior[usable], estimate[usable]
+    delta = logit(q) - logit(pi)
+    variance = (error[usable] / (q * (1 - q))) ** 2 * (1 + n_items / n_reference[usable])
+
+    def excess(spread: float) -> float:
+        return float((delta**2 / (variance + spread)).sum()) - len(delta)
+
+    chance = float(chdtrc(len(delta), excess(0.0) + len(delta)))
+    has_shifted = chance < LEVEL and excess(0.0) > 0
+    spread = brentq(excess, 0.0, float((delta**2).sum()), xtol=1e-15) if has_shifted else 0.0  # Paule and Mandel 1982
+    found, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
+    kept[usable] = spread / (variance + spread)
+    found[usable] = expit(logit(pi) + delta * kept[usable]) if spread > 0 else pi
+    return Shift(found, chance, float(np.sqrt(spread)), kept)

@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard._files import write_atomic
-from steelyard.calibrate import Calibrator, LabelSets, Link, shift_prior
-from steelyard.calibrate import probability_file as reading_file
-from steelyard.calibrate.aims import Aim, choose_thresholds
-from steelyard.calibrate.calibrator import as_vector, given_back, read_logits
-from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, settle
-from steelyard.calibrate.levels import smoothed_level
-from steelyard.calibrate.link import pair_of, probe
-from steelyard.calibrate.odds import mean_eta, moved_thresholds, rounded_eta, softmax_log_odds
-from steelyard.calibrate.prior import scale_annotated
-from steelyard.labels.targets import UNKNOWN, ArrayLike
+from steelyard.calibrate import store
+from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
+from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, mean_eta, settle
+from steelyard.calibrate.label_sets import LabelSets
+from steelyard.calibrate.lines import smoothed_level
+from steelyard.calibrate.link import Link, rounded_eta, same_link, softmax_log_odds, trained_link
+from steelyard.calibrate.prior import scale_annotated, shift_prior
+from steelyard.calibrate.thresholds import Aim, choose_thresholds
+from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses import Loss, NoLink, WeightedLoss
 from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.ldam import SoftmaxLDAM
-from steelyard.metrics.inputs import paired
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
@@ -37,8 +35,6 @@ BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
 
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
-_NEARLY_ONE = 1 - 2.0**-24
-"""The largest η that float32 tells from 1."""
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -119,18 +115,9 @@ class Reading:
         n = as_vector(counts).cpu()
         known = as_vector(n_known).cpu().expand(len(n))
         built = make_loss(loss_part, n, known)
-        if not _same(objective, built):
-            raise ValueError(
-                f"loss_part {loss_part.kind!r} does not make the objective's loss: give the part it was made of"
-            )
-        w_pos, w_neg = (_spread(w, len(n)) for w in objective.class_weights())
-        link, why = None, ""
-        try:
-            if class_aware and int((n > 0).sum()) < 2:
-                raise NoLink("class-aware sampling of one class draws positives alone, which teach no frequency")
-            link = Link(built, w_pos, w_neg, n if class_aware else None)
-        except NoLink as error:
-            why = str(error).split(":")[0]
+        if not same_link(objective, built):
+            raise ValueError(f"loss_part {loss_part.kind!r} does not make the objective's loss: give the part it is of")
+        link, why = trained_link(built, objective, n, class_aware)
         return cls(loss_part, n.numpy(), known.numpy(), built, link, why)
 
     @property
@@ -181,9 +168,9 @@ class Reading:
         said = plain.get(self.kind, f"{self.kind} fitted to {on}")
         if self.annotated is not None:
             said += ", scaled up from annotated to present"
-        if self.to_prior is None:
-            return said
-        return f"{said}, shifted to a deployment prior{'' if self.sets_there is None else ' of label sets'}"
+        if self.to_prior is not None:
+            said += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
+        return said
 
     # ---- logits to η
 
@@ -260,12 +247,7 @@ class Reading:
             logits: (N, L).
             targets: (N, L); unknown ones are left out.
             kind: "none", "link", "temperature", "platt", "isotonic", or "auto": the simplest of the last four whose
-                log-loss in K-fold cross-fitting is within a standard error of the best (see `crossfit.choose`). With
-                fewer than 10 known positives or negatives "auto" is the link, or Platt where there is none; a loss
-                without a link stays without η where no positive, or no negative, is known. Calibrators are tried on
-                the link's log-odds and, after class-aware sampling, on those with the sampling left in, since undoing
-                it rests on what a model makes of items without positives, which it never saw; where the link gives
-                some η = 0, which tells them no longer apart, on z.
+                log-loss in K-fold cross-fitting is within a standard error of the best (see `crossfit.settle`).
             folds: (N,), the fold of each item; by default five that share out each label.
         """
         plain = Reading(self.loss, self.counts, self.n_known, self.built, self.link, self.why)
@@ -275,10 +257,10 @@ class Reading:
             if self.link is None:
                 raise NoLink(f"calibration is {kind!r}, but {self.why}: choose temperature, platt or isotonic")
             return replace(plain, kind=kind)
-        z, t = self._pair(logits, targets)
+        z, t, at = self._checked(logits, targets, folds)
         bases = plain._bases(z)
-        said = {BASES[base]: scores for base, scores in bases.items()}
-        name, trials = settle(kind, said, self.link is not None, t, self._folds(t, folds), self.level)
+        named = {BASES[base]: scores for base, scores in bases.items()}
+        name, trials = settle(kind, named, self.link is not None, t, at, self.level)
         if name == "link":
             return replace(plain, trials=trials)
         kind, base = next((k, b) for k in MAKERS for b in bases if name == k + BASES[b])
@@ -288,7 +270,11 @@ class Reading:
         return replace(fitted, fitted_prior=prior, n_fitted=len(t), fitted_to=mark_of(t))
 
     def _bases(self, z: Tensor) -> dict[str, Tensor]:
-        """Return what calibrators may take: the link's log-odds and, where those are in doubt, what comes before."""
+        """Return what calibrators may take: the link's log-odds and, where those are in doubt, what comes before.
+
+        After class-aware sampling, those with the sampling left in, since undoing it rests on what a model makes of
+        items without positives, which it never saw; where the link gives some η = 0, which tells items not apart, z.
+        """
         bases = {"link": self._scores(z)}
         if self.link is None:
             return bases
@@ -310,11 +296,9 @@ class Reading:
         """
         if self.calibrator is None:
             return self.probability(logits)
-        z, t = self._pair(logits, targets)
+        z, t, at = self._checked(logits, targets, folds)
         _, dtype, from_numpy = read_logits(logits[:0])
-        scores = replace(self, calibrator=None)._scores(z)
-        at = self._folds(t, folds)
-        odds = cross_fitted(self.kind, scores, t, folds_of(t) if at is None else at, self.level)
+        odds = cross_fitted(self.kind, self._scores(z), t, folds_of(t) if at is None else at, self.level)
         return given_back(rounded_eta(self._shifted(odds.clamp(LOG_ZERO, -LOG_ZERO)), dtype), from_numpy)
 
     def with_prior(self, to_prior: ArrayLike | None) -> Reading:
@@ -324,26 +308,25 @@ class Reading:
         alone (see `movable`). Thresholds that were chosen on items move with the odds, so that decisions stay as they
         are; those of "half" and "cost" hold for any η.
         """
-        q = None if to_prior is None else as_vector(to_prior).cpu().expand(self.n_labels).clone().numpy()
-        if q is not None and ((q < 0) | (q > 1)).any():
-            c = int(np.flatnonzero((q < 0) | (q > 1))[0])
-            raise ValueError(f"to_prior of label {c} is {q[c]:g}: a frequency lies in [0, 1]")
+        q = None
+        if to_prior is not None:
+            given = as_vector(to_prior).cpu().expand(self.n_labels).clone()
+            refuse((given < 0) | (given > 1), "to_prior", given, "a frequency lies in [0, 1]")
+            q = given.numpy()
         shifted = replace(self, to_prior=q, sets_there=None)
         if self.chosen_thresholds is None:
             return shifted
-        return replace(shifted, chosen_thresholds=shifted._onto(self._off(self.chosen_thresholds)))
+        plain = self._moved(self.chosen_thresholds, back=True)
+        return replace(shifted, chosen_thresholds=shifted._moved(plain))
 
     def with_annotated(self, share: ArrayLike) -> Reading:
-        """Return the reading of one whose items lack labels: `share` (L,) of their positives were annotated.
-
-        η is then that of being present, not of being annotated; thresholds move with it, so that decisions stay.
-        """
+        """Return the reading for η of being present, not annotated, where `share` (L,) of positives were annotated."""
         c = as_vector(share).cpu().numpy()
         scaled = replace(self, annotated=c)
         if self.chosen_thresholds is None:
             return scaled
         t = self.chosen_thresholds
-        moved = np.where(np.isnan(c) | ~np.isfinite(t), t, np.minimum(t / c, _NEARLY_ONE))
+        moved = np.where(np.isnan(c) | ~np.isfinite(t), t, np.minimum(t / c, 1 - 2.0**-24))  # float32 tells it from 1
         return replace(scaled, chosen_thresholds=moved)
 
     def with_sets(self, there: LabelSets) -> Reading:
@@ -369,31 +352,32 @@ class Reading:
         prior = None if self.to_prior is None else np.where(self.movable, self.to_prior, np.nan)
         found = choose_thresholds(aim, probabilities, targets, prior)
         mark = 0 if targets is None else mark_of(torch.as_tensor(targets))
-        return replace(self, aim=aim, chosen_thresholds=self._onto(found), chosen_on=mark)
+        return replace(self, aim=aim, chosen_thresholds=self._moved(found), chosen_on=mark)
 
     def with_thresholds_there(self, probabilities: ArrayLike) -> Reading:
         """Return the reading with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
         found = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
         return replace(self, chosen_thresholds=found, chosen_on=None if found is None else 0)
 
-    def _onto(self, thresholds: Floats) -> Floats:
-        """Return thresholds of η before the shift of the prior as those of η after it."""
-        return thresholds if self.to_prior is None else moved_thresholds(thresholds, *self._priors())
-
-    def _off(self, thresholds: Floats) -> Floats:
-        """Return thresholds of η after the shift of the prior as those of η before it."""
-        return thresholds if self.to_prior is None else moved_thresholds(thresholds, *reversed(self._priors()))
+    def _moved(self, thresholds: Floats, back: bool = False) -> Floats:
+        """Return thresholds of η before the shift of the prior as those of η after it, or the other way `back`."""
+        if self.to_prior is None:
+            return thresholds
+        old, new = reversed(self._priors()) if back else self._priors()
+        inside = (thresholds > 0) & (thresholds < 1)  # 0 and infinity stay
+        odds = torch.logit(torch.from_numpy(np.where(inside, thresholds, 0.5)))
+        return np.where(inside, torch.sigmoid(shift_prior(odds[None], old, new)[0]).numpy(), thresholds)
 
     # ---- files
 
     def to_json(self) -> str:
         """Return the reading as JSON text that `from_json` turns into one that gives the same η, bit for bit."""
-        return reading_file.text_of(self)
+        return store.text_of(self)
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> Reading:
         """Return the reading of a text; a damaged one is one sentence that names `source`."""
-        return cls(**reading_file.fields_of(text, source))
+        return cls(**store.fields_of(text, source))
 
     def save(self, path: str | Path) -> None:
         """Write the reading to `path`, whole or not at all."""
@@ -402,45 +386,15 @@ class Reading:
     @classmethod
     def load(cls, path: str | Path) -> Reading:
         """Read what `save` wrote; a file that is missing or damaged is one sentence."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"{path} cannot be read ({error.strerror}): check the path") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it anew") from None
-        return cls.from_json(text, str(path))
+        return cls.from_json(store.read_text(path), str(path))
 
-    # ---- inside
-
-    def _pair(self, logits: ArrayLike, targets: ArrayLike) -> tuple[Tensor, Tensor]:
-        """Return checked logits, float64, and targets, on the CPU."""
-        pair = paired(logits, targets, "logits")
-        z, t = pair.values.cpu().double(), pair.targets.cpu()
-        if z.shape[1] != self.n_labels:
-            raise ValueError(f"logits has {z.shape[1]} labels, but the reading has {self.n_labels}")
-        bad = ~torch.isfinite(z) & (t != UNKNOWN)
-        if bool(bad.any()):
-            i, c = bad.nonzero()[0].tolist()
-            raise ValueError(f"logits[{i}, {c}] is {z[i, c].item()}: mend the model, or mark the label unknown")
-        return z, t
-
-    def _folds(self, targets: Tensor, folds: ArrayLike | None) -> Folds | None:
-        if folds is not None and np.shape(folds) != (len(targets),):
-            raise ValueError(f"folds has shape {np.shape(folds)}: give the fold of each of {len(targets)} items")
-        return None if folds is None else np.asarray(folds)
-
-
-def _same(objective: Objective, built: Loss | WeightedLoss) -> bool:
-    """Whether a loss is that of an objective: its type, and its link at a few logits."""
-    mine = built.loss if isinstance(built, WeightedLoss) else built
-    if type(mine) is not type(objective.loss):
-        return False
-    try:
-        theirs, found = probe(pair_of(objective)), probe(pair_of(mine))
-    except NoLink:
-        return True
-    return theirs.shape == found.shape and torch.allclose(theirs, found, rtol=1e-6, atol=1e-6)
-
-
-def _spread(weight: Tensor | float, n_labels: int) -> Tensor:
-    return as_vector(weight).cpu().expand(n_labels).clone()
+    def _checked(
+        self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike | None
+    ) -> tuple[Tensor, Tensor, Folds | None]:
+        """Return checked logits, float64, and targets, on the CPU, and folds."""
+        held = finite_where_known(logits, targets)
+        if held.logits.shape[1] != self.n_labels:
+            raise ValueError(f"logits has {held.logits.shape[1]} labels, but the reading has {self.n_labels}")
+        if folds is not None and np.shape(folds) != (len(held.targets),):
+            raise ValueError(f"folds has shape {np.shape(folds)}: give the fold of each of {len(held.targets)} items")
+        return held.logits.cpu().double(), held.targets.cpu(), None if folds is None else np.asarray(folds)

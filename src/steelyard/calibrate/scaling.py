@@ -1,17 +1,22 @@
-"""Calibration curves that are straight in log-odds: log η/(1−η) = a z + b, a ≥ 0."""
+"""Calibrators that are straight in log-odds, log η/(1−η) = a z + b with a ≥ 0: `Platt` and `Temperature`."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, check_per, held_out
-from steelyard.calibrate.levels import check_level, own_level_line
-from steelyard.calibrate.lines import Line, fit_line
-from steelyard.calibrate.shrinkage import IDENTITY_POSITIVES, PRIOR_POSITIVES, check_prior_positives
+from steelyard.calibrate.lines import (
+    IDENTITY_POSITIVES,
+    PRIOR_POSITIVES,
+    Line,
+    check_level,
+    check_prior_positives,
+    fit_line,
+    own_level_line,
+)
 from steelyard.labels.targets import ArrayLike
 
 
@@ -19,21 +24,19 @@ class Scaling(Calibrator):
     """A straight line in log-odds, pooled or one per label: the most likely one given the labels and the prior.
 
     The pooled line has σ as its prior, worth one positive, so that it is finite even on labels that a threshold tells
-    apart. A label's prior line is worth `prior_positives` (see `shrinkage`): with a shift it has the label's own level
-    and the slope of all labels (see `levels`), without one it is the pooled line. Falling lines are not allowed: where
+    apart. A label's prior line is worth `prior_positives` (see `lines`): with a shift it has the label's own level
+    and the slope of all labels (see `lines`), without one it is the pooled line. Falling lines are not allowed: where
     labels ask for one, a = 0.
     """
+
+    _has_shift: ClassVar[bool]
+    """Whether b is fitted, or stays 0."""
 
     def __init__(self, per: Per = "label", prior_positives: float = PRIOR_POSITIVES) -> None:
         check_per(per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._line: Line | None = None
-
-    @property
-    @abstractmethod
-    def _has_shift(self) -> bool:
-        """Whether b is fitted, or stays 0."""
 
     @final
     def fit(self, logits: ArrayLike, targets: ArrayLike, level: ArrayLike | None = None) -> Self:
@@ -100,3 +103,46 @@ class Scaling(Calibrator):
     @final
     def _eta(self, z: Tensor) -> Tensor:
         return torch.sigmoid(self._log_odds(z))
+
+
+@final
+class Platt(Scaling):
+    """Platt scaling: η = σ(a_c z + b_c), a_c ≥ 0 (Platt 1999).
+
+    a, b minimise the log-loss of the known labels; a label's are shrunk by partial pooling (see `lines`) toward the
+    slope that all labels share and the shift that gives the label its own level, from counts (see `lines`). A rare
+    label so keeps its frequency, which a line shared by all labels does not know.
+
+    Args:
+        per: "label", or "pooled" for one line.
+        prior_positives: m, how many positives the prior is worth beside a label's own (20).
+    """
+
+    _has_shift = True
+
+    @property
+    def shift(self) -> Tensor:
+        """The shifts b, float64 (L,), or (1,) if pooled."""
+        return self._fitted().shift
+
+
+@final
+class Temperature(Scaling):
+    """Temperature scaling: η = σ(z/T_c), T_c > 0 (Guo et al. 2017).
+
+    T minimises the log-loss of the known labels; a label's T is shrunk toward the pooled one by partial pooling (see
+    `lines`), the pooled fit counting as m positives. A temperature moves no logit across 0: logits whose zero is
+    not at even odds (rebalanced training, any loss but BCE) want log-odds from `Link` as input, or `Platt`. For the
+    same reason it cannot give a rare label its level, and `fit` makes no use of `level`.
+
+    Args:
+        per: "label", or "pooled" for one temperature.
+        prior_positives: m, how many positives the pooled fit is worth beside a label's own (20).
+    """
+
+    _has_shift = False
+
+    @property
+    def temperature(self) -> Tensor:
+        """T, float64 (L,), or (1,) if pooled; infinite where the labels do not rise with the logits."""
+        return 1 / self.slope

@@ -1,23 +1,35 @@
-"""A calibrator as a file: JSON, every float64 exact."""
+"""Calibrators and probability models as JSON, every float64 exact."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from steelyard._files import write_atomic
+from steelyard._sealed import sealed, unsealed
 from steelyard.calibrate.calibrator import Calibrator, State
 from steelyard.calibrate.isotonic import Isotonic
-from steelyard.calibrate.link import Link, pair_of, probe
-from steelyard.calibrate.platt import Platt
-from steelyard.calibrate.temperature import Temperature
+from steelyard.calibrate.label_sets import LabelSets
+from steelyard.calibrate.link import Link, has_probes, pair_of
+from steelyard.calibrate.scaling import Platt, Temperature
+from steelyard.calibrate.thresholds import Aim
 from steelyard.losses.distribution_balanced import WeightedLoss
-from steelyard.losses.loss import Loss
+from steelyard.losses.loss import Loss, NoLink
 from steelyard.objective.objective import Objective
+from steelyard.objective.parts import Part, make_loss
+
+if TYPE_CHECKING:
+    from steelyard.calibrate.probability import Reading
 
 FORMAT = "steelyard calibration"
 VERSION = 1
@@ -26,6 +38,13 @@ FITTED: dict[str, type[Temperature | Platt | Isotonic]] = {
     "Platt": Platt,
     "Isotonic": Isotonic,
 }
+
+
+READING_FORMAT = "steelyard reading"
+_KINDS = ("none", "link", "temperature", "platt", "isotonic")
+_VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
+"""The vectors that a reading may lack, and what null stands for in each."""
+_NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -38,17 +57,32 @@ def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | N
 
     A saved link has the class weights of the moment it was saved.
     """
+    content = read_text(path)
+    with _refused(f"{path} {_NOT_ONE}: "):
+        document = json.loads(content, parse_constant=_refuse)
+    return from_document(document, path, loss)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file; one that is missing or no text is one sentence."""
     try:
-        content = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check the path") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: not UTF-8") from None
+        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it anew") from None
+
+
+@contextmanager
+def _refused(before: str, after: str = "") -> Iterator[None]:
+    """Turn what a damaged document raises into one sentence; a loss without a link is passed on."""
     try:
-        document = json.loads(content, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {error}") from None
-    return from_document(document, path, loss)
+        yield
+    except NoLink:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(f"{before}{what:.200}{after}") from None
 
 
 def as_document(calibrator: Calibrator) -> State:
@@ -60,7 +94,7 @@ def from_document(
     document: Any, path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | None = None
 ) -> Calibrator:
     """Return the calibrator that `as_document` described; `path` is the file to name where it is damaged."""
-    try:
+    with _refused(f"{path} {_NOT_ONE}: "):
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f'it does not say "format": "{FORMAT}"')
         if document.get("version") != VERSION:
@@ -70,37 +104,17 @@ def from_document(
             calibrator = FITTED[kind](document["per"], document["prior_positives"])
             calibrator.restore(document)
             return calibrator
-        if kind != "Link":
-            raise ValueError(f"its kind is {kind!r:.60}")
-    except KeyError as error:
+        if kind != "Link" or not isinstance(document["loss"], str):
+            raise ValueError(f"its kind is {kind!r:.60} of {document.get('loss')!r:.60}")
+        probes = _vector(document["probes"])
+        weights = [_vector(document[name]) for name in ("pos_weight", "neg_weight", "class_aware")]
+        link = None if loss is None else Link(pair_of(loss), *weights)
+    if link is None:
+        raise ValueError(f"{path} holds the link of {document['loss']}: give load that loss, loss=...")
+    if not has_probes(link.loss, probes):
         raise ValueError(
-            f"{path} is not a calibration written by steelyard.calibrate.save: {error} is missing"
-        ) from None
-    except (ValueError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        what = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {what:.200}") from None
-    return _link(path, document, loss)
-
-
-def _link(path: str | os.PathLike[str], document: State, loss: Loss | WeightedLoss | Objective | None) -> Link:
-    name = document.get("loss")
-    if not isinstance(name, str):
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: its loss has no name")
-    if loss is None:
-        raise ValueError(f"{path} holds the link of {name}: give load that loss, loss=...")
-    pair = pair_of(loss)
-    try:
-        wanted = torch.tensor(document["probes"], dtype=torch.float64)
-        w_pos, w_neg, counts = (_vector(document[name]) for name in ("pos_weight", "neg_weight", "class_aware"))
-        link = Link(pair, w_pos, w_neg, counts)
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        what = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a calibration written by steelyard.calibrate.save: {what:.200}") from None
-    found = probe(pair)
-    if wanted.shape != found.shape or not torch.allclose(wanted, found, rtol=1e-6, atol=1e-6):
-        raise ValueError(
-            f"{path} holds the link of another {name} than the {type(pair).__name__} given: give the loss with the "
-            "settings of its training"
+            f"{path} holds the link of another {document['loss']} than the {type(link.loss).__name__} given: give the "
+            "loss with the settings of its training"
         )
     return link
 
@@ -111,3 +125,69 @@ def _vector(values: Any) -> torch.Tensor | None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
+
+
+def text_of(reading: Reading) -> str:
+    """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
+    content = {
+        "kind": reading.kind,
+        "base": reading.base,
+        "how": reading.how,
+        "loss": {"kind": reading.loss.kind, "arguments": dict(reading.loss.arguments)},
+        "counts": reading.counts.tolist(),
+        "n_known": reading.n_known.tolist(),
+        "link": None if reading.link is None else as_document(reading.link),
+        "why": reading.why,
+        "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
+        **{name: _plain(getattr(reading, name)) for name in _VECTORS},
+        "sets": _sets_plain(reading.sets),
+        "sets_there": _sets_plain(reading.sets_there),
+        "n_fitted": reading.n_fitted,
+        "fitted_to": reading.fitted_to,
+        "chosen_on": reading.chosen_on,
+        "thresholds": _plain(reading.thresholds),
+        "aim": asdict(reading.aim),
+        "trials": dict(reading.trials),
+    }
+    return sealed(content, READING_FORMAT, VERSION)
+
+
+def fields_of(text: str, source: str) -> dict[str, Any]:
+    """Return the fields of a reading from its text; `source` is the file to name where it is damaged."""
+    broken, again = f"{source} does not hold a whole calibration (", "): write it anew with steelyard calibrate"
+    with _refused(broken, again):
+        content = unsealed(text, READING_FORMAT, VERSION)
+        counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))
+        part = Part(content["loss"]["kind"], content["loss"]["arguments"])
+        built = make_loss(part, counts, n_known)
+        link = None if content["link"] is None else from_document(content["link"], source, built)
+        calibrator = None if content["calibrator"] is None else from_document(content["calibrator"], source)
+        vectors = {name: _array(content.get(name), blank) for name, blank in _VECTORS.items()}
+        sets = {name: _sets(content.get(name)) for name in ("sets", "sets_there")}  # the first version had none
+        labels = [None if each is None else each.labels for each in sets.values()]
+        sizes = {len(v) for v in (counts, n_known, *vectors.values(), *labels) if v is not None}
+        if len(sizes) != 1 or content["kind"] not in _KINDS or not (link is None or isinstance(link, Link)):
+            raise ValueError("its parts do not fit together")
+        fields = dict(loss=part, counts=counts, n_known=n_known, built=built, link=link, calibrator=calibrator)
+        plain = {name: content[name] for name in ("why", "kind", "base", "n_fitted", "trials")}
+        marks = {name: content.get(name) for name in ("fitted_to", "chosen_on")}  # the first version kept none
+        return {**fields, **plain, **marks, **vectors, **sets, "aim": Aim(**content["aim"])}
+
+
+def _plain(values: NDArray[np.float64] | None) -> list[float | None] | None:
+    return None if values is None else [v if math.isfinite(v) else None for v in values.tolist()]
+
+
+def _sets_plain(sets: LabelSets | None) -> dict[str, Any] | None:
+    return None if sets is None else {name: _plain(getattr(sets, name).numpy()) for name in ("labels", "sizes")}
+
+
+def _sets(content: Mapping[str, Any] | None) -> LabelSets | None:
+    if content is None:
+        return None
+    rows = [[-math.inf if value is None else value for value in content[name]] for name in ("labels", "sizes")]
+    return LabelSets(*(torch.tensor(row, dtype=torch.float64) for row in rows))
+
+
+def _array(values: list[float | None] | None, blank: float) -> NDArray[np.float64] | None:
+    return None if values is None else np.array([blank if v is None else v for v in values], np.float64)

@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import as_vector
+from steelyard.calibrate.calibrator import one_per_label
+from steelyard.calibrate.lines import PRIOR_POSITIVES
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.loss import compute_dtype
 from steelyard.metrics.inputs import Pair, positive, probable, unlabelled
@@ -251,6 +254,7 @@ def _aim(
     like: Tensor,
 ) -> _Aim:
     """Check the goal and what belongs to it."""
+    n_labels, given = like.shape[1], {"cost_fp": cost_fp, "cost_fn": cost_fn}
     if goal not in get_args(Goal):
         raise ValueError(f"goal is {goal!r}: choose one of {', '.join(get_args(Goal))}")
     needs_level = goal in ("precision", "recall")
@@ -262,21 +266,81 @@ def _aim(
         raise ValueError("cost_fp or cost_fn is missing: give what a false positive and a false negative cost")
     if goal != "cost" and not (cost_fp is None and cost_fn is None):
         raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}")
-    wrong_yes, wrong_no = _cost("cost_fp", cost_fp, like), _cost("cost_fn", cost_fn, like)
-    return _Aim(goal, 0.0 if level is None else float(level), wrong_yes, wrong_no, _frequency(prior, like))
+    costs = [one_per_label(1.0 if c is None else c, n_labels, name) for name, c in given.items()]
+    for name, c in zip(given, costs, strict=True):
+        refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")
+    frequency = one_per_label(math.nan if prior is None else prior, n_labels, "prior")
+    refuse((frequency < 0) | (frequency > 1), "prior", frequency, "a frequency lies in [0, 1]")
+    return _Aim(goal, 0.0 if level is None else float(level), *(x.to(like.device) for x in (*costs, frequency)))
 
 
-def _cost(name: str, cost: ArrayLike | float | None, like: Tensor) -> Tensor:
-    c = as_vector(1.0 if cost is None else cost).to(like.device)
-    if c.ndim > 1 or (c.ndim == 1 and len(c) != like.shape[1]):
-        raise ValueError(f"{name} has shape {tuple(c.shape)}: give a number or one for each of {like.shape[1]} labels")
-    refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")
-    return c.expand(like.shape[1])
+AimGoal: TypeAlias = Literal["half", "f1", "precision", "recall", "cost"]
+Floats: TypeAlias = NDArray[np.float64]
 
 
-def _frequency(prior: ArrayLike | float | None, like: Tensor) -> Tensor:
-    q = as_vector(math.nan if prior is None else prior).to(like.device)
-    if q.ndim > 1 or (q.ndim == 1 and len(q) != like.shape[1]):
-        raise ValueError(f"prior has shape {tuple(q.shape)}: give a number or one for each of {like.shape[1]} labels")
-    refuse((q < 0) | (q > 1), "prior", q, "a frequency lies in [0, 1]")
-    return q.expand(like.shape[1])
+@dataclass(frozen=True)
+class Aim:
+    """The goal of thresholds.
+
+    Args:
+        goal: "half", ½ for every label; "f1", the best F1; "precision", the best recall at a precision; "recall", the
+            best precision at a recall; "cost", the least expected cost, for which η has Bayes' threshold.
+        target: the precision or recall to reach.
+        false_positive_cost, false_negative_cost: of "cost".
+    """
+
+    goal: AimGoal = "half"
+    target: float = 0.9
+    false_positive_cost: float = 1.0
+    false_negative_cost: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.goal not in get_args(AimGoal):
+            raise ValueError(f"goal is {self.goal!r}: choose one of {', '.join(get_args(AimGoal))}")
+        if self.goal in ("precision", "recall") and not 0 < self.target <= 1:
+            raise ValueError(f"target is {self.target}: give the precision or recall to reach, above 0, at most 1")
+        costs = (self.false_positive_cost, self.false_negative_cost)
+        if not all(0 <= cost < np.inf for cost in costs) or sum(costs) == 0:
+            raise ValueError(f"the costs are {costs[0]} and {costs[1]}: give finite numbers of at least 0, not both 0")
+
+    @property
+    def needs_items(self) -> bool:
+        """Whether thresholds depend on items: not those of "half" and "cost"."""
+        return self.goal in ("f1", "precision", "recall")
+
+    @property
+    def fixed(self) -> float:
+        """The threshold of "half" and "cost", c_fp/(c_fp + c_fn), infinite where a miss costs nothing; else ½."""
+        if self.goal != "cost":
+            return 0.5
+        if self.false_negative_cost == 0:
+            return np.inf
+        return self.false_positive_cost / (self.false_positive_cost + self.false_negative_cost)
+
+
+def choose_thresholds(
+    aim: Aim, probabilities: ArrayLike, targets: ArrayLike | None, prior: Floats | None = None
+) -> Floats:
+    """Return the threshold (L,) of each label, float64, for decisions by these probabilities.
+
+    The sample of a rare label is shrunk toward what its η promise, worth 20 positives, as calibrators are.
+
+    Args:
+        aim: what they are for.
+        probabilities: η (N, L) of items that the calibrator was not fitted on.
+        targets: (N, L), or None to count on η alone.
+        prior: the frequency (L,) at which labels are to count, NaN or None for that among these items.
+    """
+    n_labels = probabilities.shape[1]
+    if not aim.needs_items or len(probabilities) == 0:
+        return np.full(n_labels, aim.fixed)
+    found = threshold_report(
+        probabilities,
+        targets,
+        aim.goal,  # type: ignore[arg-type]
+        level=None if aim.goal == "f1" else aim.target,
+        prior_positives=PRIOR_POSITIVES,
+        prior=prior,
+    ).thresholds
+    chosen: Floats = torch.as_tensor(found).cpu().double().numpy()
+    return chosen

@@ -1,4 +1,4 @@
-"""Average precision of rows in five Triton kernels: the counting of `metrics.rows` without tables or copies of scores.
+"""Average precision of rows in five Triton kernels: the counting of `metrics.ranking`, no tables, no copies of scores.
 
 Written for a matrix on a GPU, where launching many small operations, and waiting for the device between them, costs
 more than their work: nothing is read back before the last kernel. A score becomes an integer of the same order; the

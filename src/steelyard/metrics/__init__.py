@@ -1,7 +1,14 @@
 """How good is it? Ranking, decisions, calibration and search, exactly, with unknown labels left out."""
 
-from steelyard.metrics.calibration import Bins, CalibrationError, brier, calibration_error, log_loss
-from steelyard.metrics.chance import ByChance, error_by_chance
+from steelyard.metrics.calibration import (
+    Bins,
+    ByChance,
+    CalibrationError,
+    brier,
+    calibration_error,
+    error_by_chance,
+    log_loss,
+)
 from steelyard.metrics.decisions import Averages, PrecisionRecallF1, exact_match, precision_recall_f1
 from steelyard.metrics.evaluator import Evaluator
 from steelyard.metrics.groups import Mean, label_groups, mean_by_group, mean_defined, mean_of_rarest, rarest_labels

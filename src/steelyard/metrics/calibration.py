@@ -1,10 +1,10 @@
-"""How far probabilities can be trusted: calibration error in bins, Brier score, log-loss."""
+"""How far probabilities can be trusted: calibration error in bins and by chance, Brier score, log-loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -71,7 +71,11 @@ def calibration_error(
     if binning == "width":
         edges = width_edges(bins, pair.values)
     else:
-        edges = pooled_mass_edges(bins, _flat(pair)) if pooled else label_mass_edges(bins, pair)
+        v, known = pair.values, pair.known
+        if pooled:
+            v, known = (v.reshape(-1) if known is None else v[known])[:, None], None
+        edges = label_mass_edges(bins, v, known)
+        edges = edges[0] if pooled else edges
     sums = bin_sums(pair, edges)
     if pooled:
         sums = sums.sum(1)
@@ -104,48 +108,21 @@ def width_edges(bins: int, like: Tensor) -> Tensor:
     return (torch.arange(bins + 1, dtype=torch.float64, device=like.device) / bins).to(like.dtype)
 
 
-def pooled_mass_edges(bins: int, flat: Tensor) -> Tensor:
-    """Return 0, the order statistics ⌊kn/bins⌋ of n probabilities (n,), 1: (bins + 1,). `flat` is left reordered."""
-    edges = width_edges(bins, flat)
-    if len(flat):
-        at = torch.arange(1, bins, device=flat.device) * len(flat) // bins
-        if flat.device.type == "cpu":
-            wide = _wide(flat).numpy()
-            wide.partition(np.unique(at.numpy()))
-            edges[1:-1] = torch.from_numpy(wide[at.numpy()])
-        else:
-            edges[1:-1] = flat.sort().values[at]
-    return edges
-
-
-def label_mass_edges(bins: int, pair: Pair) -> Tensor:
+def label_mass_edges(bins: int, values: Tensor, known: Tensor | None) -> Tensor:
     """Return 0, the order statistics ⌊kn/bins⌋ of the n known probabilities of each label, 1: (L, bins + 1)."""
-    n_items, n_labels = pair.values.shape
-    edges = width_edges(bins, pair.values).repeat(n_labels, 1)
+    n_items, n_labels = values.shape
+    edges = width_edges(bins, values).repeat(n_labels, 1)
     step = max(1, (1 << 22) // max(1, n_items))
     for start in range(0, n_labels, step) if n_items else ():
         labels = slice(start, start + step)
-        v = pair.values[:, labels].T
+        v = _wide(values[:, labels].T)
         n = torch.full((len(v), 1), n_items, device=v.device)
-        if pair.known is not None:
-            known = pair.known[:, labels].T
-            v, n = torch.where(known, v, torch.inf), known.sum(1, keepdim=True)
+        if known is not None:
+            v, n = torch.where(known[:, labels].T, v, torch.inf), known[:, labels].sum(0)[:, None]
         at = torch.arange(1, bins, device=v.device) * n // bins
-        edges[labels, 1:-1] = _sorted(v).gather(1, at).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
+        ordered = torch.from_numpy(np.sort(v.contiguous().numpy())) if v.device.type == "cpu" else v.sort(1).values
+        edges[labels, 1:-1] = ordered.gather(1, at).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
     return edges
-
-
-def _flat(pair: Pair) -> Tensor:
-    """Return a copy of the known probabilities, (n,)."""
-    if pair.known is None:
-        return pair.values.clone(memory_format=torch.contiguous_format).view(-1)
-    return pair.values[pair.known]
-
-
-def _sorted(rows: Tensor) -> Tensor:
-    if rows.device.type != "cpu":
-        return rows.sort(1).values
-    return torch.from_numpy(np.sort(_wide(rows).contiguous().numpy()))
 
 
 def _wide(p: Tensor) -> Tensor:
@@ -226,3 +203,40 @@ def _chunks(pair: Pair) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     for start in range(0, len(pair.values), step):
         rows = slice(start, start + step)
         yield pair.values[rows], pair.targets[rows], None if pair.known is None else pair.known[rows]
+
+
+class ByChance(NamedTuple):
+    """The average and the expected calibration error that are there by chance."""
+
+    ace: Any
+    ece: Any
+
+
+def error_by_chance(bins: Bins) -> ByChance:
+    """Return the ACE and ECE to be expected, with these bins, of probabilities that are right.
+
+    Of n_b labels that are each present with probability p_b the share that is present differs from p_b, on average by
+    E|K/n − p| = 2 (1 − p) m C(n, m) pᵐ (1 − p)ⁿ⁻ᵐ / n with K ~ Binomial(n, p) and m = ⌊np⌋ + 1. ACE by chance is its
+    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be told
+    from one that is right.
+
+    - `bins`: of `calibration_error`, pooled, which gives floats, or by label, which gives (L,), a tensor or an array as
+      they are; NaN without a known label.
+
+    Labels count as independent, and as hard: soft ones vary less. So do those of a wide bin whose probabilities differ.
+    """
+    n, p = (torch.as_tensor(x).double().cpu() for x in (bins.counts, bins.confidence))
+    filled = n > 0
+    gap = torch.where(filled, _mean_deviation(n, p), 0.0)
+    ace, ece = gap.sum(-1) / filled.sum(-1), (n * gap).sum(-1) / n.sum(-1)
+    if n.ndim == 1:
+        return ByChance(float(ace), float(ece))
+    return ByChance(ace, ece) if isinstance(bins.counts, Tensor) else ByChance(ace.numpy(), ece.numpy())
+
+
+def _mean_deviation(n: Tensor, p: Tensor) -> Tensor:
+    """E|K/n − p| of K ~ Binomial(n, p), by de Moivre's sum."""
+    m = torch.floor(n * p) + 1
+    choose = torch.lgamma(n + 1) - torch.lgamma(m + 1) - torch.lgamma(n - m + 1)  # m = n + 1 where p is 1: C is 0
+    mass = choose + torch.xlogy(m, p) + torch.xlogy(n - m + 1, 1 - p)
+    return torch.where(m > n, 0.0, 2 * m * mass.exp() / n)

@@ -45,11 +45,15 @@ def precision_recall_f1(decisions: ArrayLike, targets: ArrayLike) -> PrecisionRe
     """
     pair = decided(decisions, targets)
     true, predicted, support = decision_counts(pair)
-    by_label = ratios(true, predicted, support)
-    macro = Averages(*(float(x.mean()) for x in by_label))
-    micro = Averages(*(float(x) for x in ratios(true.sum(), predicted.sum(), support.sum())))
-    precision, recall, f1 = (pair.give(x) for x in by_label)
-    return PrecisionRecallF1(precision, recall, f1, pair.give(support), macro, micro)
+    precision, recall, f1 = (pair.give(x) for x in ratios(true, predicted, support))
+    return PrecisionRecallF1(precision, recall, f1, pair.give(support), *averages(true, predicted, support))
+
+
+def averages(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Averages, Averages]:
+    """Return macro and micro averages from the counts of each label, (L,)."""
+    macro = (float(x.mean()) for x in ratios(true, predicted, support))
+    micro = (float(x) for x in ratios(true.sum(), predicted.sum(), support.sum()))
+    return Averages(*macro), Averages(*micro)
 
 
 def decision_counts(pair: Pair) -> Tensor:
@@ -81,10 +85,6 @@ def exact_match(decisions: ArrayLike, targets: ArrayLike) -> float:
 def exact_matches(decisions: ArrayLike, targets: ArrayLike) -> Tensor:
     """Return 1 for each item decided rightly, 0 for others, NaN for one with no known label: (N,), float64."""
     pair = decided(decisions, targets)
-    wrong = pair.values != positive(pair.targets)
-    if pair.known is None:
-        n_labels = pair.values.shape[1]
-        match = (~wrong.any(1)).double()
-        return match if n_labels else match.fill_(torch.nan)
-    match = (~(wrong & pair.known).any(1)).double()
-    return match.masked_fill(~pair.known.any(1), torch.nan)
+    known = torch.ones_like(pair.values) if pair.known is None else pair.known
+    wrong = (pair.values != positive(pair.targets)) & known
+    return (~wrong.any(1)).double().masked_fill(~known.any(1), torch.nan)

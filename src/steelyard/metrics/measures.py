@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.metrics import PrecisionRecallF1, brier, calibration_error, exact_match, log_loss, precision_recall_f1
+from steelyard.metrics.summary import plain
 
 Groups: TypeAlias = Mapping[str, Mapping[str, NDArray[Any]]]
 
@@ -49,8 +51,8 @@ def redecide(found: dict[str, Any], decisions: Tensor, targets: Tensor, groups: 
 
 def without_probabilities(found: dict[str, Any]) -> dict[str, Any]:
     """Return an evaluator's numbers with None for all that needs probabilities: rankings alone are left."""
-    plain: dict[str, Any] = without(found, _OF_DECISIONS | _OF_PROBABILITIES)
-    return plain
+    ranked: dict[str, Any] = without(found, _OF_DECISIONS | _OF_PROBABILITIES)
+    return ranked
 
 
 def without(tree: Any, names: frozenset[str], drop: bool = False) -> Any:
@@ -118,8 +120,6 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _averages(found: PrecisionRecallF1) -> dict[str, dict[str, float | None]]:
-    return {
-        kind: {name: number(getattr(averages, name)) for name in _RATIOS}
-        for kind, averages in (("macro", found.macro), ("micro", found.micro))
-    }
+def _averages(found: PrecisionRecallF1) -> dict[str, Any]:
+    averages: dict[str, Any] = plain({"macro": asdict(found.macro), "micro": asdict(found.micro)})
+    return averages

@@ -1,16 +1,99 @@
-"""How well scores rank: average precision by label (mAP@y) and by item (mAP@x)."""
+"""How well scores rank: average precision by label (mAP@y) and by item (mAP@x), exactly, ties as one threshold.
+
+A positive with score s contributes (positives at or above s) / (cells at or above s), and the average precision of a
+row is the mean of that over its positives. Both are counts, so nothing depends on how a sort leaves ties.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import mean_defined
 from steelyard.metrics.inputs import positive, scored, shaped
-from steelyard.metrics.rows import average_precision_rows
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+LONG_ROW = 512
+"""From this many cells on, sorting scores without their labels is the faster way on a CPU."""
+CELLS_AT_ONCE = 1 << 18
+
+
+def average_precision_rows(scores: Tensor, positive: Tensor, known: Tensor | None = None) -> Tensor:
+    """Return the average precision (R,) of each row of `scores` (R, M), float64, NaN without a positive.
+
+    `positive` and `known` (None: all) are boolean (R, M); positives must be known. Any strides, any device.
+    """
+    if scores.device.type == "cpu" and scores.shape[1] >= LONG_ROW:
+        return by_sorting_rows(scores, positive, known)
+    return by_sorting_cells(scores, positive, known)
+
+
+def by_sorting_rows(scores: Tensor, positive: Tensor, known: Tensor | None = None) -> Tensor:
+    """Sort each row, and look the positives up in it; `torch.get_num_threads()` rows at a time."""
+    n_rows, width = scores.shape
+    every = (scores.float() if scores.dtype == torch.bfloat16 else scores).numpy()  # numpy has no bfloat16
+    is_hit, is_known = positive.numpy(), None if known is None else known.numpy()
+    wide = np.float64 if every.dtype == np.float64 else np.float32
+    out = np.full(n_rows, np.nan)
+    workers = max(1, min(torch.get_num_threads(), n_rows))
+    step = max(1, min(16, n_rows // (2 * workers)))
+
+    def block(start: int) -> None:
+        rows = slice(start, start + step)
+        values = np.array(every[rows], dtype=wide, order="C")
+        hits = np.ascontiguousarray(is_hit[rows])
+        n_known = np.full(len(values), width)
+        if is_known is not None:
+            unknown = np.logical_not(is_known[rows], order="C")
+            values[unknown] = -np.inf
+            n_known -= unknown.sum(1)
+        found = [np.sort(v[h]) for v, h in zip(values, hits, strict=True)]
+        values.sort()
+        for i, (v, p, n) in enumerate(zip(values, found, n_known, strict=True)):
+            if len(p):
+                above = np.minimum(width - np.searchsorted(v, p), n)  # an unknown cell ties with a known -inf
+                out[start + i] = np.mean((len(p) - np.searchsorted(p, p)) / above)
+
+    if workers == 1 or n_rows * width < 1 << 16:
+        for start in range(0, n_rows, step):
+            block(start)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(block, range(0, n_rows, step)))
+    return torch.from_numpy(out)
+
+
+def by_sorting_cells(scores: Tensor, positive: Tensor, known: Tensor | None = None) -> Tensor:
+    """Sort each row together with its labels, and count along it; on any device, some rows at a time."""
+    if scores.device.type == "cpu" and scores.itemsize == 2:
+        scores = scores.float()  # the same values, which a CPU compares faster
+    step = max(1, max(scores.numel() // 8, CELLS_AT_ONCE) // max(1, scores.shape[1]))
+    masks = [None] * len(scores) if known is None else known.split(step)
+    blocks = zip(scores.split(step), positive.split(step), masks, strict=False)
+    return torch.cat([_count_along(*block) for block in blocks])
+
+
+def _count_along(scores: Tensor, positive: Tensor, known: Tensor | None) -> Tensor:
+    if known is not None:
+        scores = torch.where(known, scores, -torch.inf)
+    s, order = scores.sort(1, descending=True)
+    hit = positive.gather(1, order)
+    hits = hit.cumsum(1, dtype=torch.int32)
+    above = (torch.ones_like(hit) if known is None else known.gather(1, order)).cumsum(1, dtype=torch.int32)
+    width = s.shape[1]
+    ends = torch.arange(width, device=s.device).repeat(len(s), 1)  # where the scores tied with each cell end
+    ends[:, :-1].masked_fill_(s[:, 1:] == s[:, :-1], width)
+    ends = ends.flip(1).cummin(1).values.flip(1)
+    precision = hits.gather(1, ends).double() / above.gather(1, ends)
+    return torch.where(hit, precision, 0.0).sum(1) / hit.sum(1)
+
 
 Per = Literal["label", "item"]
 

@@ -1,8 +1,8 @@
-"""Where an evaluator keeps what it was given: blocks of probabilities and targets that are filled and never moved."""
+"""Where an evaluator keeps what it was given, and order statistics of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,42 +19,30 @@ class Store:
         self.n_labels = n_labels
         self.dtype = dtype
         self._blocks: list[tuple[Array, Array]] = []
-        self._filled: list[int] = []
+        self._recent: list[tuple[Array, Array]] = []
+        self._n_recent = 0
 
     def __len__(self) -> int:
-        return sum(self._filled)
+        return sum(len(scores) for scores, _ in (*self._blocks, *self._recent))
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, room not yet filled included."""
-        return sum(s.nbytes + t.nbytes for s, t in self._blocks)
+        """Bytes held."""
+        return sum(s.nbytes + t.nbytes for s, t in (*self._blocks, *self._recent))
 
     def append(self, scores: Array, targets: Array) -> None:
-        """Copy rows in, at the end of the last block and in new ones."""
-        kind = np.dtype(np.float32 if targets.dtype.kind == "f" and (targets % 1 != 0).any() else np.int8)
-        start = 0
-        while start < len(scores):
-            free = self._free(kind, len(scores) - start)
-            block_scores, block_targets = self._blocks[-1]
-            filled = self._filled[-1]
-            n = min(free, len(scores) - start)
-            block_scores[filled : filled + n] = scores[start : start + n]
-            block_targets[filled : filled + n] = targets[start : start + n]
-            self._filled[-1] += n
-            start += n
+        """Copy rows in; many small batches are put together to one block."""
+        is_soft = targets.dtype.kind == "f" and bool((targets % 1 != 0).any())
+        self._recent.append((scores.astype(self.dtype), targets.astype(np.float32 if is_soft else np.int8)))
+        self._n_recent += len(scores)
+        if self._n_recent * self.n_labels >= CELLS_IN_BLOCK:
+            self._put_together()
 
-    def _free(self, kind: np.dtype[Any], wanted: int) -> int:
-        """Return the free rows of the last block, after adding one where there are none for this kind of target."""
-        if self._blocks and self._blocks[-1][1].dtype == kind:
-            free = len(self._blocks[-1][0]) - self._filled[-1]
-            if free:
-                return free
-        # blocks double up to CELLS_IN_BLOCK, so that a small evaluator stays small
-        full = max(1, CELLS_IN_BLOCK // self.n_labels)
-        rows = min(full, max(wanted, 2 * len(self._blocks[-1][0]) if self._blocks else 64))
-        self._blocks.append((np.empty((rows, self.n_labels), self.dtype), np.empty((rows, self.n_labels), kind)))
-        self._filled.append(0)
-        return rows
+    def _put_together(self) -> None:
+        if self._recent:
+            scores, targets = (np.concatenate(x) for x in zip(*self._recent, strict=True))
+            self._blocks.append((scores, targets))
+            self._recent, self._n_recent = [], 0
 
     def extend(self, other: Store) -> None:
         """Copy in all rows of another store."""
@@ -62,9 +50,9 @@ class Store:
             self.append(scores, targets)
 
     def blocks(self) -> Iterator[tuple[Array, Array]]:
-        """Yield (scores, targets) of the filled rows, block by block, without copying."""
-        for (scores, targets), filled in zip(self._blocks, self._filled, strict=True):
-            yield scores[:filled], targets[:filled]
+        """Yield (scores, targets), block by block, without copying."""
+        self._put_together()
+        yield from self._blocks
 
     def columns(self, labels: slice, order: Array) -> tuple[Array, Array]:
         """Return (scores as float32, targets) of some labels for all items, in the given order of items."""
@@ -102,3 +90,51 @@ class Store:
                 t = targets[rows].astype(np.float32).view(np.uint32).byteswap().astype(np.uint64)
                 hashes.append(s @ weights[0] + t @ weights[1])
         return np.argsort(np.concatenate(hashes))
+
+
+Chunks: TypeAlias = Callable[[], Iterable[Array]]
+
+_CODES = 1 << 16
+_CELLS_AT_ONCE = 1 << 18
+
+
+def mass_edges(bins: int, chunks: Chunks) -> Array:
+    """Return the order statistics ⌊kn/bins⌋, k = 1 … bins − 1, of all n probabilities: (bins − 1,), float64.
+
+    `chunks()` yields them, 1-d float16 or float32 arrays of one dtype, the same at every call; none at all gives NaN. A
+    probability's bits, read as an integer, are in the order of its value: their upper 16 are counted in one pass, and
+    for float32 the lower 16 in a second one, where the upper are those of an order statistic.
+    """
+    upper, kind = np.zeros(_CODES, np.int64), np.dtype(np.float16)
+    for codes in _codes(chunks):
+        kind = codes.dtype
+        upper += np.bincount(codes if kind == np.uint16 else codes >> 16, minlength=_CODES)
+    n = int(upper.sum())
+    if n == 0:
+        return np.full(bins - 1, np.nan)
+    rank = np.arange(1, bins) * n // bins
+    ends = upper.cumsum()
+    high = np.searchsorted(ends, rank, side="right")
+    if kind == np.uint16:
+        return high.astype(np.uint16).view(np.float16).astype(np.float64)
+    wanted, slot = np.unique(high, return_inverse=True)
+    slots = np.full(_CODES, -1, np.int64)
+    slots[wanted] = np.arange(len(wanted))
+    lower = np.zeros(len(wanted) * _CODES, np.int64)
+    for codes in _codes(chunks):
+        place = slots[codes >> 16]
+        mine = place >= 0
+        lower += np.bincount(place[mine] * _CODES + (codes[mine] & (_CODES - 1)), minlength=len(lower))
+    within = rank - (ends - upper)[high]
+    ends = lower.reshape(-1, _CODES).cumsum(1)
+    low = [np.searchsorted(ends[s], r, side="right") for s, r in zip(slot, within, strict=True)]
+    return (high << 16 | np.array(low, np.int64)).astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def _codes(chunks: Chunks) -> Iterable[Array]:
+    """Yield the bits of some cells at a time, without the sign that −0 has."""
+    for chunk in chunks():
+        sign = np.uint16(0x8000) if chunk.itemsize == 2 else np.uint32(0x80000000)
+        bits = chunk.view(sign.dtype)
+        for start in range(0, len(bits), _CELLS_AT_ONCE):
+            yield bits[start : start + _CELLS_AT_ONCE] & ~sign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,18 @@ from steelyard.metrics.calibration import (
     CalibrationError,
     bin_sums,
     cross_entropy,
+    error_by_chance,
     from_sums,
     label_mass_edges,
     label_sums,
     squared_error,
     width_edges,
 )
-from steelyard.metrics.chance import error_by_chance
-from steelyard.metrics.decisions import exact_matches, ratios
+from steelyard.metrics.decisions import averages, exact_matches, ratios
 from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
 from steelyard.metrics.inputs import Pair, positive, probable
-from steelyard.metrics.order import mass_edges
 from steelyard.metrics.ranking import average_precision
-from steelyard.metrics.store import Store
+from steelyard.metrics.store import Store, mass_edges
 
 _LABELS_AT_ONCE = 16
 
@@ -83,8 +82,8 @@ class Summary:
             draws["mAP"] = {"label": labels.ranked(), **draws["mAP"]}
             intervals = _intervals(draws, report, confidence)
             report["intervals"] = {"confidence": confidence, "resamples": resamples, **intervals}
-        plain: dict[str, Any] = _tree_map(_plain, report)
-        return plain
+        made: dict[str, Any] = plain(report)
+        return made
 
     def _groups(self) -> dict[str, dict[str, Array]]:
         if self.counts is None:
@@ -129,7 +128,7 @@ class _ByLabel:
                 label_sums(pair, cell).numpy() for cell in (squared_error, cross_entropy)
             )
             width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
-            label_mass[:, at] = bin_sums(pair, label_mass_edges(bins, pair))
+            label_mass[:, at] = bin_sums(pair, label_mass_edges(bins, pair.values, pair.known))
         self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # their edges are not told
         self.width_sums, self.wide_edges = width, wide_edges
         self.pooled_width = from_sums(width.sum(1), wide_edges)
@@ -270,12 +269,9 @@ def _ratios(*counts: Array) -> dict[str, Array]:
     return {"precision": precision.numpy(), "recall": recall.numpy(), "f1": f1.numpy()}
 
 
-def _decision_report(true: Array, predicted: Array, support: Array) -> dict[str, dict[str, float]]:
-    pooled = _ratios(true.sum(), predicted.sum(), support.sum())
-    return {
-        "macro": {name: mean_defined(x).value for name, x in _ratios(true, predicted, support).items()},
-        "micro": {name: float(x) for name, x in pooled.items()},
-    }
+def _decision_report(*counts: Array) -> dict[str, dict[str, float]]:
+    macro, micro = averages(*(torch.from_numpy(c) for c in counts))
+    return {"macro": asdict(macro), "micro": asdict(micro)}
 
 
 def _named_mean(name: str, left_out: str, values: Array) -> dict[str, Any]:
@@ -297,16 +293,11 @@ def _over(a: Any, b: Any) -> float:
     return float(a) / float(b) if b else math.nan
 
 
-def _tree_map(leaf: Any, tree: Any) -> Any:
+def plain(tree: Any) -> Any:
+    """Return nested dicts and lists of plain Python values; None for what JSON has no number for."""
     if isinstance(tree, dict):
-        return {key: _tree_map(leaf, value) for key, value in tree.items()}
+        return {key: plain(value) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_tree_map(leaf, value) for value in tree]
-    return leaf(tree)
-
-
-def _plain(value: Any) -> Any:
-    """Return a plain Python value; None for what JSON has no number for."""
-    if isinstance(value, np.generic | Tensor):
-        value = value.item()
+        return [plain(value) for value in tree]
+    value = tree.item() if isinstance(tree, np.generic | Tensor) else tree
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.thresholds import Aim
 from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number

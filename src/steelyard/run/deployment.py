@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
-from steelyard.calibrate.label_shift import believed
+from steelyard.calibrate.prior import believed
 from steelyard.calibrate.probability import Reading
 from steelyard.data.files import read_text
 from steelyard.metrics.measures import number

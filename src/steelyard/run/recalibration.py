@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
-from steelyard.calibrate.aims import Aim
+from steelyard.calibrate.crossfit import label_sets
 from steelyard.calibrate.probability import Reading
-from steelyard.calibrate.set_rule import label_sets
+from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.skipped import skipped_at
 from steelyard.data.subset import Labelled
@@ -43,7 +43,7 @@ def calibrated(
 
     Thresholds are chosen on probabilities out of fold, so that they meet what the calibrator does to new items. A prior
     that is to be estimated is not: that takes items of deployment, when they are evaluated. Whether it will be that of
-    label sets is settled here, see `set_rule.label_sets`.
+    label sets is settled here, see `crossfit.label_sets`.
 
     Args:
         reading: of the trained objective.

@@ -19,7 +19,7 @@ that reach the changed line, on a CPU. A change that makes a test fail is found.
 Those that no test notices are listed below with the reason why none should: the change cannot be observed, or only
 as memory or speed, or only on a CUDA device. Where no reason stands, a test may be wanting.
 
-This page is written by the run itself; the reasons are kept in `tests/survivors.toml`.
+This page is written by the run itself; the reasons are kept in `tools/mutants/survivors.toml`.
 """
 
 

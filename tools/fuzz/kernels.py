@@ -337,6 +337,7 @@ def _work(share: tuple[int, int, int, str, float]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Compare losses with their formulas on random cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="cases")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

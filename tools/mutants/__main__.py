@@ -1,13 +1,13 @@
 """Mutation testing of the losses and the metrics: which planted faults do the tests find?
 
-    python tests/mutants.py                     plant all, note each outcome in mutants/results.jsonl, write the page
-    python tests/mutants.py --only losses/bce   of some files
-    python tests/mutants.py --page              the page alone, from what is known
-    python tests/mutants.py --again             those that survived, once more: after new tests
+    python -m mutants                     plant all, note each outcome in build/mutants, write the page
+    python -m mutants --only losses/bce   of some files
+    python -m mutants --page              the page alone, from what is known
+    python -m mutants --again             those that survived, once more: after new tests
 
 A run that was stopped goes on where it was; a file that changed is begun anew. First every test is run once and the
 lines it reaches are noted. Then each mutant meets the tests that reach its lines until one fails, in a process of its
-own: forked from one where all is imported and collected (`mutants_warm`), or, for what is changed on import, from one
+own: forked from one where all is imported and collected (`mutants.warm`), or, for what is changed on import, from one
 where nothing is, so that it imports the changed file in place of the real one.
 """
 
@@ -35,18 +35,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-import mutants_page
-import mutants_warm
-from mutations import Mutant, mutants, planted, unharmed
+from mutants import page, warm
+from mutants.mutations import Mutant, mutants, planted, unharmed
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "steelyard"
 ROOMS = ("losses", "metrics")
 TESTS = (
     *("compile", "extremes", "losses", "losses_handed_over", "links", "objective", "calibrate_link"),
     *("metrics_evaluator", "metrics_ranking", "metrics_calibration", "metrics_decisions", "metrics_groups"),
-    *("metrics_order", "partial_annotation", "label_pair", "weighting", "pseudo_labels", "expected_positives"),
-    *("documents", "metrics_chance", "metrics_inputs", "metrics_queries", "metrics_retrieval", "metrics_store"),
+    *("partial_annotation", "label_pair", "weighting", "pseudo_labels", "expected_positives"),
+    *("documents", "metrics_chance", "metrics_inputs", "metrics_retrieval", "metrics_store"),
 )
 FIRST = 16
 """Tests that a mutant meets before the others: those that killed its neighbours, and the quickest."""
@@ -315,7 +314,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--each", type=float, default=60.0, help="seconds of tests, unharmed, that a mutant meets")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant after this")
-    parser.add_argument("--folder", type=Path, default=ROOT / "mutants")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
     options = parser.parse_args()
     folder = options.folder
     os.chdir(ROOT)
@@ -326,8 +325,8 @@ def main() -> None:
     every += [unharmed(file) for file in {m.file: 0 for m in every}]
     if not options.page:
         plant(every, digests, results, options)
-    found, n_all = mutants_page.read(results), sum(m.number >= 0 for m in every)
-    mutants_page.write(ROOT / "docs" / "mutants.md", {m.name: found[m.name] for m in every if m.name in found}, n_all)
+    found, n_all = page.read(results), sum(m.number >= 0 for m in every)
+    page.write(ROOT / "docs" / "mutants.md", {m.name: found[m.name] for m in every if m.name in found}, n_all)
 
 
 def plant(every: Sequence[Mutant], digests: dict[str, str], results: Path, options: argparse.Namespace) -> None:
@@ -345,7 +344,7 @@ def plant(every: Sequence[Mutant], digests: dict[str, str], results: Path, optio
     tests = [ROOT / "tests" / f"test_{name}.py" for name in TESTS]
     tests = [test for test in tests if test.exists()]
     reached = Reached(reaching(tests, results.parent, options.jobs))
-    found = mutants_page.read(results)
+    found = page.read(results)
     settled = {(name, r["digest"]) for name, r in found.items() if not (options.again and r["result"] != "killed")}
     wanted = [m for m in every if not options.only or m.file.removesuffix(".py") in options.only]
     wanted = [m for m in wanted if (m.name, digests[m.file]) not in settled]
@@ -354,7 +353,7 @@ def plant(every: Sequence[Mutant], digests: dict[str, str], results: Path, optio
     campaign = Campaign(wanted, digests, reached, results, options, begun)
     if os.fork() == 0:
         try:
-            _pytest(["--capture=no", *map(str, tests)], mutants_warm.Collected(campaign.warm))
+            _pytest(["--capture=no", *map(str, tests)], warm.Collected(campaign.warm))
         finally:
             os._exit(0)
     os.wait()
@@ -379,11 +378,11 @@ class Campaign:
         self.options, self.until = options, begun + options.seconds
         self.size = results.stat().st_size if results.exists() else 0
 
-    def warm(self, collected: mutants_warm.Collected) -> None:
+    def warm(self, collected: warm.Collected) -> None:
         """Plant mutants of functions in a process that has collected the tests."""
 
         def outcome(mutant: Mutant, chosen: Sequence[str]) -> dict[str, str] | None:
-            if mutant.number >= 0 and not mutants_warm.replace(mutant, SOURCE / mutant.file, collected.functions):
+            if mutant.number >= 0 and not warm.replace(mutant, SOURCE / mutant.file, collected.functions):
                 return None
             if by := collected.first_that_fails(chosen):
                 return {"result": "killed", "by": by}

@@ -42,9 +42,9 @@ def parts(short: bool, every: int = 1) -> list[Part]:
     killed = KILLED[3:4] if short else KILLED
     for command, moments, apart, _ in killed:
         row(f"kill moment {command.name}", kills.at_random, command, 1 if short else moments)
-        row(f"kill write {command.name}", kills.at_writes, command, 9 if short else every * apart)
+        row(f"kill write {command.name}", kills.at_writes, command, 18 if short else every * apart)
     for command, _, _, apart in killed:
-        row(f"full {command.name}", full.disk_full, command, 9 if short else every * apart)
+        row(f"full {command.name}", full.disk_full, command, 18 if short else every * apart)
     row("shut", shut.read_only, 1 if short else 2)
     for command in (commands.APPEND,) if short else (commands.TRAIN, commands.APPEND, commands.CALIBRATE):
         row(f"clock {command.name}", clock.jumps, command, 1 if short else 5)

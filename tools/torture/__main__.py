@@ -24,7 +24,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, help="the page to write")
     options.add_argument("--seed", type=int, default=0, help="of moments and places")
     options.add_argument("--short", action="store_true", help="a few of each, in seconds; trainings draw no page")
-    options.add_argument("--only", default="", help="only the rows whose name holds this")
+    options.add_argument("--only", default="", help="only the rows whose name holds one of these, with commas")
     options.add_argument("--every", type=int, default=1, help="of writes that meet a fault, only every so many")
     options.add_argument("--lanes", type=int, default=2, help="processes that share the work")
     options.add_argument("--lane", type=int, help=argparse.SUPPRESS)
@@ -85,7 +85,11 @@ def lane(asked: argparse.Namespace) -> None:
     place = Place(Path(tempfile.mkdtemp()))
     place.work.parent.chmod(0o755)
     rows = []
-    chosen = [(order, part) for order, part in enumerate(parts(asked.short, asked.every)) if asked.only in part.name]
+    chosen = [
+        (order, part)
+        for order, part in enumerate(parts(asked.short, asked.every))
+        if any(name in part.name for name in asked.only.split(","))
+    ]
     while (number := claimed(asked.found.with_name("next"))) < len(chosen):
         order, (name, work) = chosen[number]
         started = time.monotonic()

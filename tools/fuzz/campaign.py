@@ -216,6 +216,7 @@ def total(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
+    """Fuzz every parser, or those named, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="inputs for each parser")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -17,7 +17,7 @@ from fuzz.parsers import BUILD
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "fuzz.json", ROOT / "docs" / "fuzz.md"
-FOUND = sorted((ROOT / "tests" / "fuzz" / "found").glob("*.bin"))
+FOUND = sorted((ROOT / "tools" / "fuzz" / "found").glob("*.bin"))
 _WHERE = {"cpu": "plain code, on a CPU", "cuda": "fused kernels, on a GPU"}
 
 
@@ -84,7 +84,7 @@ def text(content: dict[str, Any]) -> str:
     lines += [
         "",
         f"{n:,} inputs in all. Memory is that of the whole process, Python and its libraries included. What showed a",
-        "fault is kept in `tests/fuzz/found` and tried by every run of the tests, with 700 new inputs for each parser.",
+        "fault is kept in `tools/fuzz/found` and tried by every run of the tests, with 100 new inputs for each parser.",
         "",
         "Losses are compared with formulas in float64 on random batches: shapes, dtypes and strides of logits and",
         "targets, known, unknown and soft labels, weights, reductions and rules for unknown labels. A miss is a",
@@ -104,8 +104,8 @@ def text(content: dict[str, Any]) -> str:
         "",
         "```",
         "make fuzz FUZZ=1000000 JOBS=16        # all parsers and the losses; MINUTES=30 ends it sooner",
-        "PYTHONPATH=tests python -m fuzz.kernels --device cuda --count 100000",
-        "PYTHONPATH=tests python -m fuzz.page build/fuzz/parsers build/fuzz/losses.json   # this page",
+        "PYTHONPATH=tools:tests python -m fuzz.kernels --device cuda --count 100000",
+        "PYTHONPATH=tools:tests python -m fuzz.page build/fuzz/parsers build/fuzz/losses.json   # this page",
         "```",
         "",
     ]
@@ -113,6 +113,7 @@ def text(content: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    """Write the record, from results given as arguments, and its page."""
     content = record([Path(path) for path in sys.argv[1:]]) if len(sys.argv) > 1 else json.loads(RECORD.read_text())
     RECORD.write_text(json.dumps(content, indent=1) + "\n")
     PAGE.write_text(text(content), encoding="utf-8")

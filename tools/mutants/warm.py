@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from mutations import Mutant, planted
+from mutants.mutations import Mutant, planted
 
 Functions = dict[tuple[str, str, int], list[FunctionType]]
 """Those that live, by their file, name and line."""
