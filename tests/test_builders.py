@@ -24,8 +24,13 @@ from steelyard.data.builders import (
     pareto_long_tail,
 )
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist_digits, multi_mnist_held_out
 from steelyard.data.opening import open_data
+from steelyard.data.readers.multi_mnist import (
+    balanced_pairs,
+    imbalanced_pairs,
+    multi_mnist_digits,
+    multi_mnist_held_out,
+)
 from steelyard.labels import UNKNOWN, Labels
 
 VOC_MLT = [6, 34, 8, 14, 154, 17, 249, 29, 479, 4, 240, 48, 11, 20, 775, 100, 5, 82, 7, 64]

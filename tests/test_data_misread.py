@@ -21,13 +21,13 @@ from run_data import QUICK, items, write_photos
 from steelyard import cli
 from steelyard.config.inspection import one_of_many
 from steelyard.config.settings import load_config
-from steelyard.data.class_names import read_class_names
 from steelyard.data.files import DataError
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.opening import open_data
 from steelyard.data.part import open_part
-from steelyard.data.table import table
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.voc import VOC_LABELS
+from steelyard.data.tables.class_names import read_class_names
+from steelyard.data.tables.read import table
 from steelyard.labels import Labels
 
 

@@ -17,20 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import layouts
-from steelyard.data.arff import arff
-from steelyard.data.cifar import cifar10, cifar100
-from steelyard.data.coco import coco
-from steelyard.data.cub import cub
 from steelyard.data.files import DataError
-from steelyard.data.mlt import coco_mlt, voc_mlt
-from steelyard.data.mnist import mnist
-from steelyard.data.npz import npz
-from steelyard.data.nus_wide import nus_wide
-from steelyard.data.open_images import open_images
-from steelyard.data.vispr import vispr
-from steelyard.data.voc import voc
-from steelyard.data.vqa import Questions, vqa
-from steelyard.data.wider_attribute import wider_attribute
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.cifar import cifar10, cifar100
+from steelyard.data.readers.coco import coco
+from steelyard.data.readers.cub import cub
+from steelyard.data.readers.mlt import coco_mlt, voc_mlt
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.npz import npz
+from steelyard.data.readers.nus_wide import nus_wide
+from steelyard.data.readers.open_images import open_images
+from steelyard.data.readers.vispr import vispr
+from steelyard.data.readers.voc import voc
+from steelyard.data.readers.vqa import Questions, vqa
+from steelyard.data.readers.wider_attribute import wider_attribute
 
 # name: (write a small copy, read it)
 READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {

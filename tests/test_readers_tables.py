@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import layouts
-from steelyard.data.arff import arff
 from steelyard.data.files import DataError
-from steelyard.data.mlt import mlt_labels
-from steelyard.data.npz import npz
-from steelyard.data.pickles import read_pickle
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.mlt import mlt_labels
+from steelyard.data.readers.npz import npz
+from steelyard.data.readers.pickles import read_pickle
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import UNKNOWN
 
 NAN = float("nan")

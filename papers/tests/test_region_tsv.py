@@ -10,8 +10,8 @@ import pytest
 
 import steelyard as sy
 from steelyard.data import DataError
-from steelyard.data.region_features import RegionDataset, WordTable
-from steelyard.data.vqa import vqa
+from steelyard.data.readers.regions import RegionDataset, WordTable
+from steelyard.data.readers.vqa import vqa
 from steelyard_papers import source_fixtures
 
 
@@ -43,7 +43,7 @@ def test_both_published_layouts_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n", [1, 10**5, 10**9])
 def test_the_head_is_numpys_whatever_the_number_of_images(n: int, tmp_path: Path) -> None:
-    from steelyard.data.region_tsv import _HEADER, _header
+    from steelyard.data.readers.region_tsv import _HEADER, _header
 
     head = _header((n, 36, 2048))
     assert len(head) == _HEADER

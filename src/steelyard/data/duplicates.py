@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steelyard.data import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, check_regular
 from steelyard.data.layouts import Data
-from steelyard.data.region_features import RegionDataset
+from steelyard.data.readers.regions import RegionDataset
 from steelyard.labels import UNKNOWN, Labels
 
 Groups: TypeAlias = list[NDArray[np.int64]]

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice
-from steelyard.data.guess import Guess
 from steelyard.data.images import EXTENSIONS, Size, as_size
 from steelyard.data.located import ImageFolder, check_name, image_files
-from steelyard.data.manifest import Manifest
-from steelyard.data.npz import names_and_ids, read_array, read_arrays
 from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
-from steelyard.data.rows import labelled, manifest_inputs
+from steelyard.data.readers.npz import names_and_ids, read_array, read_arrays
 from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
 from steelyard.data.subset import Labelled, origin
+from steelyard.data.tables.guess import Guess
+from steelyard.data.tables.manifest import Manifest
+from steelyard.data.tables.rows import labelled, manifest_inputs
 from steelyard.labels.ids import Ids, several
 
 __all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]

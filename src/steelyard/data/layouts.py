@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
-from steelyard.data.cifar import cifar10, cifar100
-from steelyard.data.coco import coco
-from steelyard.data.cub import cub
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import PathLike, check_choice
-from steelyard.data.mnist import mnist
-from steelyard.data.multi_mnist import multi_mnist, multi_mnist_digits
-from steelyard.data.nus_wide import nus_wide
-from steelyard.data.open_images import open_images
-from steelyard.data.region_features import RegionDataset, vqa_regions
-from steelyard.data.vispr import vispr
-from steelyard.data.voc import voc
-from steelyard.data.vqa import Questions, vqa
-from steelyard.data.wider_attribute import wider_attribute
+from steelyard.data.readers.cifar import cifar10, cifar100
+from steelyard.data.readers.coco import coco
+from steelyard.data.readers.cub import cub
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.multi_mnist import multi_mnist, multi_mnist_digits
+from steelyard.data.readers.nus_wide import nus_wide
+from steelyard.data.readers.open_images import open_images
+from steelyard.data.readers.regions import RegionDataset, vqa_regions
+from steelyard.data.readers.vispr import vispr
+from steelyard.data.readers.voc import voc
+from steelyard.data.readers.vqa import Questions, vqa
+from steelyard.data.readers.wider_attribute import wider_attribute
 
 Data: TypeAlias = ArrayDataset | ImageDataset | Questions | RegionDataset
 

@@ -11,20 +11,20 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from steelyard.data.arff import arff
-from steelyard.data.class_names import named_labels
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice
-from steelyard.data.guess import Form, Guess, guess
 from steelyard.data.layouts import LAYOUTS, Data, Decoding, Spot, spots
 from steelyard.data.located import folder_near
-from steelyard.data.manifest import Manifest, encode
-from steelyard.data.mlt import MLT, mlt_at, mlt_labels, mlt_root
-from steelyard.data.npz import array_names, names_and_ids, npz, read_arrays, to_labels
 from steelyard.data.parts import file_in, format_of, part_named, siblings
-from steelyard.data.region_features import vqa_regions
-from steelyard.data.table import read_table
-from steelyard.data.vqa import vqa
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.mlt import MLT, mlt_at, mlt_labels, mlt_root
+from steelyard.data.readers.npz import array_names, names_and_ids, npz, read_arrays, to_labels
+from steelyard.data.readers.regions import vqa_regions
+from steelyard.data.readers.vqa import vqa
+from steelyard.data.tables.class_names import named_labels
+from steelyard.data.tables.guess import Form, Guess, guess
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.read import read_table
 from steelyard.labels import Labels
 
 _FILE_FORMATS = ("table", "arff", "npz", "labels")

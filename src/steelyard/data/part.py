@@ -12,9 +12,9 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import DataError, PathLike, listed
 from steelyard.data.layouts import Decoding
 from steelyard.data.located import ImageFolder
-from steelyard.data.manifest import Manifest, encode
 from steelyard.data.opening import OF_TABLES, Opened, layout_at, open_data, open_file, renamed
 from steelyard.data.parts import ENDINGS, file_in, part_named, siblings
+from steelyard.data.tables.manifest import Manifest, encode
 
 _ALWAYS = ("path", "format", "size", "on_bad_image", "cache", "class_names")
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.manifest import BLANK, Manifest, encode
-from steelyard.data.mistakes import Mistakes
+from steelyard.data.tables.manifest import BLANK, Manifest, encode
+from steelyard.data.tables.mistakes import Mistakes
 from steelyard.labels.targets import UNKNOWN
 
 _WORDS = {

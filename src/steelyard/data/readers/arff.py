@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from steelyard.data.arff_text import Attribute, Table, read_arff
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import DataError, PathLike, Values, check_distinct, read_bytes
+from steelyard.data.readers.arff_text import Attribute, Table, read_arff
 from steelyard.labels import UNKNOWN, Labels
 
 _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steelyard.data.images import EXTENSIONS
-from steelyard.data.manifest import BLANK, encode
 from steelyard.data.parts import WORDS
-from steelyard.data.words import value_of, without_decimals
+from steelyard.data.tables.manifest import BLANK, encode
+from steelyard.data.tables.words import value_of, without_decimals
 
 PATHS = {"path", "file", "filename", "filepath", "image", "img", "imagepath", "imagefile", "imagename", "photo"}
 IDS = {

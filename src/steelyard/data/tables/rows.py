@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.columns import is_numeric, kind_of, looks_like_files
 from steelyard.data.files import DataError, listed
-from steelyard.data.guess import Guess, check_header, guess, id_column, path_column
 from steelyard.data.located import ImageFolder, folder_near
-from steelyard.data.manifest import Manifest, encode
-from steelyard.data.numbers import feature_column
 from steelyard.data.streams import FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
+from steelyard.data.tables.columns import is_numeric, kind_of, looks_like_files
+from steelyard.data.tables.guess import Guess, check_header, guess, id_column, path_column
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.numbers import feature_column
 
 
 def labelled(source: Manifest, said: Guess) -> Guess | None:

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, listed, quoted
-from steelyard.data.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.located import ImageFolder
-from steelyard.data.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.mistakes import Mistakes, enumerated
-from steelyard.data.numbers import feature_column
-from steelyard.data.split_column import choose, groups_of
-from steelyard.data.words import label_values, no_label_values
+from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
+from steelyard.data.tables.mistakes import Mistakes, enumerated
+from steelyard.data.tables.numbers import feature_column
+from steelyard.data.tables.split_column import choose, groups_of
+from steelyard.data.tables.words import label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids, several
 from steelyard.labels.targets import UNKNOWN

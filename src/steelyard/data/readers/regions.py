@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 
 from steelyard.data.cache import stamp_of
 from steelyard.data.files import DataError, PathLike, read_lines
-from steelyard.data.npz import read_array
-from steelyard.data.vqa import Questions, question_texts, vqa
+from steelyard.data.readers.npz import read_array
+from steelyard.data.readers.vqa import Questions, question_texts, vqa
 from steelyard.labels import Labels
 from steelyard.labels.ids import several
 

@@ -12,7 +12,7 @@ from steelyard.balance.split import stratified_split
 from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import PathLike
-from steelyard.data.mnist import mnist
+from steelyard.data.readers.mnist import mnist
 from steelyard.labels import Labels
 
 Images: TypeAlias = NDArray[np.uint8]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.manifest import MOST_NAMED, Manifest
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest
 
 
 @final

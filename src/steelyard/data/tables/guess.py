@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from steelyard.data.columns import (
+from steelyard.data.files import DataError, check_choice, listed, quoted
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.located import is_file
+from steelyard.data.tables.columns import (
     FOLDS,
     IDS,
     LABELS,
@@ -27,10 +30,7 @@ from steelyard.data.columns import (
     repeats,
     tells_parts,
 )
-from steelyard.data.files import DataError, check_choice, listed, quoted
-from steelyard.data.images import EXTENSIONS
-from steelyard.data.located import is_file
-from steelyard.data.manifest import Manifest, encode
+from steelyard.data.tables.manifest import Manifest, encode
 
 _MARKS = (";", "|", ",")
 ONE_LABEL = "none"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, read_bytes, read_lines
-from steelyard.data.mnist import one_hot
-from steelyard.data.pickles import read_pickle
+from steelyard.data.readers.mnist import one_hot
+from steelyard.data.readers.pickles import read_pickle
 
 _PIXELS = 3 * 32 * 32
 _BATCHES = (1, 2, 3, 4, 5)

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.data.coco import COCO_LABELS
 from steelyard.data.dataset import ImageDataset
 from steelyard.data.files import DataError, PathLike, check_distinct, first_file, read_lines, relative
-from steelyard.data.npz import array_names, names_and_ids, read_arrays, to_labels
-from steelyard.data.pickles import read_pickle
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.npz import array_names, names_and_ids, read_arrays, to_labels
+from steelyard.data.readers.pickles import read_pickle
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import Labels
 
 _ARRAYS = ("ids", "Y", "class_freq")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.manifest import Manifest
+from steelyard.data.tables.manifest import Manifest
 
 
 def feature_column(
