@@ -174,7 +174,7 @@ PLAIN = HEADER.replace("@attribute s {a,b}\n", "")
         (PLAIN + "@data\n1,3,2\n", r"line 6: 'y' is 2, none of its categories 0, 1"),
         (PLAIN + "@data\n{0 1}\n\n{3 1}\n", r"line 8: the index 3 is not below 3"),
         (PLAIN + "@data\n{0 1, 0 2}\n", r"line 6: the index 0 stands twice"),
-        (PLAIN + "@data\n{99999999999999999999 1}\n", r"line 6: the index 1e\+20 is not below 3"),
+        (PLAIN + "@data\n{99999999999999999999 1}\n", r"line 6: .* is no pair"),
         (PLAIN + "@data\n{0 1e400}\n", r"line 6: 'x' is too large a number"),
         (PLAIN + "@data\n1,3,0\n-1e39,3,0\n", r"line 7: 'x' is too large a number"),
         (HEADER + "@data\n1e39,3,a,0\n", r"line 7: 'x' is too large a number"),

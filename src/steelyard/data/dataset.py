@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,14 @@ from steelyard.labels.targets import UNKNOWN
 
 Sample: TypeAlias = tuple[Tensor, Tensor, int]
 """(input, target (L,), index): images are uint8 (C, H, W), features float32."""
+
+
+class Decoding(TypedDict, total=False):
+    """How images are decoded; see the arguments of `ImageDataset`."""
+
+    size: Size
+    on_bad_image: Literal["error", "skip"]
+    cache: str | os.PathLike[str] | None
 
 
 class ArrayDataset(Dataset[Sample]):

@@ -140,6 +140,13 @@ def relative(name: str, path: PathLike, where: str) -> str:
     return name
 
 
+def check_paths(names: Sequence[str], path: PathLike, what: str, where: str = "line") -> list[str]:
+    """Return distinct names listed in `path`, each of them a path that stays inside its folder."""
+    checked = [relative(name, path, f"{where} {i}") for i, name in enumerate(names, 1)]
+    check_distinct(checked, path, what)
+    return checked
+
+
 def check_distinct(names: Sequence[Any], path: PathLike, what: str) -> None:
     """Refuse a name that occurs twice in a list read from the lines of `path`."""
     if len(set(names)) == len(names):

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, Values, check_distinct, read_bytes
-from steelyard.data.readers.arff_text import Attribute, Table, read_arff
+from steelyard.data.files import DataError, PathLike, Values, check_distinct, read_bytes, read_text
 from steelyard.labels import UNKNOWN, Labels
 
+Table: TypeAlias = NDArray[np.float32]
+
+# quantifiers are possessive: a long line that does not match must not be tried in every way
+_NUMBER = r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_IS_NUMBER = re.compile(_NUMBER)
+_DATA = re.compile(r"(?im)^[ \t]*@data[ \t]*(?:%.*)?$")
+_NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{][^\s{{]*)\s*(.*)")
+_VALUE = re.compile(rf"\s*+({_QUOTED}|[^,'\"\s]*+(?:\s++[^,'\"\s]++)*+)\s*+(,|$)")
+_PAIR = re.compile(rf"\s*+0*([0-9]{{1,18}})\s++({_QUOTED}|[^,\s'\"]++)\s*+(?:,|$)")
+_DENSE_ROW = re.compile(rf"{_NUMBER}(?:[ \t]*+,[ \t]*+{_NUMBER})*+")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
@@ -93,3 +107,185 @@ def _feature(attribute: Attribute, column: Table) -> Table:
         return column
     places = np.array(list(attribute.codes.values()), np.float32)
     return np.where(np.isnan(column), np.nan, column == places).astype(np.float32)
+
+
+# ---- the text of the file
+
+
+@final
+@dataclass(frozen=True)
+class Attribute:
+    """A column: its name and, where it is nominal, its categories in the order in which the file declares them."""
+
+    name: str
+    categories: tuple[str, ...] | None
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether some category is not a number."""
+        return self.categories is not None and not all(_IS_NUMBER.fullmatch(value) for value in self.categories)
+
+    @property
+    def codes(self) -> dict[str, float]:
+        """The number that stands for each category: itself, or its place in the declaration where one is symbolic."""
+        listed = self.categories or ()
+        return {value: float(i if self.symbolic else value) for i, value in enumerate(listed)}
+
+
+def read_arff(path: PathLike) -> tuple[str, list[Attribute], Table]:
+    """Return the name of the relation, the attributes, and the rows (N, A) as numbers, NaN where a value is missing.
+
+    A cell that a sparse row leaves out is 0, or the first category where the attribute is nominal (Weka's rule).
+    """
+    text = read_text(path)
+    if (data := _DATA.search(text)) is None:
+        raise DataError(f"{path} has no @data line: it is cut off or no ARFF file, fetch it again")
+    header = text[: data.start()]
+    relation, attributes = _header(header.split("\n"), path)
+    first = header.count("\n") + 2
+    numbered = [(i, line.strip()) for i, line in enumerate(text[data.end() + 1 :].split("\n"), first)]
+    rows = [(i, line) for i, line in numbered if line and not line.startswith("%")]
+    if not rows:
+        raise DataError(f"{path} has no rows after line {first - 1}, @data: it is cut off, fetch it again")
+    return relation, attributes, _table(rows, attributes, path)
+
+
+def _header(lines: list[str], path: PathLike) -> tuple[str, list[Attribute]]:
+    relation, attributes = "", []
+    seen: dict[str, int] = {}
+    for i, line in enumerate(lines, 1):
+        keyword, rest = [*line.split(None, 1), "", ""][:2]
+        if not keyword or keyword.startswith("%"):
+            continue
+        if keyword.lower() == "@relation":
+            relation = _unquoted(rest.strip())
+        elif keyword.lower() == "@attribute":
+            attribute = _attribute(rest.strip(), path, i)
+            if attribute.name in seen:
+                _fail(path, i, f"the attribute {attribute.name!r:.60} was declared at line {seen[attribute.name]}")
+            seen[attribute.name] = i
+            attributes.append(attribute)
+        else:
+            _fail(path, i, f"{line.strip()!r:.60} is no @relation, @attribute or @data")
+    if not attributes:
+        raise DataError(f"{path} declares no @attribute: it is no ARFF file of a data set, fetch it again")
+    return relation, attributes
+
+
+def _attribute(text: str, path: PathLike, line: int) -> Attribute:
+    match = _NAME.fullmatch(text)
+    if match is None:
+        _fail(path, line, f"an attribute needs a name and a type, not {text!r:.60}")
+    name, kind = _unquoted(match[1]), match[2].strip()
+    if kind.lower() in ("numeric", "real", "integer"):
+        return Attribute(name, None)
+    if not (kind.startswith("{") and kind.endswith("}")):
+        _fail(path, line, f"the attribute {name!r:.60} has type {kind!r:.40}: turn it into numbers or remove it")
+    listed = _split(kind[1:-1])
+    values = tuple(_unquoted(value) for value in listed or ())
+    if listed is None or not all(listed) or len(set(values)) < len(values):
+        _fail(path, line, f"the attribute {name!r:.60} has an empty, repeated or badly quoted category")
+    return Attribute(name, values)
+
+
+def _table(rows: Sequence[tuple[int, str]], attributes: Sequence[Attribute], path: PathLike) -> Table:
+    """The rows as numbers; a row of nothing but numbers is parsed at once, the others cell by cell."""
+    codes = [attribute.codes if attribute.symbolic else None for attribute in attributes]
+    plain = not any(codes)
+    left_out = np.array([next(iter(attribute.codes.values()), 0.0) for attribute in attributes])
+    table = np.empty((len(rows), len(attributes)), np.float32)
+    for i, (line, text) in enumerate(rows):
+        if plain and text.count(",") == len(attributes) - 1 and _DENSE_ROW.fullmatch(text):
+            numbers = np.fromstring(text, np.float64, sep=",")
+        else:
+            numbers = left_out.copy()
+            for j, value in _cells(text, len(attributes), path, line):
+                numbers[j] = _cell(value, attributes[j].name, codes[j], path, line)
+        with np.errstate(over="ignore"):  # a number too large for single precision is infinite, and refused below
+            table[i] = numbers
+    _check_numbers(table, attributes, [line for line, _ in rows], path)
+    return table
+
+
+def _check_numbers(table: Table, attributes: Sequence[Attribute], lines: Sequence[int], path: PathLike) -> None:
+    """Refuse a number that single precision cannot hold, or that is none of the categories of its attribute."""
+    if len(bad := np.argwhere(np.isinf(table))):
+        _fail(path, lines[bad[0][0]], f"{attributes[bad[0][1]].name!r:.60} is too large a number")
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for j, attribute in enumerate(attributes):
+        if attribute.categories is not None and not attribute.symbolic:
+            alike.setdefault(attribute.categories, []).append(j)
+    for categories, columns in alike.items():
+        known = np.array(categories, np.float64).astype(np.float32)
+        bad = np.argwhere(~np.isin(table[:, columns], known) & ~np.isnan(table[:, columns]))
+        if len(bad):
+            i, j = bad[0][0], columns[bad[0][1]]
+            shown = f"{table[i, j]:g}, none of its categories {_listed(categories):.60}"
+            _fail(path, lines[i], f"{attributes[j].name!r:.60} is {shown}")
+
+
+def _cell(value: str, name: str, codes: dict[str, float] | None, path: PathLike, line: int) -> float:
+    if value == "?":
+        return np.nan
+    plain = _unquoted(value)
+    if codes is None:
+        if not _IS_NUMBER.fullmatch(plain):
+            _fail(path, line, f"{name!r:.60} is {plain!r:.40}, not a number (a missing value is written ?)")
+        return float(plain)
+    if plain not in codes:
+        _fail(path, line, f"{name!r:.60} is {plain!r:.40}, none of its categories {_listed(codes):.60}")
+    return codes[plain]
+
+
+def _cells(text: str, n_attributes: int, path: PathLike, line: int) -> Iterable[tuple[int, str]]:
+    """The column and the text of each cell of a row."""
+    if text.startswith("{"):
+        return _sparse_cells(text, n_attributes, path, line).items()
+    values = _split(text)
+    if values is None or len(values) != n_attributes:
+        found = "badly quoted values" if values is None else f"{len(values)} values"
+        _fail(path, line, f"{found} for {n_attributes} attributes")
+    return enumerate(values)
+
+
+def _sparse_cells(text: str, n_attributes: int, path: PathLike, line: int) -> dict[int, str]:
+    cells: dict[int, str] = {}
+    if not text.endswith("}"):
+        _fail(path, line, "a sparse row begins with { and does not end with }: it is cut off")
+    inside, at = text[1:-1].strip(), 0
+    while at < len(inside):
+        if (match := _PAIR.match(inside, at)) is None:
+            _fail(path, line, f"{inside[at:].strip()!r:.40} is no pair of index and value")
+        index, at = int(match[1]), match.end()
+        if index >= n_attributes or index in cells:
+            fault = "stands twice" if index in cells else f"is not below {n_attributes}, the number of attributes"
+            _fail(path, line, f"the index {index} {fault}")
+        cells[index] = match[2]
+    return cells
+
+
+def _split(text: str) -> list[str] | None:
+    """The values between commas, still quoted; None where the quotes do not fit."""
+    if "'" not in text and '"' not in text:
+        return [value.strip() for value in text.split(",")]
+    values, at = [], 0
+    while (match := _VALUE.match(text, at)) is not None:
+        values.append(match[1])
+        if not match[2]:
+            return values
+        at = match.end()
+    return None
+
+
+def _unquoted(token: str) -> str:
+    if len(token) < 2 or token[0] not in "'\"" or token[-1] != token[0]:
+        return token
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), token[1:-1])
+
+
+def _listed(categories: Iterable[str]) -> str:
+    return " ".join(", ".join(categories).split())
+
+
+def _fail(path: PathLike, line: int, fault: str) -> NoReturn:
+    raise DataError(f"{Path(path)}: line {line}: {fault}: correct that line or fetch the file again")
