@@ -23,8 +23,8 @@ import steelyard.data.dataset as dataset_module
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.images import BadImage, decode
-from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.subset import Subset as Some
+from steelyard.data.subset import skipped_at, skipped_sentence
 from steelyard.labels import UNKNOWN, Labels
 
 RNG = np.random.default_rng(7)

@@ -25,9 +25,9 @@ from PIL import Image
 
 import layouts
 from steelyard.data import ArrayDataset, ImageDataset
-from steelyard.data.duplicates import find_duplicates
 from steelyard.data.images import BadImage, decode
 from steelyard.data.inputs import Batch, inputs_of, open_inputs
+from steelyard.data.inspect import find_duplicates
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from training_jobs import forked, waited

@@ -23,10 +23,10 @@ import steelyard as sy
 from steelyard import cli
 from steelyard.config.advice import RECIPES, RULES, Evidence, advise
 from steelyard.config.inspection import inspect
-from steelyard.data import ArrayDataset, ImageDataset, pairs
-from steelyard.data.duplicates import find_duplicates
+from steelyard.data import ArrayDataset, ImageDataset
+from steelyard.data import inspect as pairs
+from steelyard.data.inspect import find_duplicates, find_pairs
 from steelyard.data.opening import Opened, open_data
-from steelyard.data.pairs import find_pairs
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.report import page, plots
 from steelyard.report.terminal import bar, percent, show

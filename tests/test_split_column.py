@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import layouts
 from steelyard.data import ArrayDataset, ImageDataset, open_data, table
-from steelyard.data.aligned import aligned
 from steelyard.data.files import DataError
-from steelyard.data.part import align, open_part
+from steelyard.data.part import align, aligned, open_part
 from steelyard.data.parts import part_named, siblings, training_part
 from steelyard.labels import UNKNOWN, Labels
 

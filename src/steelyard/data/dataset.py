@@ -131,6 +131,12 @@ class ImageDataset(Dataset[Sample]):
         """Return the same images and labels, decoded to another size."""
         return ImageDataset(self._paths, self.labels, size, self.on_bad_image, cache, self.boxes, self.note)
 
+    def take(self, index: NDArray[np.int64]) -> ImageDataset:
+        """Return the images at `index` with their labels."""
+        boxes = None if self.boxes is None else self.boxes[index]
+        paths, labels = self._paths.take(pa.array(index)), self.labels.take(index)
+        return ImageDataset(paths, labels, self.size, self.on_bad_image, boxes=boxes, note=self.note)
+
     @property
     def skipped(self) -> NDArray[np.int64]:
         """Indices of the bad images met so far, in this process or in a worker; `labels` still holds their rows."""

@@ -86,7 +86,7 @@ def open_inputs(
                 features=None if features is None else several(features, "features"),
                 images=None if images is None else Path(images),
             )
-            source = Manifest(file, delimiter, encoding or "utf-8", look=1 << 20)
+            source = Manifest(file, delimiter, encoding or "utf-8")
             found = labelled(source, said)
             if split is not None or (found is not None and found.form == "long"):  # an item has several rows
                 opened = open_data(

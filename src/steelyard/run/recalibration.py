@@ -17,7 +17,7 @@ from steelyard.calibrate.aims import Aim
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.set_rule import label_sets
 from steelyard.config.sections import EvaluateSettings
-from steelyard.data.skipped import skipped_at
+from steelyard.data.subset import skipped_at
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels.targets import known

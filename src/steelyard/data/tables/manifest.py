@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 import pyarrow as pa
@@ -49,19 +49,12 @@ class Manifest:
     delimiter: what separates the cells of a CSV file; by default that of `,` tab `;` `|` that divides the first rows
         into the most columns, equally many in each.
     encoding: of a CSV file, as Python names it.
-    look: how many bytes of a CSV file `sample` looks at, by default eight megabytes.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        delimiter: str | None = None,
-        encoding: str = "utf-8",
-        look: int | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], delimiter: str | None = None, encoding: str = "utf-8") -> None:
         self.path = Path(path)
         self.encoding = encoding
-        self._look = look
+        self._sample: dict[str, Any] = {}
         try:
             check_regular(self.path)
             with self.path.open("rb") as file:
@@ -155,14 +148,17 @@ class Manifest:
 
     def sample(self) -> dict[str, Any]:
         """Return the beginning of every column, as strings where the file is CSV."""
+        if self._sample:
+            return self._sample
         if self.is_parquet:
             batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 16))
             batch = self._guarded(lambda: next(batches, None))
         else:
-            batch = self._read_csv(dict.fromkeys(self._keys.values(), pa.string()), _first_block, block=self._look)
+            batch = self._read_csv(dict.fromkeys(self._keys.values(), pa.string()), _first_block)
         if batch is None or batch.num_rows == 0:
             raise DataError(f"{self.path} has a header but no rows: add one for each item")
-        return {name: batch.column(key) for name, key in self._keys.items()}
+        self._sample = {name: batch.column(key) for name, key in self._keys.items()}
+        return self._sample
 
     def read(self, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> dict[str, Any]:
         """Return whole columns: `texts` dictionary-encoded where they are strings, `numbers` as float64 where CSV."""
@@ -398,3 +394,42 @@ def encode(column: Any) -> tuple[NDArray[np.int64], Any]:
         place = np.where(place == blank, -1, place - (place > blank))
         texts = pa.concat_arrays([texts[:blank], texts[blank + 1 :]])
     return codes if place is None else np.append(place, -1)[codes], texts.cast(pa.large_string())
+
+
+@final
+class Mistakes:
+    """Items of a manifest that are wrong in one way.
+
+    source: the manifest.
+    what: what is wrong, as it ends the sentence: ", which is no label value", or " has no id".
+    plural: the same of several.
+    remedy: what to do about it.
+    """
+
+    def __init__(self, source: Manifest, what: str, plural: str, remedy: str) -> None:
+        self._source, self._what, self._plural, self._remedy = source, what, plural, remedy
+        self._total = 0
+        self._first: list[tuple[int, str]] = []
+
+    def add(self, rows: NDArray[np.int64] | Sequence[int], what: str | Callable[[int], str] = "") -> None:
+        """Note the items `rows`; `what` says what stands in them, or in the k-th: ", column 'cat' holds 'maybe'"."""
+        self._total += len(rows)
+        self._first += [
+            (int(row), what if isinstance(what, str) else what(k)) for k, row in enumerate(rows[:MOST_NAMED])
+        ]
+
+    def check(self) -> None:
+        """Raise one sentence about them, if there are any."""
+        if not self._total:
+            return
+        first = sorted(self._first, key=lambda mistake: mistake[0])[:MOST_NAMED]
+        lines = self._source.places([row for row, _ in first])
+        shown = enumerated([f"{line}{text}" for line, (_, text) in zip(lines, first, strict=True)], self._total)
+        ending = self._what if self._total == 1 else self._plural
+        raise DataError(f"{self._source.path}: {shown}{ending}: {self._remedy}")
+
+
+def enumerated(parts: Sequence[str], total: int) -> str:
+    """Return "a; b; c and 5 more" of the first parts of `total`."""
+    more = f" and {total - len(parts):,} more" if total > len(parts) else ""
+    return "; ".join(parts) + more

@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
-from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.tables.mistakes import Mistakes, enumerated
-from steelyard.data.tables.numbers import feature_column
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest, Mistakes, encode, enumerated
 from steelyard.data.tables.split_column import choose, groups_of
-from steelyard.data.tables.words import label_values, no_label_values
+from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
-from steelyard.labels.ids import Ids, several
+from steelyard.labels.ids import Ids
 from steelyard.labels.targets import UNKNOWN
 
 
@@ -70,21 +68,7 @@ def table(
     group: the column whose value items share that must stay together in every split, such as a patient.
     size, on_bad_image, cache: see `ImageDataset`.
     """
-    said = Guess(
-        form=form,
-        id=id,
-        path=path,
-        labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
-        value=value,
-        features=None if features is None else several(features, "features"),
-        separator=separator,
-        absent=absent,
-        minus_one=minus_one,
-        names=None if names is None else several(names, "names"),
-        images=None if images is None else Path(images),
-        split=split_column,
-        group=group,
-    )
+    said = Guess.of({name: value for name, value in locals().items() if name not in ("manifest", "split")})
     source = Manifest(manifest, delimiter, encoding)
     return read_table(source, said, split, size=size, on_bad_image=on_bad_image, cache=cache).data
 
@@ -106,17 +90,15 @@ def read_table(
     said: Guess,
     split: str | None = None,
     optional: bool = False,
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: str | os.PathLike[str] | None = None,
+    near: bool = False,
+    **how: Unpack[Decoding],
 ) -> Table:
     """Read a manifest as `table` does, and tell how it was read.
 
     Arguments: `source`; `said` about it; `split`, and `optional`, whether all items will do where there is no such
-    part; `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    part; `near`, see `guess`; `size`, `on_bad_image`, `cache`: see `ImageDataset`.
     """
-    found = guess(source, said)
+    found = guess(source, said, near)
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
     chosen = choose(source, found, columns, split, optional)
@@ -145,7 +127,7 @@ def read_table(
     paths, missing = _located(source, found, cells, chosen.items, found.images)
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
-        if on_bad_image == "error":
+        if how.get("on_bad_image", "error") == "error":
             if len(missing) == len(paths):
                 raise DataError(f"{source.path}: {lacks}: add them, or name the folder that holds them by images=")
             raise DataError(
@@ -153,7 +135,7 @@ def read_table(
                 "(on_bad_image='skip')"
             )
         note += f" {lacks}: they are left out."
-    images = ImageDataset(paths, labels, size, on_bad_image, cache, note=note)
+    images = ImageDataset(paths, labels, **how, note=note)
     return Table(images, found, chosen.part, chosen.parts)
 
 

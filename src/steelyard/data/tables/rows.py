@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError, listed
 from steelyard.data.located import ImageFolder, folder_near
 from steelyard.data.streams import FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
-from steelyard.data.tables.columns import is_numeric, kind_of, looks_like_files
-from steelyard.data.tables.guess import Guess, check_header, guess, id_column, path_column
+from steelyard.data.tables.columns import Columns, is_numeric, looks_like_files
+from steelyard.data.tables.guess import Guess, guess
 from steelyard.data.tables.manifest import Manifest, encode
-from steelyard.data.tables.numbers import feature_column
+from steelyard.data.tables.values import feature_column
 
 
 def labelled(source: Manifest, said: Guess) -> Guess | None:
@@ -46,31 +46,26 @@ def manifest_inputs(
     Arguments: `source`; `said` about its columns; `found`, how it is read if it has labels; `labels`, columns that are
     no features; `kind`, what is wanted; `size`, `on_bad_image`: see `open_inputs`.
     """
-    columns = source.sample()
-    kinds = {name: kind_of(column) for name, column in columns.items()}
-    check_header(source, columns, kinds)
     parts = () if found is None else (*found.label_columns, found.value, found.split)
-    taken = {*labels, *(name for name in parts if name is not None)}
-    texts = [name for name, kind in kinds.items() if kind == "text" and name not in taken]
-    path = said.path or path_column(columns, texts)
-    others = taken | ({path} if path else set())
-    free = [name for name, kind in kinds.items() if kind in ("text", "number") and name not in others]
-    id = found.id if found is not None else said.id or id_column(source, kinds, free, others, path)
-    numeric = (name for name, column in columns.items() if kinds[name] == "vector" or _numbers(kinds[name], column))
-    numbers = said.features or tuple(name for name in numeric if name not in others | {id})
-    sure = said.images or said.path or (path is not None and looks_like_files(columns[path]))
+    columns = Columns(source, {*labels, *(name for name in parts if name is not None)})
+    path = columns.take(said.path or columns.path_column())
+    id = found.id if found is not None else said.id or columns.id_column(path)
+    columns.take(id)
+    numbers = said.features or tuple(
+        name
+        for name, column in columns.cells.items()
+        if name not in columns.taken
+        and (columns.kinds[name] == "vector" or (columns.kinds[name] in ("number", "label") and is_numeric(column)))
+    )
+    sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
     if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
         item = path or id
-        if item is None or pa.types.is_nested(columns[item].type):
+        if item is None or pa.types.is_nested(columns.cells[item].type):
             raise DataError(f"{source.path}: no column that names image files is found: give it by path_column")
-        return _images(source, id or item, item, columns[item], said.images, size, on_bad_image)
+        return _images(source, id or item, item, columns.cells[item], said.images, size, on_bad_image)
     if not numbers:
         raise DataError(f"{source.path}: no column of numbers is found: name those of the features by features")
     return _features(source, id or path, numbers, on_bad_image)
-
-
-def _numbers(kind: str, column: Any) -> bool:
-    return kind in ("number", "label") and is_numeric(column)
 
 
 def _images(

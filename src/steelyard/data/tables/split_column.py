@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import Guess
-from steelyard.data.tables.manifest import Manifest, encode
-from steelyard.data.tables.mistakes import Mistakes
+from steelyard.data.tables.manifest import Manifest, Mistakes, encode
 
 
 class Chosen(NamedTuple):
