@@ -462,7 +462,7 @@ class _Words:
         (lambda root: save(root / "a.npy", np.eye(2)), {"split": "test"}, "is one array, which has none"),
         (lambda root: save(root / "a.npz", X_a=np.eye(2), X_b=np.eye(2)), {}, "has no array X: it has X_a, X_b"),
         (lambda root: save(root / "a.npz", X=np.eye(2)), {"split": "test"}, "has no array X_test: it has X"),
-        (lambda root: save(root / "a.npz", X=np.eye(2), ids=np.array(["a"])), {}, "ids has 1 entries, but X has 2"),
+        (lambda root: save(root / "a.npz", X=np.eye(2), ids=np.array(["a"])), {}, "X has 2 rows, but there are 1 ids"),
     ],
 )
 def test_a_mistake_is_one_line(make: Any, arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

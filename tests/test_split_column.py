@@ -158,7 +158,7 @@ def test_a_column_of_another_name_can_be_named(tmp_path: Path) -> None:
             None,
             r"'val' \(1 item\), 'test' \(1 item\): none of them is called train",
         ),
-        ("id,split,cat\na,train,1\nb,,0\n", None, "line 3 says no part in column 'split': add it, remove the row, or"),
+        ("id,split,cat\na,train,1\nb,,0\n", None, "line 3 has no part in column 'split': add it, remove the row, or"),
         (
             "id,label,split\na,cat,train\nb,cow,val\na,dog,val\n",
             None,

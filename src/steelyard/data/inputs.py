@@ -23,7 +23,7 @@ from steelyard.data.subset import Labelled, origin
 from steelyard.data.tables.guess import Guess
 from steelyard.data.tables.manifest import Manifest
 from steelyard.data.tables.rows import labelled, manifest_inputs
-from steelyard.labels.ids import Ids, several
+from steelyard.labels.ids import Ids
 
 __all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
 
@@ -64,12 +64,13 @@ def open_inputs(
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")
     side, place = as_size(size), Path(path)
+    columns = {"id": id, "path_column": path_column, "features": features, "delimiter": delimiter, "encoding": encoding}
     if str(path) == "-":
         inputs: Inputs = _standard_input(images, side, on_bad_image)
     elif not place.exists():
         raise DataError(f"{path} does not exist: give a file or a folder")
     elif place.is_dir() and layout_at(place, None):
-        inputs = _labelled(place, split, side, on_bad_image)
+        inputs = _labelled(place, side, on_bad_image, split=split)
     elif place.is_dir() and kind != "features" and next(image_files(place), None) is not None:
         inputs = _folder(place, side, on_bad_image)
     else:
@@ -80,32 +81,9 @@ def open_inputs(
         elif ending in (".npy", ".npz"):
             inputs = _array_file(file, split, side, on_bad_image)
         elif ENDINGS.get(ending) == "table":
-            said = Guess(
-                id=id,
-                path=path_column,
-                features=None if features is None else several(features, "features"),
-                images=None if images is None else Path(images),
-            )
-            source = Manifest(file, delimiter, encoding or "utf-8")
-            found = labelled(source, said)
-            if split is not None or (found is not None and found.form == "long"):  # an item has several rows
-                opened = open_data(
-                    file,
-                    images,
-                    split=split or ALL,
-                    id=id,
-                    path_column=path_column,
-                    features=features,
-                    delimiter=delimiter,
-                    encoding=encoding,
-                    size=side,
-                    on_bad_image="skip",
-                )
-                inputs = inputs_of(opened.data, side, on_bad_image, opened.note)
-            else:
-                inputs = manifest_inputs(source, said, found, labels, kind, side, on_bad_image)
+            inputs = _table(file, images, split, columns, labels, kind, side, on_bad_image)
         elif ending in ENDINGS:
-            inputs = _labelled(file, split, side, on_bad_image)
+            inputs = _labelled(file, side, on_bad_image, split=split)
         else:
             known = ", ".join((*EXTENSIONS, ".npy", *ENDINGS))
             raise DataError(f"{path} ends neither as images do nor as data files do ({known}): rename it")
@@ -135,9 +113,28 @@ def inputs_of(data: Labelled, size: Size = None, on_bad_image: OnBad = "error", 
     return _array(whole.inputs, index, ids, as_size(size), on_bad_image, note)
 
 
-def _labelled(place: Path, split: str | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
-    opened = open_data(place, split=split, size=size, on_bad_image="skip")
+def _labelled(place: Path, size: tuple[int, int] | None, on_bad_image: OnBad, **how: Any) -> Inputs:
+    opened = open_data(place, size=size, on_bad_image="skip", **how)
     return inputs_of(opened.data, size, on_bad_image, opened.note)
+
+
+def _table(
+    file: Path,
+    images: PathLike | None,
+    split: str | None,
+    columns: dict[str, Any],
+    labels: Sequence[str],
+    kind: Kind | None,
+    size: tuple[int, int] | None,
+    on_bad_image: OnBad,
+) -> Inputs:
+    """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
+    said = Guess.of({**columns, "images": images})
+    source = Manifest(file, columns["delimiter"], columns["encoding"] or "utf-8")
+    found = labelled(source, said)
+    if split is not None or (found is not None and found.form == "long"):
+        return _labelled(file, size, on_bad_image, images=images, split=split or ALL, **columns)
+    return manifest_inputs(source, said, found, labels, kind, size, on_bad_image)
 
 
 def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
@@ -170,36 +167,29 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
     if file.suffix.lower() == ".npy":
         if split is not None:
             raise ValueError(f"split is {split!r}, but {file} is one array, which has none: leave it out")
-        array = read_array(file)
-        ids: Sequence[str] = Ids.numbered(len(array) if array.ndim else 0)
-        return _array(array, None, ids, size, on_bad_image, f"{file} is read as one array.", file)
+        return _array(read_array(file), None, None, size, on_bad_image, f"{file} is read as one array.", file)
     arrays = read_arrays(file)
     parts = sorted(name[2:] for name in arrays if name.startswith("X_"))
-    if split is None and "X" in arrays:
-        ending = ""
-    else:
+    ending = ""
+    if split is not None or "X" not in arrays:
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
-            there = f"it has {', '.join(arrays) or 'no arrays'}"
-            wanted = "no array X" if split is None else f"no array X_{split}"
-            raise DataError(f"{file} has {wanted}: {there}; save features as X, or choose a part by split")
+            wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
+            raise DataError(
+                f"{file} has no array {wanted}: it has {there}; save features as X, or choose a part by split"
+            )
         ending = f"_{part or parts[0]}"
-    array, named = arrays[f"X{ending}"], names_and_ids(arrays, ending, file)[1]
-    if array.ndim == 0:
-        raise DataError(f"{file}: X{ending} has no rows: save one for every item")
-    if named is not None and len(named) != len(array):
-        raise DataError(f"{file}: ids{ending} has {len(named)} entries, but X{ending} has {len(array)} rows: mend it")
-    ids = Ids.numbered(len(array)) if named is None else named
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:
         note += f"; also there: split {', '.join(others)}"
-    return _array(array, None, ids, size, on_bad_image, note + ".", file)
+    ids = names_and_ids(arrays, ending, file)[1]
+    return _array(arrays[f"X{ending}"], None, ids, size, on_bad_image, note + ".", f"{file}: X{ending}")
 
 
 def _array(
     array: NDArray[Any],
     index: NDArray[np.int64] | None,
-    ids: Sequence[str],
+    ids: Sequence[str] | None,
     size: tuple[int, int] | None,
     on_bad_image: OnBad,
     note: str,
@@ -208,13 +198,16 @@ def _array(
     """The rows of an array, or those at `index`: uint8 of more than two dimensions are images, the rest features."""
     if array.ndim < 2 or array.dtype.kind not in "biuf":
         raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row an item, (N, …)")
+    names = Ids.numbered(len(array)) if ids is None else ids
+    if index is None and len(names) != len(array):
+        raise DataError(f"{file} has {len(array)} rows, but there are {len(names)} ids: mend it")
     kind: Kind = "image" if array.dtype == np.uint8 and array.ndim > 2 else "features"
     if kind == "image" and size not in (None, array.shape[-2:]):
         raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
-        for start in range(0, len(ids), _BLOCK):
+        for start in range(0, len(names), _BLOCK):
             part = slice(start, start + _BLOCK)
-            yield array[part if index is None else index[part]], list(ids[part])
+            yield array[part if index is None else index[part]], list(names[part])
 
-    return FeatureInputs(blocks, len(ids), on_bad_image, kind, note)
+    return FeatureInputs(blocks, len(names), on_bad_image, kind, note)

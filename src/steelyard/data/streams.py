@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, islice
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -89,9 +90,10 @@ class ImageInputs(Inputs):
         """Return the images in their order; `workers` processes decode them, 0 decodes here."""
         check_batches(batch_size, workers)
         # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
+        images = iter(self.images())
         loader: DataLoader[Batch | str] = DataLoader(
             _Decoder(self.size),
-            batch_sampler=_grouped(self.images(), batch_size),
+            batch_sampler=iter(lambda: list(islice(images, batch_size)), []),
             num_workers=workers,
             collate_fn=_as_it_is,
             worker_init_fn=beginning() if workers else None,
@@ -133,11 +135,13 @@ class FeatureInputs(Inputs):
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
             is_bad = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
-            bad = [(ids[i], f"the item {ids[i]!r} holds something else than finite numbers") for i in _at(is_bad)]
+            bad = [
+                (name, f"the item {name!r} holds something else than finite numbers") for name in compress(ids, is_bad)
+            ]
             if bad and self._on_bad == "error":
                 raise DataError(f"{bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
             if bad:
-                numbers, ids = numbers[~is_bad], [ids[i] for i in _at(~is_bad)]
+                numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
             yield Batch(as_tensor(numbers), list(ids), bad)
 
 
@@ -147,23 +151,6 @@ def check_batches(batch_size: int, workers: int) -> None:
         raise ValueError(f"batch_size is {batch_size}: give at least 1")
     if workers < 0:
         raise ValueError(f"workers is {workers}: give how many processes decode images, or 0")
-
-
-def _grouped(items: Iterable[Image], n: int) -> Iterator[list[Image]]:
-    """Return `items`, n at a time."""
-    group: list[Image] = []
-    for item in items:
-        group.append(item)
-        if len(group) == n:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _at(mask: Any) -> list[int]:
-    places: list[int] = np.flatnonzero(mask).tolist()
-    return places
 
 
 @final
@@ -210,17 +197,13 @@ def _regrouped(
     blocks: Iterable[tuple[NDArray[Any], Sequence[str]]], n: int
 ) -> Iterator[tuple[NDArray[Any], Sequence[str]]]:
     """Return rows in groups of n, the last of at most n, whatever sizes they come in."""
-    rows: list[NDArray[Any]] = []
+    rows: NDArray[Any] | None = None
     ids: list[str] = []
     for block, names in blocks:
-        start = 0
-        while start < len(block):
-            part = slice(start, start + n - len(ids))
-            rows.append(block[part])
-            ids.extend(names[part])
-            start += len(rows[-1])
-            if len(ids) == n:
-                yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
-                rows, ids = [], []
-    if ids:
-        yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
+        rows, ids = block if rows is None else np.concatenate([rows, block]), [*ids, *names]
+        whole = len(ids) // n * n
+        for start in range(0, whole, n):
+            yield rows[start : start + n], ids[start : start + n]
+        rows, ids = rows[whole:] if whole < len(ids) else None, ids[whole:]
+    if rows is not None:
+        yield rows, ids

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from steelyard._files import check_place, replacing
 from steelyard.data.files import DataError, PathLike, require
 
 _FIELDS = (6, 10)
-_HEADER = 128
 
 
 def convert_regions(
@@ -45,31 +44,32 @@ def convert_regions(
     for place in (features, image_ids):
         check_place(place)
     ids: dict[int, None] = {}
-    width = 0
+    shape = (0, regions, 0)
     with replacing(features) as partial, partial.open("wb") as out:
-        out.write(bytes(_HEADER))
         for file in files:
             with file.open(encoding="ascii", errors="replace") as lines:
                 for i, line in enumerate(lines, 1):
                     number, found = _read(line, f"{file}, line {i}")
-                    width = width or found.shape[1]
-                    if found.shape[1] != width:
+                    if not ids:
+                        shape = (0, regions, found.shape[1])
+                        _write_header(out, shape)
+                    if found.shape[1] != shape[2]:
                         raise DataError(
-                            f"{file}, line {i}: {found.shape[1]} features, not {width} as the first: take one set"
+                            f"{file}, line {i}: {found.shape[1]} features, not {shape[2]} as the first: take one set"
                         )
                     if number in ids:
                         raise DataError(f"{file}, line {i}: image {number} is there twice: give each image once")
                     ids[number] = None
-                    kept = np.zeros((regions, width), np.float16)
+                    kept = np.zeros(shape[1:], np.float16)
                     kept[: len(found)] = found[:regions]
                     out.write(kept.tobytes())
                     if progress is not None:
                         progress(len(ids))
         if not ids:
             raise ValueError("tsv holds no file: give one at least")
-        shape = (len(ids), regions, width)
+        shape = (len(ids), *shape[1:])
         out.seek(0)
-        out.write(_header(shape))
+        _write_header(out, shape)
     with replacing(image_ids) as partial, partial.open("wb") as out:
         np.save(out, np.array(list(ids), np.int64))
     return shape
@@ -97,7 +97,6 @@ def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
     return int(number.group()), found.reshape(int(boxes), -1)
 
 
-def _header(shape: tuple[int, int, int]) -> bytes:
-    """The head of a .npy file (version 1.0) of float16, of a length that does not depend on the shape."""
-    said = f"{{'descr': '<f2', 'fortran_order': False, 'shape': {shape}, }}".ljust(_HEADER - 11) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(said)) + said.encode()
+def _write_header(out: BinaryIO, shape: tuple[int, int, int]) -> None:
+    """Write the head of a .npy file of float16; numpy leaves room in it for any number of images."""
+    np.lib.format.write_array_header_1_0(out, {"descr": "<f2", "fortran_order": False, "shape": shape})

@@ -429,6 +429,20 @@ class Mistakes:
         raise DataError(f"{self._source.path}: {shown}{ending}: {self._remedy}")
 
 
+def refuse(source: Manifest, rows: NDArray[np.int64], what: str, plural: str, remedy: str) -> None:
+    """Raise one sentence about the items `rows`, if there are any; see `Mistakes`."""
+    mistakes = Mistakes(source, what, plural, remedy)
+    mistakes.add(rows)
+    mistakes.check()
+
+
+def check_filled(
+    source: Manifest, codes: NDArray[np.int64], what: str, remedy: str = "add it, or remove the row"
+) -> None:
+    """Refuse a column with blank cells, given as `encode` returns it; `what` a cell should hold."""
+    refuse(source, np.flatnonzero(codes < 0), f" has no {what}", f" have no {what}", remedy)
+
+
 def enumerated(parts: Sequence[str], total: int) -> str:
     """Return "a; b; c and 5 more" of the first parts of `total`."""
     more = f" and {total - len(parts):,} more" if total > len(parts) else ""

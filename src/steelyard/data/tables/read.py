@@ -16,7 +16,7 @@ from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
-from steelyard.data.tables.manifest import MOST_NAMED, Manifest, Mistakes, encode, enumerated
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest, Mistakes, check_filled, encode, enumerated, refuse
 from steelyard.data.tables.split_column import choose, groups_of
 from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
@@ -144,18 +144,12 @@ def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any
     if found.path is None or found.id is None or found.path == found.id:
         return None
     codes, texts = encode(columns[found.path])
-    _check_filled(source, codes, "image")
+    check_filled(source, codes, "image")
     if found.form == "long":  # the image of an item is that of its first row
         items = encode(columns[found.id])[0]
-        _check_filled(source, items, "id")
+        check_filled(source, items, "id")
         codes = codes[np.unique(items, return_index=True)[1]]
     return texts.take(pa.array(codes))
-
-
-def _check_filled(source: Manifest, codes: NDArray[np.int64], what: str) -> None:
-    mistakes = Mistakes(source, f" has no {what}", f" have no {what}", "add it, or remove the row")
-    mistakes.add(np.flatnonzero(codes < 0))
-    mistakes.check()
 
 
 def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
@@ -163,7 +157,7 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     if found.id is None:
         return None
     codes, texts = encode(columns[found.id])
-    _check_filled(source, codes, "id")
+    check_filled(source, codes, "id")
     if len(texts) < len(codes):
         _refuse_repeated(source, codes, texts)
     return texts
@@ -202,14 +196,14 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
     ids = _unique_ids(source, found, columns)
     column = columns[found.label_columns[0]]
     n = len(column)
-    if not pa.types.is_nested(column.type):
-        codes, cells = encode(column)
-        if found.separator in (None, ONE_LABEL):
-            lists = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
-        else:
-            lists = pc.split_pattern(cells, found.separator)
-    else:
+    if pa.types.is_nested(column.type):
         lists, codes = column.combine_chunks(), np.arange(n)
+    else:  # each distinct cell is split once
+        codes, cells = encode(column)
+        one_label = found.separator in (None, ONE_LABEL)
+        lists = (
+            pa.array([[cell] for cell in cells.to_pylist()]) if one_label else pc.split_pattern(cells, found.separator)
+        )
     lengths = np.append(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), 0)
     starts = np.cumsum(lengths) - lengths
     lengths, starts = lengths[codes], starts[codes]
@@ -222,7 +216,7 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
 def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
     items, names = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
     ids = Ids.distinct(names)
-    _check_filled(source, items, "id")
+    check_filled(source, items, "id")
     marks, texts = encode(columns.pop(found.label_columns[0]))
     if found.value is None:
         values: NDArray[Any] = np.ones(len(items), np.int8)
@@ -231,9 +225,8 @@ def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
         mistakes = no_label_values(source)
         values = label_values(source, found.value, columns[found.value], mistakes, minus_one=minus_one)
         mistakes.check()
-        unlabelled = Mistakes(source, " has a value but no label", " have a value but no label", "add the label")
-        unlabelled.add(np.flatnonzero((marks < 0) & (values != UNKNOWN)))
-        unlabelled.check()
+        rows = np.flatnonzero((marks < 0) & (values != UNKNOWN))
+        refuse(source, rows, " has a value but no label", " have a value but no label", "add the label")
     return _listed_cells(source, found, np.arange(len(items)), items, marks, texts, values, len(ids), ids)
 
 
