@@ -42,7 +42,7 @@ def test_both_published_layouts_are_read(tmp_path: Path) -> None:
 
 
 def test_the_head_is_numpys_and_as_long_for_any_number_of_images(tmp_path: Path) -> None:
-    from steelyard.data.readers.region_tsv import _write_header
+    from steelyard.data.readers.regions import _write_header
 
     for n in (0, 10**5, 10**9):
         with (tmp_path / f"{n}.npy").open("wb+") as file:

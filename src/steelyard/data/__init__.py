@@ -32,8 +32,7 @@ from steelyard.data.readers.multi_mnist import (
 from steelyard.data.readers.npz import npz
 from steelyard.data.readers.nus_wide import nus_wide
 from steelyard.data.readers.open_images import open_images
-from steelyard.data.readers.region_tsv import convert_regions
-from steelyard.data.readers.regions import RegionDataset, WordTable
+from steelyard.data.readers.regions import RegionDataset, WordTable, convert_regions
 from steelyard.data.readers.vispr import vispr
 from steelyard.data.readers.voc import voc
 from steelyard.data.readers.vqa import vqa

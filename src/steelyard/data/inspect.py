@@ -82,7 +82,7 @@ def _equal_rows(inputs: Array) -> Groups:
     zero = np.zeros((), inputs.dtype)
 
     def content(i: int) -> bytes:
-        return (inputs[i] + zero if inputs.dtype.kind == "f" else inputs[i]).tobytes()
+        return bytes((inputs[i] + zero if inputs.dtype.kind == "f" else inputs[i]).data)
 
     return _grouped((content(i), i) for i in _repeated(map(hash, map(content, range(len(inputs)))), len(inputs)))
 

@@ -134,7 +134,7 @@ class FeatureInputs(Inputs):
                 continue
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
-            is_bad = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
+            is_bad: NDArray[np.bool_] = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
             bad = [
                 (name, f"the item {name!r} holds something else than finite numbers") for name in compress(ids, is_bad)
             ]

@@ -16,7 +16,8 @@ from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
-from steelyard.data.tables.manifest import MOST_NAMED, Manifest, Mistakes, check_filled, encode, enumerated, refuse
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
+from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, refuse
 from steelyard.data.tables.split_column import choose, groups_of
 from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import Guess
-from steelyard.data.tables.manifest import Manifest, check_filled, encode
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.mistakes import check_filled
 
 
 class Chosen(NamedTuple):

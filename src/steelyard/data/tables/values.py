@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.tables.manifest import BLANK, Manifest, Mistakes, encode
+from steelyard.data.tables.manifest import BLANK, Manifest, encode
+from steelyard.data.tables.mistakes import Mistakes
 from steelyard.labels.targets import UNKNOWN
 
 _WORDS = {
