@@ -57,7 +57,7 @@ class ArrayDataset(Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
-        index = _checked(indices, len(self))
+        index = checked_index(indices, len(self))
         return _samples(as_tensor(as_inputs(self.inputs[index])).unbind(), self.labels, index)
 
 
@@ -154,7 +154,7 @@ class ImageDataset(Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
-        index = _checked(indices, len(self))
+        index = checked_index(indices, len(self))
         images, bad = [], []
         for i in index.tolist():
             image = self._image(i)
@@ -192,7 +192,8 @@ def _samples(inputs: Sequence[Tensor], labels: Labels, index: NDArray[np.int64])
     return list(zip(inputs, targets, index.tolist(), strict=True))
 
 
-def _checked(indices: Sequence[int], n: int) -> NDArray[np.int64]:
+def checked_index(indices: Sequence[int], n: int) -> NDArray[np.int64]:
+    """Return positions among n items, those from the end counted from the start."""
     index = np.asarray(indices, np.int64)
     if ((index < -n) | (index >= n)).any():
         raise IndexError(f"index {index[(index < -n) | (index >= n)][0]} is out of range for {n} items")

@@ -169,6 +169,11 @@ def quoted(name: object) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
+def label_order(name: str) -> tuple[bool, int, str]:
+    """Sort labels that are numbers by their value, before names."""
+    return (not name.isdecimal(), len(name) * name.isdecimal(), name)
+
+
 def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:
     """Refuse a `value` of the argument `name` that is not among `choices`."""
     if value not in choices:

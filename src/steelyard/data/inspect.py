@@ -142,22 +142,8 @@ def _digest(path: str) -> bytes | None:
 
 def _conflicting(labels: Labels, groups: Groups) -> int:
     """Groups in which, for some label, 0 < positives < known."""
-    if not groups:
-        return 0
-    group_of = np.full(len(labels), -1, np.int32)
-    for g, group in enumerate(groups):
-        group_of[group] = g
-    sizes = np.array([len(group) for group in groups])
-    items, columns, values = labels.cells()
-    kept = group_of[items] >= 0
-    key = group_of[items[kept]].astype(np.int64) * labels.n_labels + columns[kept]
-    values = values[kept]
-    cells, positives = np.unique(key[values >= 0.5], return_counts=True)
-    listed, times = np.unique(key[(values == UNKNOWN) != (labels.fill == UNKNOWN)], return_counts=True)
-    place = np.minimum(np.searchsorted(listed, cells), max(0, len(listed) - 1))
-    found = times[place] * (listed[place] == cells) if len(listed) else np.zeros(len(cells), np.int64)
-    known = found if labels.fill == UNKNOWN else sizes[cells // labels.n_labels] - found
-    return len(np.unique(cells[positives < known] // labels.n_labels))
+    parts = (labels.take(group) for group in groups)
+    return sum(bool(((part.counts > 0) & (part.counts < part.n_known)).any()) for part in parts)
 
 
 class Twins(NamedTuple):

@@ -17,7 +17,7 @@ from steelyard.data.located import is_file
 from steelyard.data.parts import file_in, format_of, part_named, part_of, siblings
 from steelyard.data.readers.arff import arff
 from steelyard.data.readers.mlt import MLT, mlt_at, mlt_labels, mlt_root
-from steelyard.data.readers.npz import array_names, names_and_ids, npz, read_arrays, to_labels
+from steelyard.data.readers.npz import array_names, npz, read_arrays, read_labels
 from steelyard.data.tables.class_names import named_labels
 from steelyard.data.tables.guess import OF_TABLES, Form, Guess
 from steelyard.data.tables.manifest import Manifest
@@ -251,9 +251,8 @@ def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> O
     ending = "" if part is None else f"_{part}"
     absent: Literal[0, -1] = -1 if minus_one == "negative" else 0
     if f"Y{ending}" in arrays and f"X{ending}" not in arrays:
-        content, what = read_arrays(file), f"labels Y{ending}, no inputs"
-        names, ids = names_and_ids(content, ending, file)
-        data = _without_inputs(to_labels(content[f"Y{ending}"], absent, names, ids, f"{file}: Y{ending}"))
+        data = _without_inputs(read_labels(read_arrays(file), ending, absent, file))
+        what = f"labels Y{ending}, no inputs"
     else:
         data, what = npz(file, part, absent), f"features X{ending} and labels Y{ending}"
     note = f"{file} is read as {what}"

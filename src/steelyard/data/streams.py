@@ -91,7 +91,7 @@ class ImageInputs(Inputs):
         check_batches(batch_size, workers)
         # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
         images = iter(self.images())
-        loader: DataLoader[Batch | str] = DataLoader(
+        loader: DataLoader[Any] = DataLoader(
             _Decoder(self.size),
             batch_sampler=iter(lambda: list(islice(images, batch_size)), []),
             num_workers=workers,
@@ -99,8 +99,6 @@ class ImageInputs(Inputs):
             worker_init_fn=beginning() if workers else None,
         )
         for batch in fetched(loader):
-            if isinstance(batch, str):
-                raise DataError(batch)
             if batch.bad and self.on_bad_image == "error":
                 raise BadImage(f"{batch.bad[0][1]}: {REMEDY}")
             yield batch
@@ -134,7 +132,7 @@ class FeatureInputs(Inputs):
                 continue
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
-            is_bad: NDArray[np.bool_] = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
+            is_bad = np.asarray(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
             bad = [
                 (name, f"the item {name!r} holds something else than finite numbers") for name in compress(ids, is_bad)
             ]
@@ -154,17 +152,17 @@ def check_batches(batch_size: int, workers: int) -> None:
 
 
 @final
-class _Decoder(Dataset["Batch | str"]):
+class _Decoder(Dataset["Batch | DataError"]):
     """Decodes what a loader asks for by `Image`; what goes wrong is told, not raised, for it may be elsewhere."""
 
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size
 
-    def __getitem__(self, image: Image) -> Batch | str:
+    def __getitem__(self, image: Image) -> Batch | DataError:
         return self.__getitems__([image])
 
-    def __getitems__(self, images: Sequence[Image]) -> Batch | str:
-        """Return a batch, or in one sentence why there is none."""
+    def __getitems__(self, images: Sequence[Image]) -> Batch | DataError:
+        """Return a batch, or the error that says why there is none."""
         pixels: list[NDArray[np.uint8]] = []
         ids: list[str] = []
         paths: list[str] = []
@@ -179,13 +177,14 @@ class _Decoder(Dataset["Batch | str"]):
             except BadImage as error:
                 bad.append((image.id, str(error)))
             except OSError as error:  # not the image's fault
-                return f"{image.path} cannot be read ({error.strerror or error}): see to its disk and try again"
+                why = error.strerror or error
+                return DataError(f"{image.path} cannot be read ({why}): see to its disk and try again")
         if not pixels:
             return Batch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
         shapes = [one.shape for one in pixels]
         if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
             sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
-            return f"{sizes}: images of several sizes make no batch, give size"
+            return DataError(f"{sizes}: images of several sizes make no batch, give size")
         return Batch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
 
 

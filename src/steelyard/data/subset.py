@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from steelyard.data.dataset import ImageDataset
+from steelyard.data.dataset import ImageDataset, checked_index
 from steelyard.data.images import BadImage, decode
 from steelyard.labels import Labels
 from steelyard.labels.inputs import as_index
@@ -81,14 +81,11 @@ class Subset(Dataset[AnySample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[AnySample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
-        n = len(self)
-        if outside := [i for i in indices if not -n <= i < n]:
-            raise IndexError(f"index {outside[0]} is out of range for {n} items")
-        places = [int(i) % n for i in indices]
+        places = checked_index(indices, len(self))
         wanted = self.index[places].tolist()
         many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
         samples = [self.data[i] for i in wanted] if many is None else many(wanted)
-        return [(item, target, place) for (item, target, _), place in zip(samples, places, strict=True)]
+        return [(item, target, place) for (item, target, _), place in zip(samples, places.tolist(), strict=True)]
 
 
 def origin(data: Labelled) -> tuple[Labelled, NDArray[np.int64]]:

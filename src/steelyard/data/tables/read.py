@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
-from steelyard.data.files import DataError, listed, quoted
+from steelyard.data.files import DataError, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
@@ -244,9 +244,7 @@ def _listed_cells(
 ) -> Labels:
     """Labels from one (item, label, value) each, where label `marks` is one of `texts`, or none where it is −1."""
     words = texts.to_pylist()
-    names = found.names or tuple(
-        sorted(words, key=lambda word: (not word.isdecimal(), len(word) * word.isdecimal(), word))
-    )
+    names = found.names or tuple(sorted(words, key=label_order))
     if not names:
         raise DataError(f"{source.path}: column {found.labels!r} holds no label at all: see labels= and form=")
     place = {name: j for j, name in enumerate(names)}
