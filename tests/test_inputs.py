@@ -28,6 +28,7 @@ from steelyard.data import ArrayDataset, ImageDataset
 from steelyard.data.images import BadImage, decode
 from steelyard.data.inputs import Batch, inputs_of, open_inputs
 from steelyard.data.inspect import find_duplicates
+from steelyard.data.readers.vqa import Questions
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from training_jobs import forked, waited
@@ -432,18 +433,7 @@ def test_inputs_of_data_that_is_open_already(tmp_path: Path) -> None:
     assert ids == ["y", "z"]
     assert rows.tolist() == [[2, 3], [4, 5]]
     with pytest.raises(ValueError, match="neither images nor features"):
-        inputs_of(_Words(labels))
-
-
-class _Words:
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Any, torch.Tensor, int]:
-        raise NotImplementedError
+        inputs_of(Questions(["?"] * 3, np.arange(3), labels))
 
 
 @pytest.mark.parametrize(
