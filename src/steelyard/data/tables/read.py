@@ -196,22 +196,20 @@ def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
 def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
     ids = _unique_ids(source, found, columns)
     column = columns[found.label_columns[0]]
-    n = len(column)
     if pa.types.is_nested(column.type):
-        lists, codes = column.combine_chunks(), np.arange(n)
+        lists = column.combine_chunks()
+        marks, texts = encode(pc.list_flatten(lists))
     else:  # each distinct cell is split once
         codes, cells = encode(column)
-        one_label = found.separator in (None, ONE_LABEL)
-        lists = (
-            pa.array([[cell] for cell in cells.to_pylist()]) if one_label else pc.split_pattern(cells, found.separator)
-        )
-    lengths = np.append(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), 0)
-    starts = np.cumsum(lengths) - lengths
-    lengths, starts = lengths[codes], starts[codes]
-    rows = np.repeat(np.arange(n), lengths)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(starts, lengths)
-    marks, texts = encode(lists.flatten())
-    return _listed_cells(source, found, rows, rows, marks[place], texts, np.ones(len(rows), np.int8), n, ids)
+        if found.separator in (None, ONE_LABEL):
+            distinct = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
+        else:
+            distinct = pc.split_pattern(cells, found.separator)
+        marks, texts = encode(distinct.flatten())
+        lists = pa.ListArray.from_arrays(distinct.offsets, marks).take(pa.array(codes, mask=codes < 0))
+        marks = pc.list_flatten(lists).to_numpy()
+    rows = pc.list_parent_indices(lists).to_numpy()
+    return _listed_cells(source, found, rows, rows, marks, texts, np.ones(len(rows), np.int8), len(column), ids)
 
 
 def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
