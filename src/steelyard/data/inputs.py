@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import DataError, PathLike, check_choice
+from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.images import EXTENSIONS, Size, as_size
-from steelyard.data.located import ImageFolder, check_name, image_files
+from steelyard.data.located import ImageFolder, check_name, folder_near, image_files
 from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
 from steelyard.data.readers.npz import names_and_ids, read_array, read_arrays
 from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
 from steelyard.data.subset import Labelled, origin
-from steelyard.data.tables.guess import Guess
-from steelyard.data.tables.manifest import Manifest
-from steelyard.data.tables.rows import labelled, manifest_inputs
+from steelyard.data.tables.columns import Columns, is_numeric, looks_like_files
+from steelyard.data.tables.guess import Guess, guess
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.values import feature_column
 from steelyard.labels.ids import Ids
 
 __all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
@@ -122,19 +125,103 @@ def _table(
     file: Path,
     images: PathLike | None,
     split: str | None,
-    columns: dict[str, Any],
+    named: dict[str, Any],
     labels: Sequence[str],
     kind: Kind | None,
     size: tuple[int, int] | None,
     on_bad_image: OnBad,
 ) -> Inputs:
     """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
-    said = Guess.of({**columns, "images": images})
-    source = Manifest(file, columns["delimiter"], columns["encoding"] or "utf-8")
-    found = labelled(source, said)
-    if split is not None or (found is not None and found.form == "long"):
-        return _labelled(file, size, on_bad_image, images=images, split=split or ALL, **columns)
-    return manifest_inputs(source, said, found, labels, kind, size, on_bad_image)
+    said = Guess.of({**named, "images": images})
+    source = Manifest(file, named["delimiter"], named["encoding"] or "utf-8")
+    for argument, names in (("id", [said.id]), ("path_column", [said.path]), ("features", said.features or ())):
+        for name in names:
+            if name is not None:
+                source.check_column(name, argument)
+    try:
+        found = guess(source, said)
+    except DataError:
+        found = Guess()  # it has no labels
+    if split is not None or found.form == "long":
+        return _labelled(file, size, on_bad_image, images=images, split=split or ALL, **named)
+    parts = (*labels, *found.label_columns, found.value, found.split)
+    columns = Columns(source, [name for name in parts if name is not None])
+    path = columns.take(said.path or columns.path_column())
+    id = columns.take(found.id if found.form else said.id or columns.id_column(path))
+    numbers = said.features or tuple(
+        name
+        for name, what in columns.kinds.items()
+        if name not in columns.taken
+        and (what == "vector" or (what in ("number", "label") and is_numeric(columns.cells[name])))
+    )
+    sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
+    if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
+        item = path or id
+        if item is None or pa.types.is_nested(columns.cells[item].type):
+            raise DataError(f"{source.path}: no column that names image files is found: give it by path_column")
+        return _image_rows(source, id or item, item, said.images, size, on_bad_image)
+    if not numbers:
+        raise DataError(f"{source.path}: no column of numbers is found: name those of the features by features")
+    return _feature_rows(source, id or path, numbers, on_bad_image)
+
+
+def _image_rows(
+    source: Manifest, id: str, path: str, images: Path | None, size: tuple[int, int] | None, on_bad_image: OnBad
+) -> Inputs:
+    cells = encode(source.sample()[path])[1].to_pylist()[:20]
+    home = images or folder_near(source.path, cells)
+    if home is None and on_bad_image == "error":
+        shown = listed(cells, 3)
+        raise DataError(
+            f"{source.path}: no image of column {path!r} ({shown}) is found beside it or in a folder there: give images"
+        )
+    home = home or source.path.parent
+    n_items = source.count()
+    note = f"{source.path}: the images are the files of column {path!r} in {home}, named by column {id!r}."
+    ImageFolder(home, source.path)  # refused now rather than at the first batch
+
+    def rows() -> Iterator[Image]:
+        folder, row = ImageFolder(home, source.path), 0
+        for block in source.stream(dict.fromkeys((id, path))):
+            names, files = (pc.utf8_trim_whitespace(block[column]).to_pylist() for column in (id, path))
+            for name, file in zip(names, files, strict=True):
+                place = folder.path(file) if file else None
+                if place is None:
+                    what = f"{file!r:.80} leads out of the image folder {home}" if file else "names no image"
+                    yield Image(name or source.row(row), "", reason=f"{source.path}: {source.row(row)} {what}")
+                else:
+                    yield Image(name or file, place)
+                row += 1
+
+    return ImageInputs(rows, n_items, size, on_bad_image, note)
+
+
+def _feature_rows(source: Manifest, id: str | None, names: Sequence[str], on_bad_image: OnBad) -> Inputs:
+    shown = listed(names)
+    called = "numbered" if id is None else f"named by column {id!r}"
+    note = f"{source.path}: the input is {len(names)} columns ({shown}), items are {called}; set by features and id."
+    n_items = source.count()
+
+    def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
+        widths: dict[str, int] = {}
+        start = 0
+        for block in source.stream([] if id is None else [id], names):
+            parts = [feature_column(source, name, block[name], start, widths.get(name)) for name in names]
+            widths = {
+                name: part.shape[1]
+                for name, part in zip(names, parts, strict=True)
+                if pa.types.is_nested(block[name].type)
+            }
+            stop = start + len(parts[0])
+            if id is None:
+                ids = [str(i) for i in range(start, stop)]
+            else:
+                named = pc.utf8_trim_whitespace(block[id]).to_pylist()
+                ids = [name or source.row(start + i) for i, name in enumerate(named)]
+            yield np.concatenate(parts, axis=1), ids
+            start = stop
+
+    return FeatureInputs(blocks, n_items, on_bad_image, note=note)
 
 
 def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
