@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from steelyard.data.coco import COCO_LABELS
-from steelyard.data.vispr import VISPR_LABELS
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.vispr import VISPR_LABELS
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import UNKNOWN
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +23,14 @@ from steelyard.data.builders import (
     pareto_long_tail,
 )
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.multi_mnist import balanced_pairs, imbalanced_pairs, multi_mnist_digits, multi_mnist_held_out
 from steelyard.data.opening import open_data
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.multi_mnist import (
+    balanced_pairs,
+    imbalanced_pairs,
+    multi_mnist_digits,
+    multi_mnist_held_out,
+)
 from steelyard.labels import UNKNOWN, Labels
 
 VOC_MLT = [6, 34, 8, 14, 154, 17, 249, 29, 479, 4, 240, 48, 11, 20, 775, 100, 5, 82, 7, 64]
@@ -294,15 +299,13 @@ def test_split_is_random_by_seed_and_even() -> None:
 # ---- MultiMNIST
 
 
-def idx(folder: Path, name: str, header: int) -> np.ndarray:
-    return np.frombuffer(
-        gzip.decompress((folder / "MNIST" / "raw" / f"{name}-ubyte.gz").read_bytes())[header:], np.uint8
-    )
+def digits_of(folder: Path, train: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    data = mnist(folder, train)
+    return data.inputs[:, 0], data.labels.values.argmax(1)
 
 
 def test_imbalanced_multi_mnist_has_the_papers_figures(shared_data: Path) -> None:
-    images = idx(shared_data, "train-images-idx3", 16).reshape(-1, 28, 28)
-    classes = idx(shared_data, "train-labels-idx1", 8)
+    images, classes = digits_of(shared_data)
     pictures, labels = imbalanced_pairs(images, classes)
     assert pictures.shape == (14694, 32, 32)
     assert pictures.dtype == np.uint8
@@ -318,10 +321,7 @@ def test_imbalanced_multi_mnist_has_the_papers_figures(shared_data: Path) -> Non
 
 
 def test_multi_mnist_test_set_is_exact(shared_data: Path) -> None:
-    images, classes = (
-        idx(shared_data, "t10k-images-idx3", 16).reshape(-1, 28, 28),
-        idx(shared_data, "t10k-labels-idx1", 8),
-    )
+    images, classes = digits_of(shared_data, train=False)
     pictures, labels = balanced_pairs(images, classes)
     assert pictures.shape == (90_000, 32, 32)
     expected = [17840, 19080, 18256, 18080, 17856, 17136, 17664, 18224, 17792, 18072]
@@ -331,8 +331,7 @@ def test_multi_mnist_test_set_is_exact(shared_data: Path) -> None:
 
 
 def test_digits_of_the_training_set_and_pairs_of_held_out_ones(shared_data: Path) -> None:
-    images = idx(shared_data, "train-images-idx3", 16).reshape(-1, 28, 28)
-    classes = idx(shared_data, "train-labels-idx1", 8)
+    images, classes = digits_of(shared_data)
     digits, pairs = multi_mnist_digits(shared_data, held_out=0.1)
     held = np.floor(0.1 * np.array(DIGITS) + 0.5).astype(int)
     assert digits.labels.counts.tolist() == (np.array(DIGITS) - held).tolist()
@@ -357,8 +356,7 @@ def test_digits_of_the_training_set_and_pairs_of_held_out_ones(shared_data: Path
 
 def test_pictures_without_held_out_digits(shared_data: Path) -> None:
     """Shifts undone, every picture of the training part holds one of the digits that may be in it, whole."""
-    images = idx(shared_data, "train-images-idx3", 16).reshape(-1, 28, 28)
-    classes = idx(shared_data, "train-labels-idx1", 8)
+    images, classes = digits_of(shared_data)
     rest, pairs = multi_mnist_held_out(shared_data, held_out=0.15)
     digits, same = multi_mnist_digits(shared_data, held_out=0.15)
     assert np.array_equal(pairs.inputs, same.inputs)  # the same digits are held out

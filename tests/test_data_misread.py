@@ -16,18 +16,17 @@ import pytest
 import scipy.sparse
 
 import steelyard as sy
-from layouts import write_image
+from layouts import write_voc
 from run_data import QUICK, items, write_photos
 from steelyard import cli
 from steelyard.config.inspection import one_of_many
 from steelyard.config.settings import load_config
-from steelyard.data.class_names import read_class_names
 from steelyard.data.files import DataError
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.opening import open_data
 from steelyard.data.part import open_part
-from steelyard.data.table import table
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.tables.class_names import read_class_names
+from steelyard.data.tables.read import table
 from steelyard.labels import Labels
 
 
@@ -207,15 +206,8 @@ def test_every_image_missing_is_a_mistake(run: Any, tmp_path: Path, words: tuple
 
 
 def test_a_published_layout_with_missing_images(run: Any, tmp_path: Path):
-    home = tmp_path / "VOCdevkit" / "VOC2012"
-    (home / "ImageSets" / "Main").mkdir(parents=True)
-    (home / "JPEGImages").mkdir()
-    for j, name in enumerate(VOC_LABELS):
-        lines = [f"2008_00000{i} {1 if j == i else -1}" for i in range(4)]
-        (home / "ImageSets" / "Main" / "train.txt").write_text("".join(f"2008_00000{i}\n" for i in range(4)))
-        (home / "ImageSets" / "Main" / f"{name}_train.txt").write_text("\n".join(lines) + "\n")
-    for i in range(3):
-        write_image(home / "JPEGImages" / f"2008_00000{i}.jpg", np.random.default_rng(i))
+    truth = write_voc(tmp_path, {"train": 4})["train"]
+    (tmp_path / "VOCdevkit" / "VOC2012" / "JPEGImages" / f"{truth.ids[3]}.jpg").unlink()
     code, _, err = run("inspect", tmp_path / "VOCdevkit")
     assert code == 2
     assert "1 of 4 images" in err

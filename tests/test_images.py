@@ -23,8 +23,8 @@ import steelyard.data.dataset as dataset_module
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.images import BadImage, decode
-from steelyard.data.skipped import skipped_at, skipped_sentence
 from steelyard.data.subset import Subset as Some
+from steelyard.data.subset import skipped_at, skipped_sentence
 from steelyard.labels import UNKNOWN, Labels
 
 RNG = np.random.default_rng(7)
@@ -175,35 +175,30 @@ def test_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.Mon
 # --- bad images ------------------------------------------------------------------------------------------------------
 
 
-def claims_to_be_huge(path: Path) -> Path:
+def huge_png() -> bytes:
+    """The head of an image of 10¹⁰ pixels."""
     header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
     chunk = struct.pack(">I", len(header)) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
-    )
-    return path
+    return b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
 
 
 def make_bad(kind: str, folder: Path) -> Path:
     path = folder / f"{kind}.jpg"
-    whole = save(folder / "whole.jpg", Image.fromarray(noise(64, 64))).read_bytes()
-    whole_png = save(folder / "whole.png", Image.linear_gradient("L").convert("RGB")).read_bytes()
-    if kind == "text":
-        path.write_text("this is no image\n" * 50)
-    elif kind == "empty":
-        path.touch()
-    elif kind == "cut off jpeg":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif kind == "cut off png":
-        path.write_bytes(whole_png[: len(whole_png) // 2])
-    elif kind == "damaged png":
-        path.write_bytes(whole_png[:60] + b"\xff" * 40 + whole_png[100:])
-    elif kind == "folder":
+    jpeg = save(folder / "whole.jpg", Image.fromarray(noise(64, 64))).read_bytes()
+    png = save(folder / "whole.png", Image.linear_gradient("L").convert("RGB")).read_bytes()
+    contents = {
+        "text": b"this is no image\n" * 50,
+        "empty": b"",
+        "cut off jpeg": jpeg[: len(jpeg) // 2],
+        "cut off png": png[: len(png) // 2],
+        "damaged png": png[:60] + b"\xff" * 40 + png[100:],
+        "postscript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n",
+        "bomb": huge_png(),
+    }
+    if kind == "folder":
         path.mkdir()
-    elif kind == "postscript":
-        path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n")
-    elif kind == "bomb":
-        claims_to_be_huge(path)
+    elif kind in contents:
+        path.write_bytes(contents[kind])
     return path  # "missing" is not made
 
 

@@ -25,9 +25,10 @@ from PIL import Image
 
 import layouts
 from steelyard.data import ArrayDataset, ImageDataset
-from steelyard.data.duplicates import find_duplicates
 from steelyard.data.images import BadImage, decode
 from steelyard.data.inputs import Batch, inputs_of, open_inputs
+from steelyard.data.inspect import find_duplicates
+from steelyard.data.readers.vqa import Questions
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from training_jobs import forked, waited
@@ -432,18 +433,7 @@ def test_inputs_of_data_that_is_open_already(tmp_path: Path) -> None:
     assert ids == ["y", "z"]
     assert rows.tolist() == [[2, 3], [4, 5]]
     with pytest.raises(ValueError, match="neither images nor features"):
-        inputs_of(_Words(labels))
-
-
-class _Words:
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Any, torch.Tensor, int]:
-        raise NotImplementedError
+        inputs_of(Questions(["?"] * 3, np.arange(3), labels))
 
 
 @pytest.mark.parametrize(
@@ -462,7 +452,7 @@ class _Words:
         (lambda root: save(root / "a.npy", np.eye(2)), {"split": "test"}, "is one array, which has none"),
         (lambda root: save(root / "a.npz", X_a=np.eye(2), X_b=np.eye(2)), {}, "has no array X: it has X_a, X_b"),
         (lambda root: save(root / "a.npz", X=np.eye(2)), {"split": "test"}, "has no array X_test: it has X"),
-        (lambda root: save(root / "a.npz", X=np.eye(2), ids=np.array(["a"])), {}, "ids has 1 entries, but X has 2"),
+        (lambda root: save(root / "a.npz", X=np.eye(2), ids=np.array(["a"])), {}, "X has 2 rows, but there are 1 ids"),
     ],
 )
 def test_a_mistake_is_one_line(make: Any, arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

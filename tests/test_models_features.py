@@ -20,10 +20,9 @@ from PIL import Image
 from torch import Tensor
 
 from steelyard.data import ArrayDataset, ImageDataset, stratified_split, voc
-from steelyard.data.region_features import RegionDataset, WordTable
-from steelyard.data.skipped import skipped_at
-from steelyard.data.subset import Subset
-from steelyard.data.vqa import Questions
+from steelyard.data.readers.regions import RegionDataset, WordTable
+from steelyard.data.readers.vqa import Questions
+from steelyard.data.subset import Subset, skipped_at
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
 from steelyard.models import (

@@ -12,19 +12,19 @@ from PIL import Image
 
 import layouts
 from layouts import Truth
-from steelyard.data.cifar import cifar10, cifar100
-from steelyard.data.coco import _slim, coco
-from steelyard.data.cub import cub
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, read_json
-from steelyard.data.mlt import coco_mlt, voc_mlt
-from steelyard.data.mnist import mnist
-from steelyard.data.nus_wide import nus_wide
-from steelyard.data.open_images import open_images
-from steelyard.data.vispr import vispr
-from steelyard.data.voc import VOC_LABELS, voc
-from steelyard.data.vqa import vqa
-from steelyard.data.wider_attribute import wider_attribute
+from steelyard.data.readers.cifar import cifar10, cifar100
+from steelyard.data.readers.coco import _slim, coco
+from steelyard.data.readers.cub import cub
+from steelyard.data.readers.mlt import coco_mlt, voc_mlt
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.nus_wide import nus_wide
+from steelyard.data.readers.open_images import open_images
+from steelyard.data.readers.vispr import vispr
+from steelyard.data.readers.voc import VOC_LABELS, voc
+from steelyard.data.readers.vqa import vqa
+from steelyard.data.readers.wider_attribute import wider_attribute
 from steelyard.labels import UNKNOWN
 
 

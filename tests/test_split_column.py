@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import layouts
 from steelyard.data import ArrayDataset, ImageDataset, open_data, table
-from steelyard.data.aligned import aligned
 from steelyard.data.files import DataError
-from steelyard.data.part import align, open_part
+from steelyard.data.part import align, aligned, open_part
 from steelyard.data.parts import part_named, siblings, training_part
 from steelyard.labels import UNKNOWN, Labels
 
@@ -159,7 +158,7 @@ def test_a_column_of_another_name_can_be_named(tmp_path: Path) -> None:
             None,
             r"'val' \(1 item\), 'test' \(1 item\): none of them is called train",
         ),
-        ("id,split,cat\na,train,1\nb,,0\n", None, "line 3 says no part in column 'split': add it, remove the row, or"),
+        ("id,split,cat\na,train,1\nb,,0\n", None, "line 3 has no part in column 'split': add it, remove the row, or"),
         (
             "id,label,split\na,cat,train\nb,cow,val\na,dog,val\n",
             None,

@@ -14,8 +14,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.readers.vqa import Questions
 from steelyard.data.subset import Subset
-from steelyard.data.vqa import Questions
 from steelyard.labels import Labels
 
 

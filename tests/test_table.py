@@ -18,7 +18,7 @@ from PIL import Image
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
-from steelyard.data.table import table
+from steelyard.data.tables.read import table
 from steelyard.labels import UNKNOWN, Labels
 
 
@@ -176,7 +176,7 @@ def test_quotes_unicode_and_odd_names(tmp_path: Path) -> None:
 
 
 def test_a_row_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.data.manifest._BLOCK", 64)
+    monkeypatch.setattr("steelyard.data.tables.manifest._BLOCK", 64)
     names = [f"label number {i}" for i in range(50)]
     values = np.arange(100).reshape(2, 50) % 2
     rows = [["id", *names], *([f"item{i}", *map(str, row)] for i, row in enumerate(values))]
@@ -191,7 +191,7 @@ def test_many_blocks_agree_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     distinct = {(item, label): value for item, label, value in rows}
     content = "item,label,value\n" + "\n".join(f"{i},{j},{v}" for (i, j), v in distinct.items())
     one = read(tmp_path, content).labels
-    monkeypatch.setattr("steelyard.data.manifest._BLOCK", 256)
+    monkeypatch.setattr("steelyard.data.tables.manifest._BLOCK", 256)
     many = read(tmp_path, content, form="long").labels
     assert (one.names, list(one.ids)) == (many.names, list(many.ids))
     assert (one.values == many.values).all()
@@ -259,7 +259,7 @@ def test_mistakes_are_one_line(tmp_path: Path, name: str) -> None:
 
 
 def test_mistakes_far_into_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.data.manifest._BLOCK", 512)
+    monkeypatch.setattr("steelyard.data.tables.manifest._BLOCK", 512)
     rows = [f"item{i},1,0.5" for i in range(2000)]
     for wrong, words in (
         ("x,1", "line 1502 has 2 cells"),

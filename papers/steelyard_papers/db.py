@@ -12,8 +12,8 @@ import numpy as np
 
 from steelyard.config.recipes import settings
 from steelyard.data import mlt_labels
-from steelyard.data.coco import COCO_LABELS
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import Labels
 from steelyard.metrics import average_precision, label_groups
 from steelyard_papers import db_figures as figures

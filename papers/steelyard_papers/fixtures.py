@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from steelyard.data.builders import exponential_counts
-from steelyard.data.coco import COCO_LABELS
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.voc import VOC_LABELS
 
 MNIST_N_MAX, CIFAR10_N_MAX, CIFAR100_N_MAX = 200, 60, 20
 """Images of the most frequent class."""

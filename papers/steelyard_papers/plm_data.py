@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.builders import exponential_counts, exponential_long_tail
-from steelyard.data.cifar import cifar10, cifar100
-from steelyard.data.coco import coco
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.mnist import mnist
-from steelyard.data.multi_mnist import N_MAX, balanced_pairs, imbalanced_pairs
+from steelyard.data.readers.cifar import cifar10, cifar100
+from steelyard.data.readers.coco import coco
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.multi_mnist import N_MAX, balanced_pairs, imbalanced_pairs
 from steelyard.data.subset import Subset
 from steelyard.run.datasets import Datasets
 from steelyard_papers import fixtures

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.multi_mnist import N_MAX, RHO, balanced_pairs, imbalanced_pairs
+from steelyard.data.readers.multi_mnist import N_MAX, RHO, balanced_pairs, imbalanced_pairs
 from steelyard.labels import Labels
 from steelyard_papers import fixtures
 from steelyard_papers.job import Job

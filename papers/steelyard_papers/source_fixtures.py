@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.data.coco import COCO_LABELS
-from steelyard.data.vispr import VISPR_LABELS
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.vispr import VISPR_LABELS
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard_papers import fixtures
 from steelyard_papers.fixtures import many_labels, photograph
 

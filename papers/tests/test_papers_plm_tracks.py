@@ -17,7 +17,7 @@ from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.data.builders import exponential_counts
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.multi_mnist import N_MAX, RHO, multi_mnist, multi_mnist_digits
+from steelyard.data.readers.multi_mnist import N_MAX, RHO, multi_mnist, multi_mnist_digits
 from steelyard.labels import Labels
 from steelyard.losses import BCE
 from steelyard.objective import Objective

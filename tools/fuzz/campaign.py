@@ -32,8 +32,8 @@ import torch
 
 from fuzz.mutate import mutated, raw
 from fuzz.parsers import BUILD, Target
-from steelyard.data import manifest
 from steelyard.data.files import DataError
+from steelyard.data.tables import manifest
 from steelyard.search import QueryError
 
 SECONDS = 1.0

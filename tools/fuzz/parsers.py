@@ -25,23 +25,23 @@ from steelyard.calibrate import Isotonic, Platt, Temperature, load
 from steelyard.calibrate import save as save_calibrator
 from steelyard.calibrate.probability import Reading
 from steelyard.config.settings import dump_config, load_config
-from steelyard.data.arff import arff
-from steelyard.data.cifar import cifar10
-from steelyard.data.coco import coco
-from steelyard.data.cub import cub
 from steelyard.data.files import DataError
 from steelyard.data.images import BadImage, decode
 from steelyard.data.inputs import open_inputs
-from steelyard.data.mnist import read_idx
-from steelyard.data.npz import npz
-from steelyard.data.nus_wide import nus_wide
-from steelyard.data.open_images import open_images
-from steelyard.data.pickles import read_pickle
-from steelyard.data.table import table
-from steelyard.data.vispr import vispr
-from steelyard.data.voc import voc
-from steelyard.data.vqa import vqa
-from steelyard.data.wider_attribute import wider_attribute
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.cifar import cifar10
+from steelyard.data.readers.coco import coco
+from steelyard.data.readers.cub import cub
+from steelyard.data.readers.mnist import read_idx
+from steelyard.data.readers.npz import npz
+from steelyard.data.readers.nus_wide import nus_wide
+from steelyard.data.readers.open_images import open_images
+from steelyard.data.readers.pickles import read_pickle
+from steelyard.data.readers.vispr import vispr
+from steelyard.data.readers.voc import voc
+from steelyard.data.readers.vqa import vqa
+from steelyard.data.readers.wider_attribute import wider_attribute
+from steelyard.data.tables.read import table
 from steelyard.labels import Labels
 from steelyard.metrics import Evaluator
 from steelyard.objective import Objective

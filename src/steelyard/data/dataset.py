@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,14 @@ from steelyard.labels.targets import UNKNOWN
 
 Sample: TypeAlias = tuple[Tensor, Tensor, int]
 """(input, target (L,), index): images are uint8 (C, H, W), features float32."""
+
+
+class Decoding(TypedDict, total=False):
+    """How images are decoded; see the arguments of `ImageDataset`."""
+
+    size: Size
+    on_bad_image: Literal["error", "skip"]
+    cache: str | os.PathLike[str] | None
 
 
 class ArrayDataset(Dataset[Sample]):
@@ -49,7 +57,7 @@ class ArrayDataset(Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
-        index = _checked(indices, len(self))
+        index = checked_index(indices, len(self))
         return _samples(as_tensor(as_inputs(self.inputs[index])).unbind(), self.labels, index)
 
 
@@ -123,6 +131,12 @@ class ImageDataset(Dataset[Sample]):
         """Return the same images and labels, decoded to another size."""
         return ImageDataset(self._paths, self.labels, size, self.on_bad_image, cache, self.boxes, self.note)
 
+    def take(self, index: NDArray[np.int64]) -> ImageDataset:
+        """Return the images at `index` with their labels."""
+        boxes = None if self.boxes is None else self.boxes[index]
+        paths, labels = self._paths.take(pa.array(index)), self.labels.take(index)
+        return ImageDataset(paths, labels, self.size, self.on_bad_image, boxes=boxes, note=self.note)
+
     @property
     def skipped(self) -> NDArray[np.int64]:
         """Indices of the bad images met so far, in this process or in a worker; `labels` still holds their rows."""
@@ -140,7 +154,7 @@ class ImageDataset(Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
-        index = _checked(indices, len(self))
+        index = checked_index(indices, len(self))
         images, bad = [], []
         for i in index.tolist():
             image = self._image(i)
@@ -178,7 +192,8 @@ def _samples(inputs: Sequence[Tensor], labels: Labels, index: NDArray[np.int64])
     return list(zip(inputs, targets, index.tolist(), strict=True))
 
 
-def _checked(indices: Sequence[int], n: int) -> NDArray[np.int64]:
+def checked_index(indices: Sequence[int], n: int) -> NDArray[np.int64]:
+    """Return positions among n items, those from the end counted from the start."""
     index = np.asarray(indices, np.int64)
     if ((index < -n) | (index >= n)).any():
         raise IndexError(f"index {index[(index < -n) | (index >= n)][0]} is out of range for {n} items")

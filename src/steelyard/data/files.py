@@ -140,6 +140,13 @@ def relative(name: str, path: PathLike, where: str) -> str:
     return name
 
 
+def check_paths(names: Sequence[str], path: PathLike, what: str, where: str = "line") -> list[str]:
+    """Return distinct names listed in `path`, each of them a path that stays inside its folder."""
+    checked = [relative(name, path, f"{where} {i}") for i, name in enumerate(names, 1)]
+    check_distinct(checked, path, what)
+    return checked
+
+
 def check_distinct(names: Sequence[Any], path: PathLike, what: str) -> None:
     """Refuse a name that occurs twice in a list read from the lines of `path`."""
     if len(set(names)) == len(names):
@@ -160,6 +167,11 @@ def quoted(name: object) -> str:
     """Return a name in quotes for messages, of a long one the beginning."""
     text = repr(name)
     return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def label_order(name: str) -> tuple[bool, int, str]:
+    """Sort labels that are numbers by their value, before names."""
+    return (not name.isdecimal(), len(name) * name.isdecimal(), name)
 
 
 def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.data.files import label_order
 from steelyard.labels import Labels
 from steelyard.labels.inputs import as_values
 from steelyard.labels.targets import UNKNOWN
@@ -117,7 +118,7 @@ def _listed(lists: list[list[Any]], names: Sequence[str] | None) -> Labels:
             )
     texts = [[str(entry) for entry in row] for row in lists]
     known = {entry for row in texts for entry in row}
-    order = tuple(names) if names is not None else tuple(sorted(known, key=_in_order))
+    order = tuple(sorted(known, key=label_order) if names is None else names)
     if strange := sorted(known - set(order)):
         raise ValueError(
             f"the label {strange[0]!r} is not among the {len(order)} labels of training: remove it, or train with "
@@ -127,8 +128,3 @@ def _listed(lists: list[list[Any]], names: Sequence[str] | None) -> Labels:
     items = np.repeat(np.arange(len(texts)), [len(row) for row in texts])
     columns = np.array([place[entry] for row in texts for entry in row], np.int64)
     return Labels.from_cells(items, columns, np.ones(len(columns), np.int8), (len(texts), len(order)), 0, order)
-
-
-def _in_order(name: str) -> tuple[bool, int, str]:
-    """Sort numbers by their value, before names."""
-    return (not name.isdecimal(), len(name) * name.isdecimal(), name)

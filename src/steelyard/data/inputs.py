@@ -9,21 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import DataError, PathLike, check_choice
-from steelyard.data.guess import Guess
+from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.images import EXTENSIONS, Size, as_size
-from steelyard.data.located import ImageFolder, check_name, image_files
-from steelyard.data.manifest import Manifest
-from steelyard.data.npz import names_and_ids, read_array, read_arrays
+from steelyard.data.located import ImageFolder, check_name, folder_near, image_files
 from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
-from steelyard.data.rows import labelled, manifest_inputs
+from steelyard.data.readers.npz import names_and_ids, read_array, read_arrays
 from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
 from steelyard.data.subset import Labelled, origin
-from steelyard.labels.ids import Ids, several
+from steelyard.data.tables.columns import Columns, is_numeric, looks_like_files
+from steelyard.data.tables.guess import Guess, guess
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.values import feature_column
+from steelyard.labels.ids import Ids
 
 __all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
 
@@ -64,12 +67,13 @@ def open_inputs(
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")
     side, place = as_size(size), Path(path)
+    columns = {"id": id, "path_column": path_column, "features": features, "delimiter": delimiter, "encoding": encoding}
     if str(path) == "-":
         inputs: Inputs = _standard_input(images, side, on_bad_image)
     elif not place.exists():
         raise DataError(f"{path} does not exist: give a file or a folder")
     elif place.is_dir() and layout_at(place, None):
-        inputs = _labelled(place, split, side, on_bad_image)
+        inputs = _labelled(place, side, on_bad_image, split=split)
     elif place.is_dir() and kind != "features" and next(image_files(place), None) is not None:
         inputs = _folder(place, side, on_bad_image)
     else:
@@ -80,32 +84,9 @@ def open_inputs(
         elif ending in (".npy", ".npz"):
             inputs = _array_file(file, split, side, on_bad_image)
         elif ENDINGS.get(ending) == "table":
-            said = Guess(
-                id=id,
-                path=path_column,
-                features=None if features is None else several(features, "features"),
-                images=None if images is None else Path(images),
-            )
-            source = Manifest(file, delimiter, encoding or "utf-8", look=1 << 20)
-            found = labelled(source, said)
-            if split is not None or (found is not None and found.form == "long"):  # an item has several rows
-                opened = open_data(
-                    file,
-                    images,
-                    split=split or ALL,
-                    id=id,
-                    path_column=path_column,
-                    features=features,
-                    delimiter=delimiter,
-                    encoding=encoding,
-                    size=side,
-                    on_bad_image="skip",
-                )
-                inputs = inputs_of(opened.data, side, on_bad_image, opened.note)
-            else:
-                inputs = manifest_inputs(source, said, found, labels, kind, side, on_bad_image)
+            inputs = _table(file, images, split, columns, labels, kind, side, on_bad_image)
         elif ending in ENDINGS:
-            inputs = _labelled(file, split, side, on_bad_image)
+            inputs = _labelled(file, side, on_bad_image, split=split)
         else:
             known = ", ".join((*EXTENSIONS, ".npy", *ENDINGS))
             raise DataError(f"{path} ends neither as images do nor as data files do ({known}): rename it")
@@ -135,9 +116,112 @@ def inputs_of(data: Labelled, size: Size = None, on_bad_image: OnBad = "error", 
     return _array(whole.inputs, index, ids, as_size(size), on_bad_image, note)
 
 
-def _labelled(place: Path, split: str | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
-    opened = open_data(place, split=split, size=size, on_bad_image="skip")
+def _labelled(place: Path, size: tuple[int, int] | None, on_bad_image: OnBad, **how: Any) -> Inputs:
+    opened = open_data(place, size=size, on_bad_image="skip", **how)
     return inputs_of(opened.data, size, on_bad_image, opened.note)
+
+
+def _table(
+    file: Path,
+    images: PathLike | None,
+    split: str | None,
+    named: dict[str, Any],
+    labels: Sequence[str],
+    kind: Kind | None,
+    size: tuple[int, int] | None,
+    on_bad_image: OnBad,
+) -> Inputs:
+    """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
+    said = Guess.of({**named, "images": images})
+    source = Manifest(file, named["delimiter"], named["encoding"] or "utf-8")
+    for argument, names in (("id", [said.id]), ("path_column", [said.path]), ("features", said.features or ())):
+        for name in names:
+            if name is not None:
+                source.check_column(name, argument)
+    try:
+        found = guess(source, said)
+    except DataError:
+        found = Guess()  # it has no labels
+    if split is not None or found.form == "long":
+        return _labelled(file, size, on_bad_image, images=images, split=split or ALL, **named)
+    parts = (*labels, *found.label_columns, found.value, found.split)
+    columns = Columns(source, [name for name in parts if name is not None])
+    path = columns.take(said.path or columns.path_column())
+    id = columns.take(found.id if found.form else said.id or columns.id_column(path))
+    numbers = said.features or tuple(
+        name
+        for name, what in columns.kinds.items()
+        if name not in columns.taken
+        and (what == "vector" or (what in ("number", "label") and is_numeric(columns.cells[name])))
+    )
+    sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
+    if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
+        item = path or id
+        if item is None or pa.types.is_nested(columns.cells[item].type):
+            raise DataError(f"{source.path}: no column that names image files is found: give it by path_column")
+        return _image_rows(source, id or item, item, said.images, size, on_bad_image)
+    if not numbers:
+        raise DataError(f"{source.path}: no column of numbers is found: name those of the features by features")
+    return _feature_rows(source, id or path, numbers, on_bad_image)
+
+
+def _image_rows(
+    source: Manifest, id: str, path: str, images: Path | None, size: tuple[int, int] | None, on_bad_image: OnBad
+) -> Inputs:
+    cells = encode(source.sample()[path])[1].to_pylist()[:20]
+    home = images or folder_near(source.path, cells)
+    if home is None and on_bad_image == "error":
+        shown = listed(cells, 3)
+        raise DataError(
+            f"{source.path}: no image of column {path!r} ({shown}) is found beside it or in a folder there: give images"
+        )
+    home = home or source.path.parent
+    n_items = source.count()
+    note = f"{source.path}: the images are the files of column {path!r} in {home}, named by column {id!r}."
+    ImageFolder(home, source.path)  # refused now rather than at the first batch
+
+    def rows() -> Iterator[Image]:
+        folder, row = ImageFolder(home, source.path), 0
+        for block in source.stream(dict.fromkeys((id, path))):
+            names, files = (pc.utf8_trim_whitespace(block[column]).to_pylist() for column in (id, path))
+            for name, file in zip(names, files, strict=True):
+                place = folder.path(file) if file else None
+                if place is None:
+                    what = f"{file!r:.80} leads out of the image folder {home}" if file else "names no image"
+                    yield Image(name or source.row(row), "", reason=f"{source.path}: {source.row(row)} {what}")
+                else:
+                    yield Image(name or file, place)
+                row += 1
+
+    return ImageInputs(rows, n_items, size, on_bad_image, note)
+
+
+def _feature_rows(source: Manifest, id: str | None, names: Sequence[str], on_bad_image: OnBad) -> Inputs:
+    shown = listed(names)
+    called = "numbered" if id is None else f"named by column {id!r}"
+    note = f"{source.path}: the input is {len(names)} columns ({shown}), items are {called}; set by features and id."
+    n_items = source.count()
+
+    def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
+        widths: dict[str, int] = {}
+        start = 0
+        for block in source.stream([] if id is None else [id], names):
+            parts = [feature_column(source, name, block[name], start, widths.get(name)) for name in names]
+            widths = {
+                name: part.shape[1]
+                for name, part in zip(names, parts, strict=True)
+                if pa.types.is_nested(block[name].type)
+            }
+            stop = start + len(parts[0])
+            if id is None:
+                ids = [str(i) for i in range(start, stop)]
+            else:
+                named = pc.utf8_trim_whitespace(block[id]).to_pylist()
+                ids = [name or source.row(start + i) for i, name in enumerate(named)]
+            yield np.concatenate(parts, axis=1), ids
+            start = stop
+
+    return FeatureInputs(blocks, n_items, on_bad_image, note=note)
 
 
 def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
@@ -170,36 +254,29 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
     if file.suffix.lower() == ".npy":
         if split is not None:
             raise ValueError(f"split is {split!r}, but {file} is one array, which has none: leave it out")
-        array = read_array(file)
-        ids: Sequence[str] = Ids.numbered(len(array) if array.ndim else 0)
-        return _array(array, None, ids, size, on_bad_image, f"{file} is read as one array.", file)
+        return _array(read_array(file), None, None, size, on_bad_image, f"{file} is read as one array.", file)
     arrays = read_arrays(file)
     parts = sorted(name[2:] for name in arrays if name.startswith("X_"))
-    if split is None and "X" in arrays:
-        ending = ""
-    else:
+    ending = ""
+    if split is not None or "X" not in arrays:
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
-            there = f"it has {', '.join(arrays) or 'no arrays'}"
-            wanted = "no array X" if split is None else f"no array X_{split}"
-            raise DataError(f"{file} has {wanted}: {there}; save features as X, or choose a part by split")
+            wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
+            raise DataError(
+                f"{file} has no array {wanted}: it has {there}; save features as X, or choose a part by split"
+            )
         ending = f"_{part or parts[0]}"
-    array, named = arrays[f"X{ending}"], names_and_ids(arrays, ending, file)[1]
-    if array.ndim == 0:
-        raise DataError(f"{file}: X{ending} has no rows: save one for every item")
-    if named is not None and len(named) != len(array):
-        raise DataError(f"{file}: ids{ending} has {len(named)} entries, but X{ending} has {len(array)} rows: mend it")
-    ids = Ids.numbered(len(array)) if named is None else named
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:
         note += f"; also there: split {', '.join(others)}"
-    return _array(array, None, ids, size, on_bad_image, note + ".", file)
+    ids = names_and_ids(arrays, ending, file)[1]
+    return _array(arrays[f"X{ending}"], None, ids, size, on_bad_image, note + ".", f"{file}: X{ending}")
 
 
 def _array(
     array: NDArray[Any],
     index: NDArray[np.int64] | None,
-    ids: Sequence[str],
+    ids: Sequence[str] | None,
     size: tuple[int, int] | None,
     on_bad_image: OnBad,
     note: str,
@@ -208,13 +285,16 @@ def _array(
     """The rows of an array, or those at `index`: uint8 of more than two dimensions are images, the rest features."""
     if array.ndim < 2 or array.dtype.kind not in "biuf":
         raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row an item, (N, …)")
+    names = Ids.numbered(len(array)) if ids is None else ids
+    if index is None and len(names) != len(array):
+        raise DataError(f"{file} has {len(array)} rows, but there are {len(names)} ids: mend it")
     kind: Kind = "image" if array.dtype == np.uint8 and array.ndim > 2 else "features"
     if kind == "image" and size not in (None, array.shape[-2:]):
         raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
-        for start in range(0, len(ids), _BLOCK):
+        for start in range(0, len(names), _BLOCK):
             part = slice(start, start + _BLOCK)
-            yield array[part if index is None else index[part]], list(ids[part])
+            yield array[part if index is None else index[part]], list(names[part])
 
-    return FeatureInputs(blocks, len(ids), on_bad_image, kind, note)
+    return FeatureInputs(blocks, len(names), on_bad_image, kind, note)

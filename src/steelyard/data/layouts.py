@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from steelyard.data.cifar import cifar10, cifar100
-from steelyard.data.coco import coco
-from steelyard.data.cub import cub
-from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import PathLike, check_choice
-from steelyard.data.mnist import mnist
-from steelyard.data.multi_mnist import multi_mnist, multi_mnist_digits
-from steelyard.data.nus_wide import nus_wide
-from steelyard.data.open_images import open_images
-from steelyard.data.region_features import RegionDataset, vqa_regions
-from steelyard.data.vispr import vispr
-from steelyard.data.voc import voc
-from steelyard.data.vqa import Questions, vqa
-from steelyard.data.wider_attribute import wider_attribute
+from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
+from steelyard.data.files import check_choice
+from steelyard.data.readers.cifar import cifar10, cifar100
+from steelyard.data.readers.coco import coco
+from steelyard.data.readers.cub import cub
+from steelyard.data.readers.mnist import mnist
+from steelyard.data.readers.multi_mnist import multi_mnist, multi_mnist_digits
+from steelyard.data.readers.nus_wide import nus_wide
+from steelyard.data.readers.open_images import open_images
+from steelyard.data.readers.regions import RegionDataset, vqa_regions
+from steelyard.data.readers.vispr import vispr
+from steelyard.data.readers.voc import voc
+from steelyard.data.readers.vqa import Questions, vqa
+from steelyard.data.readers.wider_attribute import wider_attribute
 
 Data: TypeAlias = ArrayDataset | ImageDataset | Questions | RegionDataset
 
@@ -27,23 +27,17 @@ _TRAIN_TEST = ("train", "test")
 _DIGITS = (*_TRAIN_TEST, "digits", "pairs")
 
 
-class Decoding(TypedDict):
-    """How images are decoded, see `ImageDataset`."""
-
-    size: int | tuple[int, int] | None
-    on_bad_image: Literal["error", "skip"]
-    cache: PathLike | None
-
-
 class Layout(NamedTuple):
     """A folder as the owners of a data set publish it."""
 
-    read: Callable[[Path, str, int, Decoding], Data]
-    """(root, split, year, how images are decoded) → the data."""
+    read: Callable[..., Data]
+    """Called with root and split, with `year` where there are several, and with `Decoding` where items are files."""
     splits: tuple[str, ...]
     shows: tuple[str, ...]
     """Patterns of files or folders in the root, for a {split} of a {year}; one that is there shows the layout."""
     years: tuple[int, ...] = (0,)
+    takes: str = "images"
+    """What its reader takes beside root and split: "images", `Decoding`; "answers", names of labels; or nothing."""
 
 
 class Spot(NamedTuple):
@@ -84,10 +78,7 @@ def _mnist(root: Path, split: str) -> ArrayDataset:
 def _multi_mnist(root: Path, split: str) -> ArrayDataset:
     """Read the fixed pictures of the paper, or the digits they are made of and pairs of held-out ones."""
     check_choice(split, _DIGITS, "split")
-    if split in _TRAIN_TEST:
-        return multi_mnist(root, _train(split))
-    digits, pairs = multi_mnist_digits(root)
-    return digits if split == "digits" else pairs
+    return multi_mnist(root, _train(split)) if split in _TRAIN_TEST else multi_mnist_digits(root)[split == "pairs"]
 
 
 def _cifar10(root: Path, split: str) -> ArrayDataset:
@@ -100,7 +91,7 @@ def _cifar10(root: Path, split: str) -> ArrayDataset:
     return data
 
 
-def _open_images(root: Path, split: str, how: Decoding) -> ImageDataset:
+def _open_images(root: Path, split: str, **how: Unpack[Decoding]) -> ImageDataset:
     """Read the boxable classes where their file is there, else all of them."""
     boxable = next(root.glob(f"*{split}-annotations-human-imagelabels-boxable.csv"), None) is not None
     data = open_images(root, split, "boxable" if boxable else "all", **how)
@@ -108,57 +99,47 @@ def _open_images(root: Path, split: str, how: Decoding) -> ImageDataset:
     return data
 
 
+def _with_year(read: Callable[..., ImageDataset]) -> Callable[..., ImageDataset]:
+    return lambda root, split, year, **how: read(root, year, split, **how)
+
+
+_LABELS_OF_OPEN_IMAGES = "{split}-annotations-human-imagelabels*.csv"
 LAYOUTS = {
     "voc": Layout(
-        lambda root, split, year, how: voc(root, year, split, **how),
+        _with_year(voc),
         ("train", "trainval", "val", "test"),
         ("VOCdevkit/VOC{year}/ImageSets/Main/{split}.txt",),
         tuple(range(2012, 2005, -1)),
     ),
-    "coco": Layout(
-        lambda root, split, year, how: coco(root, year, split, **how),
-        ("train", "val"),
-        ("annotations/instances_{split}{year}.json",),
-        (2017, 2014),
-    ),
-    "mnist": Layout(lambda root, split, year, how: _mnist(root, split), _TRAIN_TEST, ("MNIST/raw",)),
-    "multi_mnist": Layout(lambda root, split, year, how: _multi_mnist(root, split), _DIGITS, ("MNIST/raw",)),
-    "cifar10": Layout(
-        lambda root, split, year, how: _cifar10(root, split),
-        _TRAIN_TEST,
-        ("cifar-10-batches-bin", "cifar-10-batches-py"),
-    ),
+    "coco": Layout(_with_year(coco), ("train", "val"), ("annotations/instances_{split}{year}.json",), (2017, 2014)),
+    "mnist": Layout(_mnist, _TRAIN_TEST, ("MNIST/raw",), takes=""),
+    "multi_mnist": Layout(_multi_mnist, _DIGITS, ("MNIST/raw",), takes=""),
+    "cifar10": Layout(_cifar10, _TRAIN_TEST, ("cifar-10-batches-bin", "cifar-10-batches-py"), takes=""),
     "cifar100": Layout(
-        lambda root, split, year, how: cifar100(root, _train(split)),
+        lambda root, split: cifar100(root, _train(split)),
         _TRAIN_TEST,
         ("cifar-100-binary", "cifar-100-python"),
+        takes="",
     ),
-    "nus_wide": Layout(
-        lambda root, split, year, how: nus_wide(root, split, **how),
-        ("train", "test", "all"),
-        ("ImageList/*magelist.txt",),
-    ),
-    "cub": Layout(lambda root, split, year, how: cub(root, split, **how), _TRAIN_TEST, ("CUB_200_2011",)),
+    "nus_wide": Layout(nus_wide, ("train", "test", "all"), ("ImageList/*magelist.txt",)),
+    "cub": Layout(cub, _TRAIN_TEST, ("CUB_200_2011",)),
     "open_images": Layout(
-        lambda root, split, year, how: _open_images(root, split, how),
+        _open_images,
         ("train", "validation", "test"),
-        ("{split}-annotations-human-imagelabels*.csv", "oidv[567]-{split}-annotations-human-imagelabels*.csv"),
+        (_LABELS_OF_OPEN_IMAGES, f"oidv[567]-{_LABELS_OF_OPEN_IMAGES}"),
     ),
     "wider_attribute": Layout(
-        lambda root, split, year, how: wider_attribute(root, split, **how),
-        ("train", "val", "trainval", "test"),
-        ("wider_attribute_annotation", "wider_attribute_*.json"),
+        wider_attribute, ("train", "val", "trainval", "test"), ("wider_attribute_annotation", "wider_attribute_*.json")
     ),
-    "vispr": Layout(
-        lambda root, split, year, how: vispr(root, split, **how),
-        ("train", "val", "test"),
-        ("annotations/{split}2017/*.json", "{split}2017/*.json"),
-    ),
-    "vqa": Layout(
-        lambda root, split, year, how: vqa(root, split), ("train", "val"), ("v2_mscoco_{split}2014_annotations.json",)
-    ),
-    "vqa_regions": Layout(
-        lambda root, split, year, how: vqa_regions(root, split), ("train", "val"), ("regions/{split}.npy",)
-    ),
+    "vispr": Layout(vispr, ("train", "val", "test"), ("annotations/{split}2017/*.json", "{split}2017/*.json")),
+    "vqa": Layout(vqa, ("train", "val"), ("v2_mscoco_{split}2014_annotations.json",), takes="answers"),
+    "vqa_regions": Layout(vqa_regions, ("train", "val"), ("regions/{split}.npy",), takes="answers"),
 }
 """The layouts that are known, by the name of their format."""
+
+
+def read_layout(layout: Layout, at: Spot, names: Any, how: Decoding) -> Data:
+    """Read a layout where it was found; `names`: the labels, where they are answers that another part counted."""
+    year = {"year": at.year} if at.year else {}
+    taken = {"images": how, "answers": {} if names is None else {"answers": names}}.get(layout.takes, {})
+    return layout.read(at.root, at.split, **year, **taken)

@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from steelyard.data.arff import arff
-from steelyard.data.class_names import named_labels
-from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import DataError, PathLike, check_choice
-from steelyard.data.guess import Form, Guess, guess
-from steelyard.data.layouts import LAYOUTS, Data, Decoding, Spot, spots
-from steelyard.data.located import folder_near
-from steelyard.data.manifest import Manifest, encode
-from steelyard.data.mlt import MLT, mlt_at, mlt_labels, mlt_root
-from steelyard.data.npz import array_names, names_and_ids, npz, read_arrays, to_labels
-from steelyard.data.parts import file_in, format_of, part_named, siblings
-from steelyard.data.region_features import vqa_regions
-from steelyard.data.table import read_table
-from steelyard.data.vqa import vqa
+from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
+from steelyard.data.files import DataError, PathLike, check_choice, listed
+from steelyard.data.layouts import LAYOUTS, Data, Spot, read_layout, spots
+from steelyard.data.located import is_file
+from steelyard.data.parts import file_in, format_of, part_named, part_of, siblings
+from steelyard.data.readers.arff import arff
+from steelyard.data.readers.mlt import MLT, mlt_at, mlt_labels, mlt_root
+from steelyard.data.readers.npz import array_names, npz, read_arrays, read_labels
+from steelyard.data.tables.class_names import named_labels
+from steelyard.data.tables.guess import OF_TABLES, Form, Guess
+from steelyard.data.tables.manifest import Manifest
+from steelyard.data.tables.read import read_table
 from steelyard.labels import Labels
 
 _FILE_FORMATS = ("table", "arff", "npz", "labels")
-_ASKED: dict[str, Callable[[Path, str, Sequence[str]], Data]] = {"vqa": vqa, "vqa_regions": vqa_regions}
 
 FORMATS = (*_FILE_FORMATS, *LAYOUTS, *MLT)
 """What `format` may be."""
-
-OF_TABLES = (
-    *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
-    *("names", "delimiter", "encoding", "split_column", "group"),
-)
-"""The arguments of `open_data` that say how a manifest is read."""
 
 
 class Opened(NamedTuple):
@@ -101,86 +91,31 @@ def open_data(
     `class_names`, a CSV or JSON file with the names of labels that are ids, see `named_labels`. `size`, `on_bad_image`,
     `cache`: see `ImageDataset`.
     """
+    given = {name: value for name, value in locals().items() if value is not None}
     if format is not None:
         check_choice(format, FORMATS, "format")
     place = Path(path)
     if not place.exists():
         raise DataError(f"{path} does not exist: give a file or a folder")
     how: Decoding = {"size": size, "on_bad_image": on_bad_image, "cache": cache}
-    settings = {
-        "images": images,
-        "form": form,
-        "id": id,
-        "path_column": path_column,
-        "labels": labels,
-        "value": value,
-        "features": features,
-        "separator": separator,
-        "absent": absent,
-        "minus_one": minus_one,
-        "names": names,
-        "delimiter": delimiter,
-        "encoding": encoding,
-        "split_column": split_column,
-        "group": group,
-    }
-    said: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not None}
-    opened = _open(place, path, format, split, year, said, how)
-    return opened if class_names is None else renamed(opened, class_names)
-
-
-def renamed(opened: Opened, class_names: PathLike) -> Opened:
-    """Return the data with its labels called by the names in a file."""
+    said = {name: given[name] for name in OF_TABLES if name in given}
+    if mlt := format if format in MLT else None if format else mlt_at(place):
+        _check_fits({**said, "split": split, "year": year}, ("images",), path, mlt)
+        opened = _open_mlt(place, mlt, images, how)
+    elif place.is_dir() and format not in _FILE_FORMATS and (layout := layout_at(place, format)):
+        _check_fits(said, ("names",) if LAYOUTS[layout].takes == "answers" else (), path, layout)
+        opened = _open_layout(place, layout, split, year, how, names)
+        opened = opened._replace(settings={"path": path, "format": format, "year": year, **said, **how})
+    else:
+        _check_fits({"year": year}, (), path, "one file")
+        if format in LAYOUTS:
+            raise DataError(f"{path} is a file, but format {format!r} is a folder: give the folder, or another format")
+        opened = _open_file(place, format, split, said, how)
+    if class_names is None:
+        return opened
     data = copy.copy(opened.data)
     data.labels, note = named_labels(data.labels, class_names)
     return opened._replace(data=data, note=opened.note + note, settings={**opened.settings, "class_names": class_names})
-
-
-def _open(
-    place: Path,
-    path: PathLike,
-    format: str | None,
-    split: str | None,
-    year: int | None,
-    said: dict[str, Any],
-    how: Decoding,
-) -> Opened:
-    """Open what lies at `place`, see `open_data`; `said` is how a manifest is read, `how` how images are."""
-    if mlt := format if format in MLT else None if format else mlt_at(place):
-        _check_fits({**said, "split": split, "year": year}, ("images",), path, mlt)
-        return _open_mlt(place, mlt, said.get("images"), how)
-    if place.is_dir() and format not in _FILE_FORMATS and (layout := layout_at(place, format)):
-        _check_fits(said, ("names",) if layout in _ASKED else (), path, layout)
-        opened = _open_layout(place, layout, split, year, how, said.get("names"))
-        return opened._replace(settings={"path": path, "format": format, "year": year, **said, **how})
-    _check_fits({"year": year}, (), path, "one file")
-    if format in LAYOUTS:
-        raise DataError(f"{path} is a file, but format {format!r} is a folder: give the folder, or another format")
-    file, by_name = file_in(place, format, split, LAYOUTS) if place.is_dir() else (place, None)
-    return open_file(file, format, by_name or split, by_name is not None, said, how)
-
-
-def open_file(
-    file: Path, format: str | None, split: str | None, by_name: bool, said: Mapping[str, Any], how: Decoding
-) -> Opened:
-    """Open one file, see `open_data`; `by_name`: its name says that it is the part `split`, so it need not itself."""
-    kind = format or format_of(file)
-    if kind == "npz" and {"starts", "columns", "fill"} <= array_names(file):
-        kind = "labels"
-    if kind not in ("table", "npz") and not by_name:
-        _check_fits({"split": split}, (), file, kind)
-    _check_fits(said, {"table": OF_TABLES, "npz": ("minus_one",)}.get(kind, ()), file, kind)
-    if kind == "table":
-        opened = _open_table(file, split, by_name, said, how)
-    elif kind == "npz":
-        opened = _open_npz(file, split, by_name, said.get("minus_one", "unknown"))
-    elif kind == "arff":
-        opened = Opened(arff(file), kind, split, f"{file} is read as ARFF.")
-    else:
-        data = _without_inputs(Labels.load(file))
-        opened = Opened(data, kind, split, f"{file} is read as a table of labels, no inputs.")
-    parts = tuple(dict.fromkeys((*opened.parts, *siblings(file))))
-    return opened._replace(parts=parts, settings={"path": file, "format": format, **said, **how, **opened.settings})
 
 
 def _check_fits(given: Mapping[str, object], fits: Sequence[str], path: PathLike, kind: str) -> None:
@@ -188,6 +123,35 @@ def _check_fits(given: Mapping[str, object], fits: Sequence[str], path: PathLike
     for name, value in given.items():
         if value is not None and name not in fits:
             raise ValueError(f"{name} is {value!r}, but {path} is read as {kind}, which has none: leave it out")
+
+
+def existing(opened: Opened) -> Opened:
+    """Return the data without the items whose image is missing, which `.note` names; where none may be, refuse them.
+
+    Whether items may be left out is what `on_bad_image` of the data says; that all of them are missing is a mistake in
+    any case.
+    """
+    data, where = opened.data, opened.settings.get("path", "the data")
+    if opened.unfound:
+        raise DataError(
+            f"{where}: no image of column {opened.unfound!r} is found beside it or in a folder there: name their "
+            f"folder with --images, or read labels alone with --id {opened.unfound}"
+        )
+    checked = opened.format == "table" and opened.settings.get("on_bad_image") == "error"  # by the reader, already
+    if not isinstance(data, ImageDataset) or not len(data) or checked:
+        return opened
+    paths = data.paths
+    there = {path: is_file(path) for path in set(paths)}
+    missing = [path for path in paths if not there[path]]
+    if not missing:
+        return opened
+    lacks = f"{len(missing):,} of {len(paths):,} images are missing ({listed(missing, 3)})"
+    if len(missing) == len(paths):
+        raise DataError(f"{where}: {lacks}: add them, or name the folder that holds them with --images")
+    if data.on_bad_image == "error":
+        raise DataError(f"{where}: {lacks}: add them, remove their items, or leave them out with --skip-missing")
+    note = opened.note if opened.format == "table" else f"{opened.note} {lacks}: they are left out."
+    return opened._replace(data=data.take(np.flatnonzero([there[path] for path in paths])), note=note)
 
 
 # ---- folders as their owners publish them
@@ -217,14 +181,11 @@ def _open_layout(
     # Without a fit the reader itself says what is missing and where it looked.
     usual = Spot(found[0].root if found else place, year or layout.years[0], split or layout.splits[0])
     chosen = fit[0] if fit else usual
-    if format in _ASKED and names is not None:  # the labels of this part are answers that it does not count itself
-        data: Data = _ASKED[format](chosen.root, chosen.split, names)
-    else:
-        data = layout.read(chosen.root, chosen.split, chosen.year, how)
-    name = f"{format} {chosen.year}" if chosen.year else format
-    note = f"{place} is read as {name}, split {chosen.split!r}"
-    if others := [_spot_name(spot, chosen) for spot in found if spot != chosen]:
-        note += f"; also there: {', '.join(others)}"
+    data = read_layout(layout, chosen, names, how)
+    note = f"{place} is read as {f'{format} {chosen.year}' if chosen.year else format}, split {chosen.split!r}"
+    if others := [spot for spot in found if spot != chosen]:
+        named = [spot.split if spot.year == chosen.year else f"{spot.year} {spot.split}" for spot in others]
+        note += f"; also there: {', '.join(named)}"
     if isinstance(data, ArrayDataset | ImageDataset) and data.note:
         note += f"; {data.note}"
     return Opened(data, format, chosen.split, note + ".", here)
@@ -244,27 +205,39 @@ def _open_mlt(place: Path, format: str, images: PathLike | None, how: Decoding) 
     return Opened(data, format, None, note, settings={"path": place, "images": images, **how})
 
 
-def _spot_name(spot: Spot, chosen: Spot) -> str:
-    return spot.split if spot.year == chosen.year else f"{spot.year} {spot.split}"
-
-
 # ---- files of one's own
 
 
+def _open_file(place: Path, format: str | None, split: str | None, said: Mapping[str, Any], how: Decoding) -> Opened:
+    """Open a file, or the one file of a folder; one whose name says that it is the part need not say it itself."""
+    file, part = file_in(place, format, split, LAYOUTS) if place.is_dir() else (place, None)
+    if place.is_file() and split is not None and (own := part_of(file.stem)):
+        part = part_named(split, own[1:])
+    split, by_name = part or split, part is not None
+    kind = format or format_of(file)
+    if kind == "npz" and {"starts", "columns", "fill"} <= array_names(file):
+        kind = "labels"
+    if kind not in ("table", "npz") and not by_name:
+        _check_fits({"split": split}, (), file, kind)
+    _check_fits(said, {"table": OF_TABLES, "npz": ("minus_one",)}.get(kind, ()), file, kind)
+    if kind == "table":
+        opened = _open_table(file, split, by_name, said, how)
+    elif kind == "npz":
+        opened = _open_npz(file, split, by_name, said.get("minus_one", "unknown"))
+    elif kind == "arff":
+        opened = Opened(arff(file), kind, split, f"{file} is read as ARFF.")
+    else:
+        data = _without_inputs(Labels.load(file))
+        opened = Opened(data, kind, split, f"{file} is read as a table of labels, no inputs.")
+    parts = tuple(dict.fromkeys((*opened.parts, *siblings(file))))
+    return opened._replace(parts=parts, settings={"path": file, "format": format, **said, **how, **opened.settings})
+
+
 def _open_table(file: Path, split: str | None, by_name: bool, said: Mapping[str, Any], how: Decoding) -> Opened:
-    source = Manifest(file, **{name: said[name] for name in ("delimiter", "encoding") if name in said})
-    names = {"path_column": "path", "split_column": "split"}
-    told = {names.get(name, name): said[name] for name in OF_TABLES[:11] + OF_TABLES[13:] if name in said}
-    for name, part in told.items():
-        told[name] = Path(part) if name == "images" else part if isinstance(part, str) else tuple(part)
-    asked = Guess(**told)
-    if asked.images is None:
-        asked = dataclasses.replace(asked, images=_images_near(source, asked))
-    read = read_table(source, asked, split, by_name, **how)
-    found = {**vars(read.found), "path_column": read.found.path, "split_column": read.found.split}
-    guessed = {name: found[name] for name in OF_TABLES if found.get(name) is not None}
+    source = Manifest(file, said.get("delimiter"), said.get("encoding", "utf-8"))
+    read = read_table(source, Guess.of(said), split, by_name, near=True, **how)
     part = split if by_name else read.split
-    return Opened(read.data, "table", part, read.data.note, read.parts, guessed, read.found.unfound or "")
+    return Opened(read.data, "table", part, read.data.note, read.parts, read.found.settings, read.found.unfound or "")
 
 
 def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> Opened:
@@ -278,9 +251,8 @@ def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> O
     ending = "" if part is None else f"_{part}"
     absent: Literal[0, -1] = -1 if minus_one == "negative" else 0
     if f"Y{ending}" in arrays and f"X{ending}" not in arrays:
-        content, what = read_arrays(file), f"labels Y{ending}, no inputs"
-        names, ids = names_and_ids(content, ending, file)
-        data = _without_inputs(to_labels(content[f"Y{ending}"], absent, names, ids, f"{file}: Y{ending}"))
+        data = _without_inputs(read_labels(read_arrays(file), ending, absent, file))
+        what = f"labels Y{ending}, no inputs"
     else:
         data, what = npz(file, part, absent), f"features X{ending} and labels Y{ending}"
     note = f"{file} is read as {what}"
@@ -294,15 +266,3 @@ def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> O
 
 def _without_inputs(labels: Labels) -> ArrayDataset:
     return ArrayDataset(np.zeros((len(labels), 0), np.float32), labels)
-
-
-def _images_near(source: Manifest, said: Guess) -> Path | None:
-    """The folder near a manifest in which some of its images lie; None where `table` finds it, or there is none."""
-    try:
-        found = guess(source, said)
-        if found.images is None and not found.features:
-            named = guess(source, dataclasses.replace(said, images=source.path.parent)).path
-            return folder_near(source.path, encode(source.sample()[named or ""])[1].to_pylist()[:20])
-    except ValueError:
-        pass  # `table` gives the reason, once it knows all that was said
-    return None

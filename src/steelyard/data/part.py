@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from steelyard.data.aligned import aligned
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, listed
-from steelyard.data.layouts import Decoding
+from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.located import ImageFolder
-from steelyard.data.manifest import Manifest, encode
-from steelyard.data.opening import OF_TABLES, Opened, layout_at, open_data, open_file, renamed
+from steelyard.data.opening import Opened, layout_at, open_data
 from steelyard.data.parts import ENDINGS, file_in, part_named, siblings
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.labels import UNKNOWN, Labels
+from steelyard.labels.ids import several
 
 _ALWAYS = ("path", "format", "size", "on_bad_image", "cache", "class_names")
 
@@ -41,15 +41,9 @@ def open_part(
     if path is None and (name := part_named(split or "", opened.parts)) is None:
         have = f"it has {', '.join(map(repr, opened.parts))}; give one of them, or" if opened.parts else "give"
         raise DataError(f"{place} has no part {split!r}: {have} the path of other data")
-    file = siblings(place).get(name or "") if path is None and place.is_file() else None
-    given = _fitting(opened, file or place, split)
-    if file is not None:  # its name says which part it is
-        said = {key: given[key] for key in OF_TABLES if given.get(key) is not None}
-        how: Decoding = {"size": given["size"], "on_bad_image": given["on_bad_image"], "cache": given["cache"]}
-        part = open_file(file, given["format"], name, True, said, how)
-        part = renamed(part, given["class_names"]) if given.get("class_names") else part
-    else:
-        part = open_data(**given | {"path": place, "split": name})
+    if path is None and place.is_file():  # its name may say which part it is
+        place = siblings(place).get(name or "", place)
+    part = open_data(**_fitting(opened, place, split) | {"path": place, "split": name})
     _check_alike(opened, part)
     return align(part, names, unseen)
 
@@ -115,3 +109,38 @@ def _check_alike(opened: Opened, part: Opened) -> None:
             f"{part.settings['path']}: its inputs are {second}, but those of the training part {first}: see images and "
             "features"
         )
+
+
+def aligned(
+    labels: Labels,
+    names: Sequence[str],
+    absent: Literal["unknown", "negative"] = "unknown",
+    unseen: Literal["error", "drop"] = "error",
+) -> Labels:
+    """Return the same items with exactly the labels `names`, in that order.
+
+    labels: the table.
+    names: those of the training part.
+    absent: the value of a label among `names` that `labels` does not have: "unknown", or "negative" where what is not
+        mentioned is known to be absent, as in a manifest that lists the labels of each item.
+    unseen: what to do about a label of `labels` that is not among `names`: "error", or "drop" it.
+    """
+    check_choice(absent, ("unknown", "negative"), "absent")
+    check_choice(unseen, ("error", "drop"), "unseen")
+    names = several(names, "names")
+    wanted = set(names)
+    if extra := [name for name in labels.names if name not in wanted]:
+        if unseen == "error":
+            what = f"the label{'' if len(extra) == 1 else 's'} {listed(extra)}"
+            raise ValueError(
+                f"{what} {'is' if len(extra) == 1 else 'are'} not among the {len(names)} labels of the training part: "
+                "remove them, or train with items that have them"
+            )
+        if len(extra) == len(labels.names):
+            raise ValueError(
+                f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part: give data that "
+                "has some of them"
+            )
+    if labels.names == names:
+        return labels
+    return labels.arranged(names, UNKNOWN if absent == "unknown" else 0)

@@ -51,8 +51,8 @@ def training_part(there: Sequence[str]) -> str | None:
     return there[0] if len(there) == 1 else part_named("train", there)
 
 
-def _part_of(stem: str) -> tuple[str, str] | None:
-    """What comes before the name of a part at the end of a file's name, and that name: `mine-train`, `val`."""
+def part_of(stem: str) -> tuple[str, str] | None:
+    """Return what comes before the name of a part at the end of a file's name, and that name: `mine-train`, `val`."""
     found = re.fullmatch(r"(.*[-_.])?([^-_.]+)", stem, re.S)
     return (found[1] or "", found[2]) if found and found[2].lower() in WORDS else None
 
@@ -63,10 +63,10 @@ def siblings(file: Path) -> dict[str, Path]:
     They lie beside each other, end alike, and differ in the name of the part: `mine-train.csv`, `mine-val.csv`. There
     is none where the file's own name does not end in that of a part.
     """
-    if (own := _part_of(file.stem)) is None:
+    if (own := part_of(file.stem)) is None:
         return {}
     alike = (other for other in sorted(file.parent.iterdir()) if other.suffix == file.suffix and other.is_file())
-    named = ((_part_of(other.stem), other) for other in alike)
+    named = ((part_of(other.stem), other) for other in alike)
     return {part[1]: other for part, other in named if part is not None and part[0] == own[0]}
 
 
@@ -88,7 +88,7 @@ def file_in(
     part = None
     if split is not None:
         exact = [file for file in files if any(file.stem == split or file.stem.endswith(f"{m}{split}") for m in "-_.")]
-        named = {file: own[1] for file in files if (own := _part_of(file.stem))}
+        named = {file: own[1] for file in files if (own := part_of(file.stem))}
         meant = None if exact else part_named(split, sorted(set(named.values())))
         if of_part := exact or [file for file, name in named.items() if name == meant]:
             files, part = of_part, meant or split

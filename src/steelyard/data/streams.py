@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, islice
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -89,16 +90,15 @@ class ImageInputs(Inputs):
         """Return the images in their order; `workers` processes decode them, 0 decodes here."""
         check_batches(batch_size, workers)
         # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
-        loader: DataLoader[Batch | str] = DataLoader(
+        images = iter(self.images())
+        loader: DataLoader[Any] = DataLoader(
             _Decoder(self.size),
-            batch_sampler=_grouped(self.images(), batch_size),
+            batch_sampler=iter(lambda: list(islice(images, batch_size)), []),
             num_workers=workers,
             collate_fn=_as_it_is,
             worker_init_fn=beginning() if workers else None,
         )
         for batch in fetched(loader):
-            if isinstance(batch, str):
-                raise DataError(batch)
             if batch.bad and self.on_bad_image == "error":
                 raise BadImage(f"{batch.bad[0][1]}: {REMEDY}")
             yield batch
@@ -132,12 +132,14 @@ class FeatureInputs(Inputs):
                 continue
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
-            is_bad = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
-            bad = [(ids[i], f"the item {ids[i]!r} holds something else than finite numbers") for i in _at(is_bad)]
+            is_bad = np.asarray(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
+            bad = [
+                (name, f"the item {name!r} holds something else than finite numbers") for name in compress(ids, is_bad)
+            ]
             if bad and self._on_bad == "error":
                 raise DataError(f"{bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
             if bad:
-                numbers, ids = numbers[~is_bad], [ids[i] for i in _at(~is_bad)]
+                numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
             yield Batch(as_tensor(numbers), list(ids), bad)
 
 
@@ -149,35 +151,18 @@ def check_batches(batch_size: int, workers: int) -> None:
         raise ValueError(f"workers is {workers}: give how many processes decode images, or 0")
 
 
-def _grouped(items: Iterable[Image], n: int) -> Iterator[list[Image]]:
-    """Return `items`, n at a time."""
-    group: list[Image] = []
-    for item in items:
-        group.append(item)
-        if len(group) == n:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _at(mask: Any) -> list[int]:
-    places: list[int] = np.flatnonzero(mask).tolist()
-    return places
-
-
 @final
-class _Decoder(Dataset["Batch | str"]):
+class _Decoder(Dataset["Batch | DataError"]):
     """Decodes what a loader asks for by `Image`; what goes wrong is told, not raised, for it may be elsewhere."""
 
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size
 
-    def __getitem__(self, image: Image) -> Batch | str:
+    def __getitem__(self, image: Image) -> Batch | DataError:
         return self.__getitems__([image])
 
-    def __getitems__(self, images: Sequence[Image]) -> Batch | str:
-        """Return a batch, or in one sentence why there is none."""
+    def __getitems__(self, images: Sequence[Image]) -> Batch | DataError:
+        """Return a batch, or the error that says why there is none."""
         pixels: list[NDArray[np.uint8]] = []
         ids: list[str] = []
         paths: list[str] = []
@@ -192,13 +177,14 @@ class _Decoder(Dataset["Batch | str"]):
             except BadImage as error:
                 bad.append((image.id, str(error)))
             except OSError as error:  # not the image's fault
-                return f"{image.path} cannot be read ({error.strerror or error}): see to its disk and try again"
+                why = error.strerror or error
+                return DataError(f"{image.path} cannot be read ({why}): see to its disk and try again")
         if not pixels:
             return Batch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
         shapes = [one.shape for one in pixels]
         if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
             sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
-            return f"{sizes}: images of several sizes make no batch, give size"
+            return DataError(f"{sizes}: images of several sizes make no batch, give size")
         return Batch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
 
 
@@ -210,17 +196,13 @@ def _regrouped(
     blocks: Iterable[tuple[NDArray[Any], Sequence[str]]], n: int
 ) -> Iterator[tuple[NDArray[Any], Sequence[str]]]:
     """Return rows in groups of n, the last of at most n, whatever sizes they come in."""
-    rows: list[NDArray[Any]] = []
+    rows: NDArray[Any] | None = None
     ids: list[str] = []
     for block, names in blocks:
-        start = 0
-        while start < len(block):
-            part = slice(start, start + n - len(ids))
-            rows.append(block[part])
-            ids.extend(names[part])
-            start += len(rows[-1])
-            if len(ids) == n:
-                yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
-                rows, ids = [], []
-    if ids:
-        yield (rows[0] if len(rows) == 1 else np.concatenate(rows)), ids
+        rows, ids = block if rows is None else np.concatenate([rows, block]), [*ids, *names]
+        whole = len(ids) // n * n
+        for start in range(0, whole, n):
+            yield rows[start : start + n], ids[start : start + n]
+        rows, ids = rows[whole:] if whole < len(ids) else None, ids[whole:]
+    if rows is not None:
+        yield rows, ids

@@ -1,4 +1,4 @@
-"""Some items of a data set, as a data set."""
+"""Some items of a data set, as a data set, and those of them whose images were skipped."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from steelyard.data.dataset import ImageDataset, checked_index
+from steelyard.data.images import BadImage, decode
 from steelyard.labels import Labels
 from steelyard.labels.inputs import as_index
+
+_LONGEST_REASON = 160  # characters
 
 AnySample: TypeAlias = tuple[Any, Tensor, int]
 """(input, target (L,), index), whatever the input is."""
@@ -77,16 +81,39 @@ class Subset(Dataset[AnySample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[AnySample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
-        n = len(self)
-        if outside := [i for i in indices if not -n <= i < n]:
-            raise IndexError(f"index {outside[0]} is out of range for {n} items")
-        places = [int(i) % n for i in indices]
+        places = checked_index(indices, len(self))
         wanted = self.index[places].tolist()
         many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
         samples = [self.data[i] for i in wanted] if many is None else many(wanted)
-        return [(item, target, place) for (item, target, _), place in zip(samples, places, strict=True)]
+        return [(item, target, place) for (item, target, _), place in zip(samples, places.tolist(), strict=True)]
 
 
 def origin(data: Labelled) -> tuple[Labelled, NDArray[np.int64]]:
     """Return the data set that the items of `data` come from, and their places in it."""
     return (data.data, data.index) if isinstance(data, Subset) else (data, np.arange(len(data)))
+
+
+def skipped_at(data: Any) -> NDArray[np.int64]:
+    """Return the positions in `data` of the images that were skipped so far, see `ImageDataset.skipped`."""
+    source, index = origin(data)
+    return np.flatnonzero(np.isin(index, source.skipped if isinstance(source, ImageDataset) else []))
+
+
+def skipped_sentence(data: Any, at: NDArray[np.int64], total: int | None = None) -> str:
+    """Return how many images were left out, the first and what is wrong with it, without a full stop; "" for none.
+
+    Arguments: `data`; `at`, positions in it; `total`, how many there are where others are of other data.
+    """
+    source, index = origin(data)
+    if not len(at) or not isinstance(source, ImageDataset):
+        return ""
+    n, first = total or len(at), int(index[at[0]])
+    path, box = source.paths[first], None if source.boxes is None else tuple(source.boxes[first].tolist())
+    try:
+        decode(path, source.size, box)
+        reason = "it can be read now"
+    except (BadImage, OSError) as error:
+        reason = str(error).removeprefix(path).strip()
+    if n == 1:
+        return f"1 image could not be read and was left out: {path} ({reason:.{_LONGEST_REASON}})"
+    return f"{n:,} images could not be read and were left out: first {path} ({reason:.{_LONGEST_REASON}})"

@@ -18,7 +18,7 @@ from steelyard.data.cache import stamp_of
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError
 from steelyard.data.loading import fetched, loader
-from steelyard.data.region_features import RegionDataset
+from steelyard.data.readers.regions import RegionDataset
 from steelyard.data.subset import Labelled, origin
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN

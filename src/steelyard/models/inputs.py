@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from steelyard.data.dataset import ImageDataset
-from steelyard.data.region_features import RegionDataset
+from steelyard.data.readers.regions import RegionDataset
 from steelyard.data.subset import Subset
 
 
@@ -44,5 +44,5 @@ def input_of(data: Any) -> Input:
         found = f"a {type(x).__name__}"
     raise ValueError(
         f"the first item of data is {found}: give features (F,), images as uint8 (C, H, W), or regions and words "
-        "(steelyard.data.region_features)"
+        "(steelyard.data.readers.regions)"
     )

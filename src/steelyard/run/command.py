@@ -17,9 +17,9 @@ from steelyard.config import recipes
 from steelyard.config.recipes import METHODS, SETUPS, Recipe
 from steelyard.config.sections import DataSettings, EvaluateSettings
 from steelyard.config.settings import Config, dump_config, load_config
-from steelyard.data.manifest import Manifest
 from steelyard.data.opening import layout_at
 from steelyard.data.parts import ENDINGS, file_in
+from steelyard.data.tables.manifest import Manifest
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.predict.inputs import inputs_at, side_of
 from steelyard.report import scores

@@ -15,7 +15,7 @@ from torch import Tensor
 from steelyard.calibrate.crossfit import folds_of, mark_of
 from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import EvaluateSettings
-from steelyard.data.skipped import skipped_at, skipped_sentence
+from steelyard.data.subset import skipped_at, skipped_sentence
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import Trained

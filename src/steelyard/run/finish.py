@@ -20,7 +20,7 @@ from steelyard import __version__
 from steelyard.calibrate.probability import Reading
 from steelyard.config.build import known_labels
 from steelyard.config.settings import Config
-from steelyard.data.skipped import skipped_at, skipped_sentence
+from steelyard.data.subset import skipped_at, skipped_sentence
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels

@@ -17,7 +17,7 @@ from steelyard.calibrate.crossfit import label_sets
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
-from steelyard.data.skipped import skipped_at
+from steelyard.data.subset import skipped_at
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels.targets import known

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.data.aligned import aligned
+from steelyard.data.part import aligned
 from steelyard.labels import Labels
 from steelyard.metrics import label_groups
 from steelyard.metrics.measures import number

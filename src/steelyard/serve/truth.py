@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.aligned import aligned
+from steelyard.data.part import aligned
 from steelyard.labels import Labels
 from steelyard.run.datasets import open_datasets
 from steelyard.run.locating import run_config

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.guess import Guess
-from steelyard.data.manifest import Manifest, encode
-from steelyard.data.mistakes import Mistakes
 from steelyard.data.parts import ALL, part_named, training_part
+from steelyard.data.tables.guess import Guess
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.mistakes import check_filled
 
 
 class Chosen(NamedTuple):
@@ -47,11 +48,7 @@ def choose(
     wanted = part_named(split, parts) if split is not None else training_part(parts)
     if wanted is None and (split == ALL or optional):
         return Chosen(None, ALL, parts, f" Every part of column {found.split!r} is read.")
-    if len(blank := np.flatnonzero(codes < 0)):
-        what = f"no part in column {found.split!r}"
-        mistakes = Mistakes(source, f" says {what}", f" say {what}", f"add it, remove the row, or give split {ALL!r}")
-        mistakes.add(blank)
-        mistakes.check()
+    check_filled(source, codes, f"part in column {found.split!r}", f"add it, remove the row, or give split {ALL!r}")
     if found.form == "long":
         codes = _of_items(source, found, columns, codes, parts, "part")
     sizes = np.bincount(codes, minlength=len(parts)).tolist()
@@ -75,30 +72,18 @@ def groups_of(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArra
     if found.group is None:
         return None
     codes, texts = encode(columns[found.group])
-    if len(blank := np.flatnonzero(codes < 0)):
-        what = f"no group in column {found.group!r}"
-        mistakes = Mistakes(source, f" says {what}", f" say {what}", "add it, or remove the row")
-        mistakes.add(blank)
-        mistakes.check()
+    check_filled(source, codes, f"group in column {found.group!r}")
     if found.form == "long":
         return _of_items(source, found, columns, codes, tuple(texts.to_pylist()), "group")
     return codes
 
 
 def _of_items(
-    source: Manifest,
-    found: Guess,
-    columns: dict[str, Any],
-    codes: NDArray[np.int64],
-    parts: tuple[str, ...],
-    what: str,
+    source: Manifest, found: Guess, columns: dict[str, Any], codes: NDArray[np.int64], parts: Sequence[str], what: str
 ) -> NDArray[np.int64]:
     """Return the part (or group) of each item from that of each row in long form; the rows of an item must agree."""
     items, names = encode(columns[found.id or ""])
-    if len(blank := np.flatnonzero(items < 0)):
-        mistakes = Mistakes(source, " has no id", " have no id", "add it, or remove the row")
-        mistakes.add(blank)
-        mistakes.check()
+    check_filled(source, items, "id")
     first = np.unique(items, return_index=True)[1]
     if len(odd := np.flatnonzero(codes != codes[first][items])):
         row = int(odd[0])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.manifest import MOST_NAMED, Manifest
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest
 
 
 @final
@@ -43,6 +43,20 @@ class Mistakes:
         shown = enumerated([f"{line}{text}" for line, (_, text) in zip(lines, first, strict=True)], self._total)
         ending = self._what if self._total == 1 else self._plural
         raise DataError(f"{self._source.path}: {shown}{ending}: {self._remedy}")
+
+
+def refuse(source: Manifest, rows: NDArray[np.int64], what: str, plural: str, remedy: str) -> None:
+    """Raise one sentence about the items `rows`, if there are any; see `Mistakes`."""
+    mistakes = Mistakes(source, what, plural, remedy)
+    mistakes.add(rows)
+    mistakes.check()
+
+
+def check_filled(
+    source: Manifest, codes: NDArray[np.int64], what: str, remedy: str = "add it, or remove the row"
+) -> None:
+    """Refuse a column with blank cells, given as `encode` returns it; `what` a cell should hold."""
+    refuse(source, np.flatnonzero(codes < 0), f" has no {what}", f" have no {what}", remedy)
 
 
 def enumerated(parts: Sequence[str], total: int) -> str:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.files import DataError, listed, quoted
-from steelyard.data.guess import ONE_LABEL, Form, Guess, guess
+from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
+from steelyard.data.files import DataError, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
-from steelyard.data.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.mistakes import Mistakes, enumerated
-from steelyard.data.numbers import feature_column
-from steelyard.data.split_column import choose, groups_of
-from steelyard.data.words import label_values, no_label_values
+from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
+from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, refuse
+from steelyard.data.tables.split_column import choose, groups_of
+from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
-from steelyard.labels.ids import Ids, several
+from steelyard.labels.ids import Ids
 from steelyard.labels.targets import UNKNOWN
 
 
@@ -70,21 +69,7 @@ def table(
     group: the column whose value items share that must stay together in every split, such as a patient.
     size, on_bad_image, cache: see `ImageDataset`.
     """
-    said = Guess(
-        form=form,
-        id=id,
-        path=path,
-        labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
-        value=value,
-        features=None if features is None else several(features, "features"),
-        separator=separator,
-        absent=absent,
-        minus_one=minus_one,
-        names=None if names is None else several(names, "names"),
-        images=None if images is None else Path(images),
-        split=split_column,
-        group=group,
-    )
+    said = Guess.of({name: value for name, value in locals().items() if name not in ("manifest", "split")})
     source = Manifest(manifest, delimiter, encoding)
     return read_table(source, said, split, size=size, on_bad_image=on_bad_image, cache=cache).data
 
@@ -106,17 +91,15 @@ def read_table(
     said: Guess,
     split: str | None = None,
     optional: bool = False,
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: str | os.PathLike[str] | None = None,
+    near: bool = False,
+    **how: Unpack[Decoding],
 ) -> Table:
     """Read a manifest as `table` does, and tell how it was read.
 
     Arguments: `source`; `said` about it; `split`, and `optional`, whether all items will do where there is no such
-    part; `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    part; `near`, see `guess`; `size`, `on_bad_image`, `cache`: see `ImageDataset`.
     """
-    found = guess(source, said)
+    found = guess(source, said, near)
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
     chosen = choose(source, found, columns, split, optional)
@@ -145,7 +128,7 @@ def read_table(
     paths, missing = _located(source, found, cells, chosen.items, found.images)
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
-        if on_bad_image == "error":
+        if how.get("on_bad_image", "error") == "error":
             if len(missing) == len(paths):
                 raise DataError(f"{source.path}: {lacks}: add them, or name the folder that holds them by images=")
             raise DataError(
@@ -153,7 +136,7 @@ def read_table(
                 "(on_bad_image='skip')"
             )
         note += f" {lacks}: they are left out."
-    images = ImageDataset(paths, labels, size, on_bad_image, cache, note=note)
+    images = ImageDataset(paths, labels, **how, note=note)
     return Table(images, found, chosen.part, chosen.parts)
 
 
@@ -162,18 +145,12 @@ def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any
     if found.path is None or found.id is None or found.path == found.id:
         return None
     codes, texts = encode(columns[found.path])
-    _check_filled(source, codes, "image")
+    check_filled(source, codes, "image")
     if found.form == "long":  # the image of an item is that of its first row
         items = encode(columns[found.id])[0]
-        _check_filled(source, items, "id")
+        check_filled(source, items, "id")
         codes = codes[np.unique(items, return_index=True)[1]]
     return texts.take(pa.array(codes))
-
-
-def _check_filled(source: Manifest, codes: NDArray[np.int64], what: str) -> None:
-    mistakes = Mistakes(source, f" has no {what}", f" have no {what}", "add it, or remove the row")
-    mistakes.add(np.flatnonzero(codes < 0))
-    mistakes.check()
 
 
 def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
@@ -181,7 +158,7 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     if found.id is None:
         return None
     codes, texts = encode(columns[found.id])
-    _check_filled(source, codes, "id")
+    check_filled(source, codes, "id")
     if len(texts) < len(codes):
         _refuse_repeated(source, codes, texts)
     return texts
@@ -219,28 +196,26 @@ def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
 def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
     ids = _unique_ids(source, found, columns)
     column = columns[found.label_columns[0]]
-    n = len(column)
-    if not pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type):
+        lists = column.combine_chunks()
+        marks, texts = encode(pc.list_flatten(lists))
+    else:  # each distinct cell is split once
         codes, cells = encode(column)
         if found.separator in (None, ONE_LABEL):
-            lists = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
+            distinct = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
         else:
-            lists = pc.split_pattern(cells, found.separator)
-    else:
-        lists, codes = column.combine_chunks(), np.arange(n)
-    lengths = np.append(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), 0)
-    starts = np.cumsum(lengths) - lengths
-    lengths, starts = lengths[codes], starts[codes]
-    rows = np.repeat(np.arange(n), lengths)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(starts, lengths)
-    marks, texts = encode(lists.flatten())
-    return _listed_cells(source, found, rows, rows, marks[place], texts, np.ones(len(rows), np.int8), n, ids)
+            distinct = pc.split_pattern(cells, found.separator)
+        marks, texts = encode(distinct.flatten())
+        lists = pa.ListArray.from_arrays(distinct.offsets, marks).take(pa.array(codes, mask=codes < 0))
+        marks = pc.list_flatten(lists).to_numpy()
+    rows = pc.list_parent_indices(lists).to_numpy()
+    return _listed_cells(source, found, rows, rows, marks, texts, np.ones(len(rows), np.int8), len(column), ids)
 
 
 def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
     items, names = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
     ids = Ids.distinct(names)
-    _check_filled(source, items, "id")
+    check_filled(source, items, "id")
     marks, texts = encode(columns.pop(found.label_columns[0]))
     if found.value is None:
         values: NDArray[Any] = np.ones(len(items), np.int8)
@@ -249,9 +224,8 @@ def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
         mistakes = no_label_values(source)
         values = label_values(source, found.value, columns[found.value], mistakes, minus_one=minus_one)
         mistakes.check()
-        unlabelled = Mistakes(source, " has a value but no label", " have a value but no label", "add the label")
-        unlabelled.add(np.flatnonzero((marks < 0) & (values != UNKNOWN)))
-        unlabelled.check()
+        rows = np.flatnonzero((marks < 0) & (values != UNKNOWN))
+        refuse(source, rows, " has a value but no label", " have a value but no label", "add the label")
     return _listed_cells(source, found, np.arange(len(items)), items, marks, texts, values, len(ids), ids)
 
 
@@ -268,9 +242,7 @@ def _listed_cells(
 ) -> Labels:
     """Labels from one (item, label, value) each, where label `marks` is one of `texts`, or none where it is −1."""
     words = texts.to_pylist()
-    names = found.names or tuple(
-        sorted(words, key=lambda word: (not word.isdecimal(), len(word) * word.isdecimal(), word))
-    )
+    names = found.names or tuple(sorted(words, key=label_order))
     if not names:
         raise DataError(f"{source.path}: column {found.labels!r} holds no label at all: see labels= and form=")
     place = {name: j for j, name in enumerate(names)}

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 
-from steelyard.data.dataset import ImageDataset
-from steelyard.data.files import (
-    DataError,
-    PathLike,
-    Values,
-    check_choice,
-    check_distinct,
-    first_file,
-    folder,
-    read_lines,
-    relative,
-)
+from steelyard.data.dataset import Decoding, ImageDataset
+from steelyard.data.files import DataError, PathLike, Values, check_choice, check_paths, first_file, folder, read_lines
 from steelyard.labels import UNKNOWN, Labels
 
 VOC_LABELS = (
@@ -27,7 +18,6 @@ VOC_LABELS = (
 )
 """The twenty classes of Pascal VOC, in the order of its owners."""
 
-_PUBLISHED = {"1": 1, "0": 0, "-1": -1}
 _DIFFICULT = {"unknown": UNKNOWN, "positive": 1, "negative": 0}
 
 
@@ -36,10 +26,7 @@ def voc(
     year: int,
     split: str,
     difficult: Literal["unknown", "positive", "negative"] = "unknown",
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
+    **how: Unpack[Decoding],
 ) -> ImageDataset:
     """Return Pascal VOC with its 20 labels; ids are the owners' image names, such as "2008_000008".
 
@@ -52,29 +39,24 @@ def voc(
     home = folder(root, f"VOCdevkit/VOC{year}")
     main = home / "ImageSets" / "Main"
     listing = first_file([main / f"{split}.txt"], f"the split {split!r} of VOC {year}")
-    ids = [relative(line, listing, f"line {i}") for i, line in enumerate(read_lines(listing), 1)]
-    check_distinct(ids, listing, "the image")
+    ids = check_paths(read_lines(listing), listing, "the image")
     columns = [_class_column(main / f"{name}_{split}.txt", ids) for name in VOC_LABELS]
     published = np.stack(columns, axis=1)
     values = np.where(published == 0, _DIFFICULT[difficult], published == 1).astype(np.int8)
     paths = [home / "JPEGImages" / f"{name}.jpg" for name in ids]
-    return ImageDataset(paths, Labels(values, VOC_LABELS, ids), size, on_bad_image, cache)
+    return ImageDataset(paths, Labels(values, VOC_LABELS, ids), **how)
 
 
 def _class_column(path: Path, ids: list[str]) -> Values:
     """The values 1, 0, −1 of one class, which must be stated for the images of `ids` in that order."""
-    lines = read_lines(path)
-    values = np.empty(len(ids), np.int8)
-    for i, line in enumerate(lines):
-        name, _, value = line.partition(" ")
-        if i >= len(ids) or name != ids[i]:
-            wanted = f"the split lists {ids[i]!r} there" if i < len(ids) else f"the split ends after {len(ids)} images"
-            raise DataError(f"{path}: line {i + 1} is of {name!r:.60}, but {wanted}: fetch both files again")
-        if (number := _PUBLISHED.get(value.strip())) is None:
+    values = []
+    for i, (line, wanted) in enumerate(zip_longest(read_lines(path), ids), 1):
+        name, _, value = (line or "").partition(" ")
+        if name != wanted:
+            raise DataError(f"{path}: line {i} is of {name!r:.60}, but the split has {wanted!r:.60}: fetch both again")
+        if value.strip() not in ("1", "0", "-1"):
             raise DataError(
-                f"{path}: line {i + 1} has the value {value.strip()!r:.40}: it must be 1, 0 or -1; fetch it again"
+                f"{path}: line {i} has the value {value.strip()!r:.40}: it must be 1, 0 or -1; fetch it again"
             )
-        values[i] = number
-    if len(lines) < len(ids):
-        raise DataError(f"{path} has {len(lines)} lines for {len(ids)} images: it is cut off, fetch it again")
-    return values
+        values.append(int(value))
+    return np.array(values, np.int8)

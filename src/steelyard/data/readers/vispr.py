@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Unpack
 
 import numpy as np
 
-from steelyard.data.dataset import ImageDataset
+from steelyard.data.dataset import Decoding, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, field, read_json, relative
 from steelyard.labels import Labels
 
@@ -29,14 +29,7 @@ VISPR_LABELS = (
 """The 68 attributes of VISPR, by the owners' numbers; "a0_safe" says that none of the others is shown."""
 
 
-def vispr(
-    root: PathLike,
-    split: str,
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
-) -> ImageDataset:
+def vispr(root: PathLike, split: str, **how: Unpack[Decoding]) -> ImageDataset:
     """Return VISPR with its 68 attributes; ids are the names of the annotation files, such as "2017_10001018".
 
     Arguments: `root`, the folder that holds the annotations in `annotations/{split}2017/` (or `{split}2017/`) and the
@@ -61,4 +54,4 @@ def vispr(
         paths.append(relative(field(content, "image_path", str, file, "the file"), file, "image_path"))
     check_distinct(paths, files[0].parent, "the image")
     labels = Labels(values, VISPR_LABELS, [file.stem for file in files])
-    return ImageDataset([home / path for path in paths], labels, size, on_bad_image, cache)
+    return ImageDataset([home / path for path in paths], labels, **how)

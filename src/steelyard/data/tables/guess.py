@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from steelyard.data.columns import (
+from steelyard.data.files import DataError, check_choice, listed, quoted
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.located import folder_near, is_file
+from steelyard.data.tables.columns import (
     FOLDS,
     IDS,
     LABELS,
-    PATHS,
-    SPLITS,
     VALUES,
+    Columns,
     family,
     is_numeric,
-    kind_of,
     looks_like_files,
     mostly_values,
     plain,
     repeats,
-    tells_parts,
 )
-from steelyard.data.files import DataError, check_choice, listed, quoted
-from steelyard.data.images import EXTENSIONS
-from steelyard.data.located import is_file
-from steelyard.data.manifest import Manifest, encode
+from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.values import is_list, is_number, is_text
+from steelyard.labels.ids import several
 
 _MARKS = (";", "|", ",")
 ONE_LABEL = "none"
 """The `separator` of a column in which a cell is one label, whatever it holds."""
 _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+
+OF_TABLES = (
+    *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
+    *("names", "delimiter", "encoding", "split_column", "group"),
+)
+"""The arguments of `open_data` that say how a manifest is read."""
+_FIELDS = {"path_column": "path", "split_column": "split"}  # as `Guess` calls them
 
 Form = Literal["wide", "list", "long"]
 
@@ -78,6 +84,25 @@ class Guess:
     group: str | None = None
     unused: tuple[str, ...] = ()
     unfound: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Guess:
+        """Return what arguments of `table` or `open_data` say about a manifest."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        named = {_FIELDS.get(name, name): value for name, value in options.items() if value is not None}
+        said = {name: value for name, value in named.items() if name in fields}
+        for name, value in said.items():
+            if name == "images":
+                said[name] = Path(value)
+            elif name in ("features", "names") or not isinstance(value, str):
+                said[name] = several(value, name)
+        return cls(**said)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `open_data` that say the same."""
+        named = {name: getattr(self, _FIELDS.get(name, name), None) for name in OF_TABLES}
+        return {name: value for name, value in named.items() if value is not None}
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -124,73 +149,43 @@ class Guess:
         return "; ".join(says) + f". Set any of it by {options}.{_about_types(source, self.unused)}"
 
 
-def guess(source: Manifest, said: Guess) -> Guess:
-    """Complete what was `said` about a manifest from the names of its columns and its first megabytes."""
+def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
+    """Complete what was `said` about a manifest from the names of its columns and its first megabytes.
+
+    near: where there is no input else, look for images in the folders beside the manifest.
+    """
     _check(source, said)
-    columns = source.sample()
-    kinds = {name: kind_of(column) for name, column in columns.items()}
-    check_header(source, columns, kinds)
+    columns = Columns(source, said.used)
     for part in (said.id, said.path, said.value, said.split, said.group):
-        if part is not None and pa.types.is_nested(kind := columns[part].type):
+        if part is not None and pa.types.is_nested(kind := columns.cells[part].type):
             raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
-    taken = set(said.used)
-    for name, kind in kinds.items():  # the number of a fold is neither a label nor an input
-        if plain(name) in FOLDS and kind in ("number", "label") and name not in taken:
-            kinds[name] = "other"
-    numbered = {family(name) for name, kind in kinds.items() if kind == "number"} - {""}
-    if said.labels is None:  # then a column of label values with a few others among them is one with mistakes in it
-        for name, kind in kinds.items():
-            ours = kind in ("text", "number") and plain(name) not in LABELS | IDS
-            if ours and family(name) not in numbered and mostly_values(columns[name]):
-                kinds[name] = "label"
-
-    def free(*wanted: str) -> list[str]:
-        """The columns of these kinds that have no part yet."""
-        return [c for c in columns if kinds[c] in wanted and c not in taken and c not in source.unnamed]
-
-    def take(*names: str | None) -> None:
-        taken.update(name for name in names if name is not None)
-
-    split = said.split or split_column(columns, free("text"))
-    take(split)
-    path = said.path or path_column(columns, free("text"))
-    take(path)
-    id = said.id or id_column(source, kinds, free("text", "number"), taken, path)
-    take(id)
+    numbered = _look_again(columns, said)
+    split = columns.take(said.split or columns.split_column())
+    path = columns.take(said.path or columns.path_column())
+    id = columns.take(said.id or columns.id_column(path))
     item = path or id
-
-    column = said.labels if isinstance(said.labels, str) and said.form != "wide" else None
-    if said.labels is None and said.form != "wide":
-        column = _names_column(free, said)
-    take(column)
-    value = said.value
-    if value is None and column is not None and said.form != "list":
-        value = _value_column(free, said)
-    form = said.form or _form(column, value, kinds, columns.get(id or path or ""))
-    value = value if form == "long" else None
-    take(value)
-
-    labels: str | tuple[str, ...] | None = column
-    if form == "wide":
-        labels = said.label_columns or tuple(c for c in free("label", "blank") if family(c) not in numbered)
-        if not said.labels and all(kinds[name] == "blank" for name in labels):
-            labels = None
-        take(*(labels or ()))
+    column, value, form = _form(columns, said, id or path)
+    labels = _wide_labels(columns, said, numbered) if form == "wide" else column
     if not labels:
-        shown = listed(source.columns, 8)
         raise DataError(
-            f"{source.path}: no label is found in its columns ({shown:.300}): name them by labels=, see form="
+            f"{source.path}: no label is found in its columns ({listed(source.columns, 8):.300}): name them by "
+            "labels=, see form="
         )
-
     images = said.images
-    if images is None and not said.features and item is not None and _beside(source, str(columns[item][0])):
+    if images is None and not said.features and item is not None and _beside(source, str(columns.cells[item][0])):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
         raise DataError(f"{source.path}: no column that names the items is found: give it by id= or path=")
     features = said.features
     if features is None:
-        inputs = {*free("number", "vector"), *(c for c in free("label") if is_numeric(columns[c]))}
-        features = tuple(c for c in columns if c in inputs and images is None and form != "long")
+        inputs = {
+            *columns.free("number", "vector"),
+            *(c for c in columns.free("label") if is_numeric(columns.cells[c])),
+        }
+        features = tuple(c for c in source.columns if c in inputs and images is None and form != "long")
+    if near and images is None and not features and item is not None:
+        images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
+    lacks_images = path is not None and images is None and not features and looks_like_files(columns.cells[path])
     guessed = dataclasses.replace(
         said,
         form=form,
@@ -199,14 +194,14 @@ def guess(source: Manifest, said: Guess) -> Guess:
         labels=labels,
         value=value,
         features=features,
-        separator=_separator(source, column, columns[column], said) if form == "list" and column else None,
+        separator=_separator(columns, column, said) if form == "list" and column else None,
         absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
         images=images,
         split=split,
-        unfound=path if path and images is None and not features and looks_like_files(columns[path]) else None,
+        unfound=path if lacks_images else None,
     )
     used = set(guessed.used)
-    return dataclasses.replace(guessed, unused=tuple(c for c in columns if c not in used))
+    return dataclasses.replace(guessed, unused=tuple(c for c in source.columns if c not in used))
 
 
 def _check(source: Manifest, said: Guess) -> None:
@@ -232,75 +227,76 @@ def _check(source: Manifest, said: Guess) -> None:
             raise ValueError(f"{argument} is given, but {'wide' if wide else said.form} form has none: leave it out")
 
 
-def check_header(source: Manifest, columns: dict[str, Any], kinds: dict[str, str]) -> None:
-    """Refuse a manifest whose first row is an item already."""
-    for name, column in columns.items():
-        if name.lower().endswith(EXTENSIONS) and kinds[name] == "text" and looks_like_files(column):
-            raise DataError(
-                f"{source.path}: the first row holds {name!r}, so it is no header: add one, e.g. image,label"
-            )
+def _look_again(columns: Columns, said: Guess) -> set[str]:
+    """Look again at kinds that the names of the columns put right; return the families of numbered columns."""
+    for name, kind in columns.kinds.items():  # the number of a fold is neither a label nor an input
+        if plain(name) in FOLDS and kind in ("number", "label") and name not in columns.taken:
+            columns.kinds[name] = "other"
+    numbered = {family(name) for name, kind in columns.kinds.items() if kind == "number"} - {""}
+    if said.labels is None:  # then a column of label values with a few others among them is one with mistakes in it
+        for name, kind in columns.kinds.items():
+            ours = kind in ("text", "number") and plain(name) not in LABELS | IDS
+            if ours and family(name) not in numbered and mostly_values(columns.cells[name]):
+                columns.kinds[name] = "label"
+    return numbered
 
 
-def split_column(columns: dict[str, Any], texts: list[str]) -> str | None:
-    """The column that is named as one that tells the parts is, and does."""
-    return next((name for name in texts if plain(name) in SPLITS and tells_parts(columns[name])), None)
+def _form(columns: Columns, said: Guess, id: str | None) -> tuple[str | None, str | None, Form]:
+    """Return the column that holds the names of labels, the one that holds their values, and the form."""
+    column = said.labels if isinstance(said.labels, str) and said.form != "wide" else None
+    if said.labels is None and said.form != "wide":
+        column = _names_column(columns, said)
+    columns.take(column)
+    value = said.value
+    if value is None and column is not None and said.form != "list":
+        value = _value_column(columns, said)
+    if said.form is not None:
+        form = said.form
+    elif column is None:
+        form = "wide"
+    elif columns.kinds[column] == "list":
+        form = "list"
+    else:
+        form = "long" if value is not None or (id is not None and repeats(columns.cells[id])) else "list"
+    return column, columns.take(value) if form == "long" else None, form
 
 
-def path_column(columns: dict[str, Any], texts: list[str]) -> str | None:
-    """The column whose cells end as image files do, else one whose name says so."""
-    by_name = (name for name in texts if plain(name) in PATHS)
-    return next((name for name in texts if looks_like_files(columns[name])), next(by_name, None))
+def _wide_labels(columns: Columns, said: Guess, numbered: set[str]) -> tuple[str, ...]:
+    """Return the label columns of wide form, none where all of them are blank."""
+    labels = said.label_columns or tuple(c for c in columns.free("label", "blank") if family(c) not in numbered)
+    if not said.labels and all(columns.kinds[name] == "blank" for name in labels):
+        return ()
+    columns.taken.update(labels)
+    return labels
 
 
-def id_column(
-    source: Manifest, kinds: dict[str, str], texts: list[str], taken: set[str], path: str | None
-) -> str | None:
-    """The column that is named as ids are; failing that, the first one, if it can only be that."""
-    first = source.columns[0]
-    if first not in taken and plain(first) in IDS:
-        return first
-    if named := [name for name in texts if plain(name) in IDS]:
-        return named[0]
-    if path is not None or first in taken or plain(first) in LABELS:
-        return None
-    may_be = ("text", "number", "label") if first in source.unnamed else ("text",)
-    others = any(kind in ("text", "list", "label") for name, kind in kinds.items() if name != first)
-    return first if others and kinds[first] in may_be else None
-
-
-def _names_column(free: Callable[..., list[str]], said: Guess) -> str | None:
+def _names_column(columns: Columns, said: Guess) -> str | None:
     """The column that holds the names of labels, if there is one."""
-    if named := [name for name in free("text", "list", "number") if plain(name) in LABELS] or free("list"):
+    named = [name for name in columns.free("text", "list", "number") if plain(name) in LABELS]
+    if named := named or columns.free("list"):
         return named[0]
-    texts, flags = free("text"), [name for name in free("label", "blank") if plain(name) not in VALUES]
+    texts, flags = columns.free("text"), [name for name in columns.free("label", "blank") if plain(name) not in VALUES]
     return texts[0] if len(texts) == 1 and (said.form or said.value or not flags) else None
 
 
-def _value_column(free: Callable[..., list[str]], said: Guess) -> str | None:
+def _value_column(columns: Columns, said: Guess) -> str | None:
     """The column that holds the values of labels in long form, if there is one."""
-    if named := [name for name in free("label", "number") if plain(name) in VALUES]:
+    if named := [name for name in columns.free("label", "number") if plain(name) in VALUES]:
         return named[0]
-    flags = free("label") if said.form == "long" else []
+    flags = columns.free("label") if said.form == "long" else []
     return flags[0] if len(flags) == 1 else None
 
 
-def _form(column: str | None, value: str | None, kinds: dict[str, str], items: Any) -> Form:
-    if column is None:
-        return "wide"
-    if kinds[column] == "list":
-        return "list"
-    return "long" if value is not None or (items is not None and repeats(items)) else "list"
-
-
-def _separator(source: Manifest, name: str, column: Any, said: Guess) -> str | None:
+def _separator(columns: Columns, name: str, said: Guess) -> str | None:
     """Return what stands between the labels of a cell, None where a cell is one label."""
+    column = columns.cells[name]
     if said.separator is not None or pa.types.is_nested(column.type):
         return said.separator
     cells = encode(column)[1].to_pylist()
     if any(cell.startswith("[") and cell.endswith("]") for cell in cells):
         raise DataError(
-            f"{source.path}: column {name!r} holds lists in brackets: write cat;dog, use a Parquet list column, or, if "
-            "the brackets belong to a label, give separator="
+            f"{columns.source.path}: column {name!r} holds lists in brackets: write cat;dog, use a Parquet list "
+            "column, or, if the brackets belong to a label, give separator="
         )
     times = {mark: sum(mark in cell for cell in cells) for mark in _MARKS}
     best = max(_MARKS, key=lambda mark: times[mark])
@@ -346,12 +342,10 @@ def _about_types(source: Manifest, unused: Sequence[str]) -> str:
 
 
 def _is_strange(kind: Any) -> bool:
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if is_list:
+    if is_list(kind):
         return _is_strange(kind.value_type)
-    return not (is_number or is_text or pa.types.is_boolean(kind) or pa.types.is_null(kind))
+    plain_types = is_number(kind) or is_text(kind) or pa.types.is_decimal(kind)
+    return not (plain_types or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def _counted(names: Sequence[str], what: str) -> str:

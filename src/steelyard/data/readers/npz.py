@@ -25,22 +25,12 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
     check_choice(absent, (0, -1), "absent")
     arrays = read_arrays(path)
     ending = "" if split is None else f"_{split}"
-    splits = sorted(name[2:] for name in arrays if name.startswith("Y_"))
-    for name in (f"X{ending}", f"Y{ending}"):
-        if name not in arrays:
-            there = (
-                f"give split={' or '.join(map(repr, splits))}"
-                if splits
-                else f"it has {', '.join(arrays) or 'no arrays'}"
-            )
-            raise DataError(f"{path} has no array {name}: {there}")
-    names, ids = names_and_ids(arrays, ending, path)
-    inputs = arrays[f"X{ending}"]
-    labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
-    try:
-        labels = labels.grouped(arrays.get(f"groups{ending}"))
-    except ValueError as error:
-        raise DataError(f"{path}: groups{ending}: {error}") from None
+    if missing := [name for name in (f"X{ending}", f"Y{ending}") if name not in arrays]:
+        splits = sorted(name[2:] for name in arrays if name.startswith("Y_"))
+        there = f"it has {', '.join(arrays) or 'no arrays'}"
+        hint = f"give split={' or '.join(map(repr, splits))}" if splits else there
+        raise DataError(f"{path} has no array {missing[0]}: {hint}")
+    inputs, labels = arrays[f"X{ending}"], read_labels(arrays, ending, absent, path)
     try:
         data = ArrayDataset(inputs, labels)
     except ValueError as error:
@@ -53,6 +43,16 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
                 f"{path}: X{ending} holds {inputs[tuple(odd[0])]:g} in row {odd[0][0]}, too large for float32: scale it"
             )
     return data
+
+
+def read_labels(arrays: Mapping[str, NDArray[Any]], ending: str, absent: int, path: PathLike) -> Labels:
+    """Return the labels `Y` of an `.npz` file with its names, ids and groups, see `npz`."""
+    names, ids = names_and_ids(arrays, ending, path)
+    labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
+    try:
+        return labels.grouped(arrays.get(f"groups{ending}"))
+    except ValueError as error:
+        raise DataError(f"{path}: groups{ending}: {error}") from None
 
 
 def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:

@@ -1,8 +1,9 @@
-"""The text of an ARFF file: attributes with their types, and rows of numbers, dense or sparse."""
+"""Multi-label ARFF files as Mulan and MEKA write them; an XML file or `-C` tells which attributes are labels."""
 
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import NoReturn, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.data.files import DataError, PathLike, read_text
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.files import DataError, PathLike, Values, check_distinct, read_bytes, read_text
+from steelyard.labels import UNKNOWN, Labels
 
 Table: TypeAlias = NDArray[np.float32]
 
@@ -24,9 +27,89 @@ _NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{][^\s{{]*)\s*(.*)")
 _VALUE = re.compile(rf"\s*+({_QUOTED}|[^,'\"\s]*+(?:\s++[^,'\"\s]++)*+)\s*+(,|$)")
 _PAIR = re.compile(rf"\s*+0*([0-9]{{1,18}})\s++({_QUOTED}|[^,\s'\"]++)\s*+(?:,|$)")
 _DENSE_ROW = re.compile(rf"{_NUMBER}(?:[ \t]*+,[ \t]*+{_NUMBER})*+")
-_CELL = rf"[ \t]*+[0-9]++[ \t]++{_NUMBER}[ \t]*+"
-_SPARSE_ROW = re.compile(rf"\{{(?:{_CELL}(?:,{_CELL})*+|[ \t]*+)\}}")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
+
+
+def arff(path: PathLike, xml: PathLike | None = None) -> ArrayDataset:
+    """Return the features, float32, and the labels of a dense or sparse ARFF file.
+
+    Labels come in the order of their columns. A number, or a nominal value that is written as one, is itself; a
+    nominal attribute of two symbols is 0 for the first and 1 for the second, one of more becomes a column a symbol. A
+    missing value (`?`) is NaN among the features and unknown among the labels. A cell that a sparse row leaves out is
+    0, or the first category of a nominal attribute.
+
+    Arguments: `path`; `xml`, Mulan's file of label names: when not given, the one of the same stem, or of the stem
+    before `-train` or `-test`, is taken; where there is none, MEKA's `-C n` in the @relation says that the first n
+    attributes (the last, for a negative n) are the labels.
+    """
+    relation, attributes, table = read_arff(path)
+    file = Path(xml) if xml is not None else _xml_beside(Path(path))
+    chosen = _named(file, attributes, path) if file is not None else _counted(relation, attributes, path)
+    labels = np.stack([_label(attributes[j], table[:, j], path) for j in chosen], axis=1)
+    columns = [_feature(attributes[j], table[:, [j]]) for j in range(len(attributes)) if j not in set(chosen)]
+    if not columns:
+        raise DataError(f"{path}: every attribute is a label, nothing is left to learn from: correct the XML or -C")
+    return ArrayDataset(np.concatenate(columns, axis=1), Labels(labels, [attributes[j].name for j in chosen]))
+
+
+def _xml_beside(path: Path) -> Path | None:
+    stems = [path.stem, re.sub(r"-(train|test)$", "", path.stem)]
+    return next((found for stem in stems if (found := path.with_name(f"{stem}.xml")).is_file()), None)
+
+
+def _named(file: Path, attributes: Sequence[Attribute], path: PathLike) -> list[int]:
+    """The columns of the labels that the XML file names, also where it nests them in one another."""
+    try:
+        root = ElementTree.fromstring(read_bytes(file))
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # LookupError: an encoding of no such name
+        raise DataError(f"{file} is no XML ({error!s:.120}): it is cut off or damaged, fetch it again") from None
+    names = [element.get("name", "") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
+    if not names:
+        raise DataError(f"{file} names no label: it must hold <label name=…> elements")
+    check_distinct(names, file, "the label")
+    column = {attribute.name: j for j, attribute in enumerate(attributes)}
+    for name in names:
+        if name not in column:
+            raise DataError(f"{file} names the label {name!r:.60}, which {path} has no attribute for: fetch both again")
+    return sorted(column[name] for name in names)
+
+
+def _counted(relation: str, attributes: Sequence[Attribute], path: PathLike) -> list[int]:
+    """The columns of the labels that MEKA's `-C n` counts off."""
+    match = re.search(r"(?:^|[\s:])-C\s+(-?[0-9]+)", relation)
+    if match is None:
+        raise DataError(f"{path}: no XML file beside it and no -C in its @relation tell the labels: give xml=")
+    n, places = int(match[1][:12]), list(range(len(attributes)))
+    if n == 0 or abs(n) > len(places):
+        raise DataError(f"{path}: its @relation says -C {n}, but there are {len(places)} attributes: correct it")
+    return places[:n] if n > 0 else places[n:]
+
+
+def _label(attribute: Attribute, column: Table, path: PathLike) -> Values:
+    categories = attribute.categories or ("0", "1")
+    meaning = {code: _TRUTH.get(value.lower()) for value, code in attribute.codes.items()} or {0.0: 0, 1.0: 1}
+    if attribute.symbolic and None in meaning.values():
+        raise DataError(f"{path}: the label {attribute.name!r:.60} has categories {categories!r:.60}: it needs 0 and 1")
+    values = np.full(len(column), UNKNOWN, np.int8)
+    for code, value in meaning.items():
+        if value is not None:
+            values[column == code] = value
+    if (bad := np.flatnonzero((values == UNKNOWN) & ~np.isnan(column))).size:
+        shown = f"{column[bad[0]]:g} in row {bad[0] + 1}"
+        raise DataError(f"{path}: the label {attribute.name!r:.60} is {shown}: it must be 1 present, 0 absent or ?")
+    return values
+
+
+def _feature(attribute: Attribute, column: Table) -> Table:
+    """A column of features as numbers: (N, 1), or (N, n) for a nominal attribute of n > 2 symbols."""
+    if not attribute.symbolic or len(attribute.codes) <= 2:
+        return column
+    places = np.array(list(attribute.codes.values()), np.float32)
+    return np.where(np.isnan(column), np.nan, column == places).astype(np.float32)
+
+
+# ---- the text of the file
 
 
 @final
@@ -64,15 +147,7 @@ def read_arff(path: PathLike) -> tuple[str, list[Attribute], Table]:
     rows = [(i, line) for i, line in numbered if line and not line.startswith("%")]
     if not rows:
         raise DataError(f"{path} has no rows after line {first - 1}, @data: it is cut off, fetch it again")
-    lines, texts = [i for i, _ in rows], [line for _, line in rows]
-    if not any(attribute.symbolic for attribute in attributes):
-        width = len(attributes) - 1
-        if all(_DENSE_ROW.fullmatch(row) and row.count(",") == width for row in texts):
-            table = _single(_numbers(texts)).reshape(len(texts), -1)
-            return relation, attributes, _checked(table, attributes, lines, path)
-        if all(_SPARSE_ROW.fullmatch(row) for row in texts):
-            return relation, attributes, _checked(_sparse(texts, attributes, lines, path), attributes, lines, path)
-    return relation, attributes, _careful(rows, attributes, path)
+    return relation, attributes, _table(rows, attributes, path)
 
 
 def _header(lines: list[str], path: PathLike) -> tuple[str, list[Attribute]]:
@@ -113,41 +188,26 @@ def _attribute(text: str, path: PathLike, line: int) -> Attribute:
     return Attribute(name, values)
 
 
-def _sparse(rows: Sequence[str], attributes: Sequence[Attribute], lines: Sequence[int], path: PathLike) -> Table:
-    n_pairs = np.array([row.count(",") + (row.strip("{} \t") != "") for row in rows])
-    pairs = _numbers(row[1:-1] for row in rows).reshape(-1, 2)
-    row = np.repeat(np.arange(len(rows)), n_pairs)
-    if (bad := np.flatnonzero(pairs[:, 0] >= len(attributes))).size:
-        shown = f"{pairs[bad[0], 0]:g} is not below {len(attributes)}, the number of attributes"
-        _fail(path, lines[row[bad[0]]], f"the index {shown}")
-    column = pairs[:, 0].astype(np.int64)
-    key = row * len(attributes) + column
-    if len(np.unique(key)) < len(key):
-        order = np.argsort(key, kind="stable")
-        i = order[1:][key[order[1:]] == key[order[:-1]]].min()
-        _fail(path, lines[row[i]], f"the index {column[i]} stands twice")
-    table = np.tile(_left_out(attributes), (len(rows), 1))
-    table[row, column] = _single(pairs[:, 1])
+def _table(rows: Sequence[tuple[int, str]], attributes: Sequence[Attribute], path: PathLike) -> Table:
+    """The rows as numbers; a row of nothing but numbers is parsed at once, the others cell by cell."""
+    codes = [attribute.codes if attribute.symbolic else None for attribute in attributes]
+    plain = not any(codes)
+    left_out = np.array([next(iter(attribute.codes.values()), 0.0) for attribute in attributes])
+    table = np.empty((len(rows), len(attributes)), np.float32)
+    for i, (line, text) in enumerate(rows):
+        if plain and text.count(",") == len(attributes) - 1 and _DENSE_ROW.fullmatch(text):
+            numbers = np.fromstring(text, np.float64, sep=",")
+        else:
+            numbers = left_out.copy()
+            for j, value in _cells(text, len(attributes), path, line):
+                numbers[j] = _cell(value, attributes[j].name, codes[j], path, line)
+        with np.errstate(over="ignore"):  # a number too large for single precision is infinite, and refused below
+            table[i] = numbers
+    _check_numbers(table, attributes, [line for line, _ in rows], path)
     return table
 
 
-def _numbers(texts: Iterable[str]) -> NDArray[np.float64]:
-    """The numbers of texts that were found to hold numbers, commas and white space only."""
-    joined = " ".join(texts).replace(",", " ").strip()
-    return np.fromstring(joined, np.float64, sep=" ") if joined else np.zeros(0)
-
-
-def _single(numbers: NDArray[np.float64]) -> Table:
-    """The numbers in single precision, infinite where they are too large for it."""
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)
-
-
-def _left_out(attributes: Sequence[Attribute]) -> Table:
-    return _single(np.array([next(iter(attribute.codes.values()), 0.0) for attribute in attributes]))
-
-
-def _checked(table: Table, attributes: Sequence[Attribute], lines: Sequence[int], path: PathLike) -> Table:
+def _check_numbers(table: Table, attributes: Sequence[Attribute], lines: Sequence[int], path: PathLike) -> None:
     """Refuse a number that single precision cannot hold, or that is none of the categories of its attribute."""
     if len(bad := np.argwhere(np.isinf(table))):
         _fail(path, lines[bad[0][0]], f"{attributes[bad[0][1]].name!r:.60} is too large a number")
@@ -156,33 +216,12 @@ def _checked(table: Table, attributes: Sequence[Attribute], lines: Sequence[int]
         if attribute.categories is not None and not attribute.symbolic:
             alike.setdefault(attribute.categories, []).append(j)
     for categories, columns in alike.items():
-        known = _single(np.array([float(value) for value in categories]))
+        known = np.array(categories, np.float64).astype(np.float32)
         bad = np.argwhere(~np.isin(table[:, columns], known) & ~np.isnan(table[:, columns]))
         if len(bad):
             i, j = bad[0][0], columns[bad[0][1]]
             shown = f"{table[i, j]:g}, none of its categories {_listed(categories):.60}"
             _fail(path, lines[i], f"{attributes[j].name!r:.60} is {shown}")
-    return table
-
-
-def _careful(rows: Sequence[tuple[int, str]], attributes: Sequence[Attribute], path: PathLike) -> Table:
-    """Read row by row what holds quotes, symbols or missing values, and name the line that is wrong."""
-    codes = [attribute.codes if attribute.symbolic else None for attribute in attributes]
-    table = np.tile(_left_out(attributes), (len(rows), 1))
-    for i, (line, text) in enumerate(rows):
-        numbers = table[i].astype(np.float64)
-        if text.startswith("{"):
-            cells = _split_sparse(text, len(attributes), path, line)
-        else:
-            values = _split(text)
-            if values is None or len(values) != len(attributes):
-                found = "badly quoted values" if values is None else f"{len(values)} values"
-                _fail(path, line, f"{found} for {len(attributes)} attributes")
-            cells = dict(enumerate(values))
-        for j, value in cells.items():
-            numbers[j] = _cell(value, attributes[j].name, codes[j], path, line)
-        table[i] = _single(numbers)
-    return _checked(table, attributes, [line for line, _ in rows], path)
 
 
 def _cell(value: str, name: str, codes: dict[str, float] | None, path: PathLike, line: int) -> float:
@@ -198,7 +237,18 @@ def _cell(value: str, name: str, codes: dict[str, float] | None, path: PathLike,
     return codes[plain]
 
 
-def _split_sparse(text: str, n_attributes: int, path: PathLike, line: int) -> dict[int, str]:
+def _cells(text: str, n_attributes: int, path: PathLike, line: int) -> Iterable[tuple[int, str]]:
+    """The column and the text of each cell of a row."""
+    if text.startswith("{"):
+        return _sparse_cells(text, n_attributes, path, line).items()
+    values = _split(text)
+    if values is None or len(values) != n_attributes:
+        found = "badly quoted values" if values is None else f"{len(values)} values"
+        _fail(path, line, f"{found} for {n_attributes} attributes")
+    return enumerate(values)
+
+
+def _sparse_cells(text: str, n_attributes: int, path: PathLike, line: int) -> dict[int, str]:
     cells: dict[int, str] = {}
     if not text.endswith("}"):
         _fail(path, line, "a sparse row begins with { and does not end with }: it is cut off")

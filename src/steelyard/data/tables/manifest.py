@@ -11,8 +11,9 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -49,19 +50,12 @@ class Manifest:
     delimiter: what separates the cells of a CSV file; by default that of `,` tab `;` `|` that divides the first rows
         into the most columns, equally many in each.
     encoding: of a CSV file, as Python names it.
-    look: how many bytes of a CSV file `sample` looks at, by default eight megabytes.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        delimiter: str | None = None,
-        encoding: str = "utf-8",
-        look: int | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], delimiter: str | None = None, encoding: str = "utf-8") -> None:
         self.path = Path(path)
         self.encoding = encoding
-        self._look = look
+        self._sample: dict[str, Any] = {}
         try:
             check_regular(self.path)
             with self.path.open("rb") as file:
@@ -155,26 +149,28 @@ class Manifest:
 
     def sample(self) -> dict[str, Any]:
         """Return the beginning of every column, as strings where the file is CSV."""
+        if self._sample:
+            return self._sample
         if self.is_parquet:
             batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 16))
             batch = self._guarded(lambda: next(batches, None))
         else:
-            batch = self._read_csv(dict.fromkeys(self._keys.values(), pa.string()), _first_block, block=self._look)
+            batch = self._read_csv(self._kinds(self._keys, pa.string()), _first_block)
         if batch is None or batch.num_rows == 0:
             raise DataError(f"{self.path} has a header but no rows: add one for each item")
-        return {name: batch.column(key) for name, key in self._keys.items()}
+        self._sample = {name: batch.column(key) for name, key in self._keys.items()}
+        return self._sample
 
     def read(self, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> dict[str, Any]:
         """Return whole columns: `texts` dictionary-encoded where they are strings, `numbers` as float64 where CSV."""
         texts, numbers = list(texts), list(numbers)
-        keys = [self._keys[name] for name in (*texts, *numbers)]
+        kinds = self._kinds(texts, _TEXT, numbers)
         if self.is_parquet:
-            schema = self._parquet().schema_arrow
-            strings = [self._keys[name] for name in texts if pa.types.is_string(schema.field(self._keys[name]).type)]
-            table = self._guarded(lambda: self._parquet(strings).read(columns=keys))
+            types = self.types()
+            strings = [self._keys[name] for name in texts if pa.types.is_string(types[name])]
+            table = self._guarded(lambda: self._parquet(strings).read(columns=list(kinds)))
         else:
-            kinds = [_TEXT] * len(texts) + [pa.float64()] * len(numbers)
-            table = self._read_csv(dict(zip(keys, kinds, strict=True)), pcsv.read_csv, threads=True)
+            table = self._read_csv(kinds, pcsv.read_csv, threads=True)
         return {name: table.column(self._keys[name]) for name in (*texts, *numbers)}
 
     def count(self) -> int:
@@ -190,35 +186,35 @@ class Manifest:
         Of a CSV file only a few megabytes are held at a time; call `count` before, which finds out how many are needed.
         """
         texts, numbers = list(texts), list(numbers)
-        names = [*texts, *numbers]
-        keys = [self._keys[name] for name in names]
+        kinds = self._kinds(texts, pa.string(), numbers)
         if self.is_parquet:
-            batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 14, columns=keys))
+            batches = self._guarded(lambda: self._parquet().iter_batches(batch_size=1 << 14, columns=list(kinds)))
         else:
-            kinds = dict(zip(keys, [pa.string()] * len(texts) + [pa.float64()] * len(numbers), strict=True))
             batches = iter(self._read_csv(kinds, pcsv.open_csv, block=self._small_block))
-        columns = [self._keys[name] for name in numbers]
-        while True:
-            try:
-                batch = self._guarded(lambda: next(batches, None)) if self.is_parquet else next(batches, None)
-            except UnicodeDecodeError:
-                raise self._encoding_error() from None
-            except pa.ArrowInvalid as error:
-                raise self._csv_error(str(error), columns) from None
-            if batch is None:
-                return
-            block = {name: batch.column(self._keys[name]) for name in names}
+        while (batch := self._guarded(lambda: next(batches, None), kinds)) is not None:
+            block = {name: batch.column(self._keys[name]) for name in (*texts, *numbers)}
             yield {name: column.cast(pa.string()) if name in texts else column for name, column in block.items()}
+
+    def _kinds(self, texts: Iterable[str], kind: Any, numbers: Iterable[str] = ()) -> dict[str, Any]:
+        """The types as which columns of a CSV file are read, by their keys."""
+        return {self._keys[name]: kind for name in texts} | {self._keys[name]: pa.float64() for name in numbers}
 
     def _parquet(self, strings: Sequence[str] = ()) -> Any:
         return self._guarded(lambda: pq.ParquetFile(self.path, read_dictionary=list(strings)))
 
-    def _guarded(self, read: Any) -> Any:
-        """Call `read` on a Parquet file that may be damaged."""
+    def _guarded(self, read: Callable[[], Any], kinds: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """Call `read` on a file that may be damaged; `kinds`: how the columns of a CSV file are read."""
         try:
             return read()
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{self.path} is no readable Parquet file ({_first_line(error)}): write it again") from None
+            if self.is_parquet:
+                why = (str(error).splitlines() or [type(error).__name__])[0][:120]
+                raise DataError(f"{self.path} is no readable Parquet file ({why}): write it again") from None
+            if isinstance(error, UnicodeDecodeError):
+                raise self._encoding_error() from None
+            if not isinstance(error, pa.ArrowInvalid):
+                raise
+            raise self._csv_error(str(error), _float_columns(kinds)) from None
 
     def _header(self, start: bytes, delimiter: str | None) -> list[str]:
         """Read the names of the columns; on the way, settle the delimiter and how many lines come before the rows."""
@@ -246,22 +242,18 @@ class Manifest:
         block: bytes parsed at a time, and more where a row is longer.
         """
         block = block or _BLOCK
-        while True:
-            try:
-                return read(self.path, *self._csv_options(kinds, threads, block))
-            except UnicodeDecodeError:
-                raise self._encoding_error() from None
-            except pa.ArrowInvalid as error:
-                message = str(error)
-                if "straddl" in message:
-                    if block > self.path.stat().st_size:
-                        return None  # a header without even the end of its line
-                    block *= 8
-                elif threads:
-                    threads = False
-                else:
-                    numbers = [key for key, kind in kinds.items() if kind == pa.float64()]
-                    raise self._csv_error(message, numbers) from None
+        try:
+            return read(self.path, *self._csv_options(kinds, threads, block))
+        except pa.ArrowInvalid as error:
+            if "straddl" in str(error) and block > self.path.stat().st_size:
+                return None  # a header without even the end of its line
+            if "straddl" in str(error):
+                return self._read_csv(kinds, read, threads, 8 * block)
+            if threads:
+                return self._read_csv(kinds, read, False, block)
+            raise self._csv_error(str(error), _float_columns(kinds)) from None
+        except UnicodeDecodeError:
+            raise self._encoding_error() from None
 
     def _csv_options(self, kinds: dict[str, Any], threads: bool, block: int) -> tuple[Any, Any, Any]:
         return (
@@ -276,7 +268,7 @@ class Manifest:
             pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
         )
 
-    def _csv_error(self, message: str, numbers: Sequence[str] = ()) -> DataError:
+    def _csv_error(self, message: str, numbers: Sequence[int] = ()) -> DataError:
         """One line for what Arrow found wrong with the file; `numbers` are the columns that must hold numbers."""
         if "UTF8" in message:
             return self._encoding_error()
@@ -290,24 +282,22 @@ class Manifest:
         if mistake := _NO_NUMBER.search(message):
             column, row, cell = mistake.groups()
             arrow = f"row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}"
-            shown = self._named(self._no_numbers([int(key) for key in numbers]), arrow)
+            shown = self._named(self._no_numbers(numbers), arrow)
             which = "which are no numbers" if "; " in shown else "which is no number"
             return DataError(f"{self.path}: {shown}, {which}: correct it, or name the columns to use by features=")
         return DataError(f"{self.path} is no readable CSV file ({message.splitlines()[0]:.120}): save it as CSV again")
 
     def _ragged(self) -> Iterator[str]:
-        width = len(self._keys)
         for line, cells in self._records():
-            if len(cells) != width:
+            if len(cells) != len(self._keys):
                 yield f"line {line} has {len(cells)} cells"
 
     def _no_numbers(self, columns: Sequence[int]) -> Iterator[str]:
-        names = self.columns
         for line, cells in self._records():
             for j in columns:
                 cell = cells[j].strip() if j < len(cells) else ""
                 if cell not in BLANK and not _is_number(cell):
-                    yield f"line {line}, column {names[j]!r} holds {cell!r:.60}"
+                    yield f"line {line}, column {self.columns[j]!r} holds {cell!r:.60}"
 
     def _named(self, mistakes: Iterator[str], otherwise: str) -> str:
         """Join the first of some mistakes; `otherwise` where Arrow sees one that Python's reader does not."""
@@ -315,10 +305,8 @@ class Manifest:
             first = list(itertools.islice(mistakes, MOST_NAMED))
             more = sum(1 for _ in mistakes)
         except (csv.Error, UnicodeDecodeError):
-            first, more = [], 0
-        if not first:
             return otherwise
-        return "; ".join(first) + (f" and {more:,} more" if more else "")
+        return "; ".join(first) + (f" and {more:,} more" if more else "") if first else otherwise
 
     def _encoding_error(self) -> DataError:
         remedy = "save it as UTF-8, or give its encoding, e.g. encoding='latin-1'"
@@ -330,6 +318,10 @@ class Manifest:
             byte = content[error.start]
             return DataError(f"{self.path}: line {line} is not {self.encoding} (byte 0x{byte:02x}): {remedy}")
         return DataError(f"{self.path} is not {self.encoding}: {remedy}")
+
+
+def _float_columns(kinds: Mapping[str, Any]) -> list[int]:
+    return [int(key) for key, kind in kinds.items() if kind == pa.float64()]
 
 
 def _is_number(cell: str) -> bool:
@@ -367,10 +359,6 @@ def _guess_delimiter(text: str, path: Path) -> str:
         return len(set(widths)) == 1 and widths[0] > 1, widths[0] if widths else 0
 
     return max(_DELIMITERS, key=columns)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
 def encode(column: Any) -> tuple[NDArray[np.int64], Any]:

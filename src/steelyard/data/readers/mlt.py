@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.data.coco import COCO_LABELS
-from steelyard.data.dataset import ImageDataset
-from steelyard.data.files import DataError, PathLike, check_distinct, first_file, read_lines, relative
-from steelyard.data.npz import array_names, names_and_ids, read_arrays, to_labels
-from steelyard.data.pickles import read_pickle
-from steelyard.data.voc import VOC_LABELS
+from steelyard.data.dataset import Decoding, ImageDataset
+from steelyard.data.files import DataError, PathLike, check_paths, first_file, read_lines
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.npz import array_names, names_and_ids, read_arrays, to_labels
+from steelyard.data.readers.pickles import read_pickle
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import Labels
 
 _ARRAYS = ("ids", "Y", "class_freq")
 
 
-def voc_mlt(
-    split: PathLike,
-    root: PathLike,
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
-) -> ImageDataset:
+def voc_mlt(split: PathLike, root: PathLike, **how: Unpack[Decoding]) -> ImageDataset:
     """Return VOC-MLT: 1,142 images of VOC 2012 with class counts from 4 to 775; what is difficult counts as present.
 
     Arguments: `split`, the release's folder `appendix/VOCdevkit/longtail2012` (`img_id.txt` and `class_freq.pkl`), or
@@ -36,17 +29,10 @@ def voc_mlt(
     """
     labels = mlt_labels(split, VOC_LABELS)
     images = Path(root) / "VOCdevkit" / "VOC2012" / "JPEGImages"
-    return ImageDataset([images / f"{name}.jpg" for name in labels.ids], labels, size, on_bad_image, cache)
+    return ImageDataset([images / f"{name}.jpg" for name in labels.ids], labels, **how)
 
 
-def coco_mlt(
-    split: PathLike,
-    root: PathLike,
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
-) -> ImageDataset:
+def coco_mlt(split: PathLike, root: PathLike, **how: Unpack[Decoding]) -> ImageDataset:
     """Return COCO-MLT: 1,909 images of COCO 2017's training set with class counts from 6 to 1,128.
 
     Arguments: `split`, the release's folder `appendix/coco/longtail2017` (`img_id.pkl`, a text file in spite of its
@@ -60,7 +46,7 @@ def coco_mlt(
                 f"{split}: image {i + 1} is {name!r:.60}: COCO's images have numbers; fetch the split again"
             )
     images = Path(root) / "train2017"
-    return ImageDataset([images / f"{int(name):012d}.jpg" for name in labels.ids], labels, size, on_bad_image, cache)
+    return ImageDataset([images / f"{int(name):012d}.jpg" for name in labels.ids], labels, **how)
 
 
 class Published(NamedTuple):
@@ -106,8 +92,7 @@ def mlt_root(place: Path, format: str, images: PathLike | None) -> Path | None:
 def mlt_labels(split: PathLike, names: Sequence[str]) -> Labels:
     """Return the labels of a published long-tailed split, with the names of its classes; see `voc_mlt`."""
     ids, values, counts = _release(Path(split)) if Path(split).is_dir() else _arrays(Path(split))
-    ids = [relative(name, split, f"image {i}") for i, name in enumerate(ids, 1)]
-    check_distinct(ids, split, "the image")
+    ids = check_paths(ids, split, "the image", "image")
     if values.ndim != 2 or values.shape != (len(ids), len(names)) or values.dtype.kind not in "biuf":
         raise DataError(
             f"{split}: labels of shape {values.shape} for {len(ids)} images, {len(names)} classes: fetch it again"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 
-from steelyard.data.dataset import ImageDataset
+from steelyard.data.dataset import Decoding, ImageDataset
 from steelyard.data.files import (
     DataError,
     PathLike,
@@ -25,14 +25,7 @@ _FOLDERS = {"train": ("train/",), "val": ("val/",), "trainval": ("train/", "val/
 _MEANING = {1: 1, -1: 0, 0: UNKNOWN}
 
 
-def wider_attribute(
-    root: PathLike,
-    split: str,
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
-) -> ImageDataset:
+def wider_attribute(root: PathLike, split: str, **how: Unpack[Decoding]) -> ImageDataset:
     """Return WIDER-Attribute: one item a person, the image cropped to the person's box.
 
     The owners write 1 (present), −1 (absent) and 0 (not specified), which is unknown here. Ids are the image name, "#"
@@ -65,7 +58,7 @@ def wider_attribute(
         raise DataError(f"{path} has no person in {' or '.join(_FOLDERS[split])}: fetch it again")
     check_distinct(ids, path, "the person")
     labels = Labels(np.array(values, np.int8), names, ids)
-    return ImageDataset(paths, labels, size, on_bad_image, cache, boxes=np.array(boxes))
+    return ImageDataset(paths, labels, **how, boxes=np.array(boxes))
 
 
 def _attributes(content: Any, path: Path) -> list[str]:

@@ -12,7 +12,7 @@ from steelyard.balance.split import stratified_split
 from steelyard.data.builders import exponential_long_tail
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import PathLike
-from steelyard.data.mnist import mnist
+from steelyard.data.readers.mnist import mnist
 from steelyard.labels import Labels
 
 Images: TypeAlias = NDArray[np.uint8]
@@ -147,27 +147,12 @@ def _superimpose(digits: Images, which: Index, one: Index, other: Index, stream:
     """Shift the digits at `one` and at `other` and lay each pair over each other."""
     n = len(one)
     shifts = draws.below(stream, np.arange(4 * n), 2 * _SHIFT + 1).reshape(4, n) - _SHIFT
-    pictures = np.zeros((n, SIZE, SIZE), np.uint8)
-    _paste(pictures, digits, one, shifts[0], shifts[1])
-    _paste(pictures, digits, other, shifts[2], shifts[3])
+    room = _PAD + _SHIFT
+    padded = np.pad(digits, ((0, 0), (room, room), (room, room)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (SIZE, SIZE), axis=(1, 2))
+    down, right, other_down, other_right = _SHIFT - shifts
+    pictures = np.maximum(windows[one, down, right], windows[other, other_down, other_right])
     values = np.zeros((n, 10), np.int8)
     values[np.arange(n), which[one]] = 1
     values[np.arange(n), which[other]] = 1
     return pictures, Labels(values)
-
-
-def _paste(pictures: Images, digits: Images, index: Index, down: Index, right: Index) -> None:
-    """Lay digit `index[k]`, shifted, over picture k; what leaves the picture is lost, what enters is black."""
-    for y in range(-_SHIFT, _SHIFT + 1):
-        for x in range(-_SHIFT, _SHIFT + 1):
-            at = np.flatnonzero((down == y) & (right == x))
-            rows, from_rows = _overlap(_PAD + y)
-            columns, from_columns = _overlap(_PAD + x)
-            shifted = digits[index[at], from_rows, from_columns]
-            pictures[at, rows, columns] = np.maximum(pictures[at, rows, columns], shifted)
-
-
-def _overlap(offset: int) -> tuple[slice, slice]:
-    """The part of a side of the picture that a digit at `offset` covers, and the part of the digit that covers it."""
-    start, stop = max(0, offset), min(SIZE, offset + 28)
-    return slice(start, stop), slice(start - offset, stop - offset)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from steelyard.data.dataset import ImageDataset
+from steelyard.data.dataset import Decoding, ImageDataset
 from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, field, read_json, relative
 from steelyard.labels import Labels
 
@@ -26,14 +26,7 @@ COCO_LABELS = (
 
 
 def coco(
-    root: PathLike,
-    year: int,
-    split: str,
-    empty: Literal["keep", "drop"] = "keep",
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
+    root: PathLike, year: int, split: str, empty: Literal["keep", "drop"] = "keep", **how: Unpack[Decoding]
 ) -> ImageDataset:
     """Return COCO: a label is present when at least one instance of it, crowds included, is annotated.
 
@@ -56,7 +49,7 @@ def coco(
     if empty == "drop":
         kept = np.unique(items)
         table, paths = table.take(kept), [paths[i] for i in kept]
-    return ImageDataset(paths, table, size, on_bad_image, cache)
+    return ImageDataset(paths, table, **how)
 
 
 def _slim(record: dict[str, Any]) -> Any:
@@ -70,10 +63,10 @@ def _slim(record: dict[str, Any]) -> Any:
 
 def _categories(content: Any, path: Path) -> tuple[list[str], dict[int, int]]:
     listed = field(content, "categories", list, path, "the file")
-    numbered = {}
-    for i, record in enumerate(listed):
-        where = f"categories[{i}]"
-        numbered[field(record, "id", int, path, where)] = field(record, "name", str, path, where)
+    numbered = {
+        field(record, "id", int, path, f"categories[{i}]"): field(record, "name", str, path, f"categories[{i}]")
+        for i, record in enumerate(listed)
+    }
     if not listed or len(numbered) < len(listed):
         raise DataError(f"{path}: categories is empty or has an id twice: fetch it again")
     names = [numbered[number] for number in sorted(numbered)]

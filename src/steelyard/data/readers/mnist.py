@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,8 @@ def mnist(root: PathLike, train: bool = True) -> ArrayDataset:
     """
     raw = folder(root, "MNIST/raw")
     part = "train" if train else "t10k"
-    image_file, label_file = (_idx_file(raw, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+    names = [f"{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")]
+    image_file, label_file = (first_file([raw / name, raw / f"{name}.gz"], name) for name in names)
     images, digits = read_idx(image_file, 3), read_idx(label_file, 1)
     if len(images) != len(digits):
         raise DataError(
@@ -70,7 +70,3 @@ def one_hot(classes: NDArray[np.integer], names: list[str], path: PathLike) -> L
     values = np.zeros((len(classes), len(names)), np.int8)
     values[np.arange(len(classes)), classes] = 1
     return Labels(values, names=names)
-
-
-def _idx_file(raw: Path, name: str) -> Path:
-    return first_file([raw / name, raw / f"{name}.gz"], name)

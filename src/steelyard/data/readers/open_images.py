@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 from numpy.typing import NDArray
 
-from steelyard.data.dataset import ImageDataset
-from steelyard.data.files import DataError, PathLike, check_choice, first_file, read_lines, require
+from steelyard.data.dataset import Decoding, ImageDataset
+from steelyard.data.files import DataError, PathLike, check_choice, first_file, read_lines
+from steelyard.data.tables.class_names import read_class_names
+from steelyard.data.tables.manifest import Manifest, encode
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.ids import Ids
 
@@ -26,10 +27,7 @@ def open_images(
     split: str,
     classes: Literal["boxable", "trainable", "all"] = "boxable",
     empty: Literal["keep", "drop"] = "keep",
-    *,
-    size: int | tuple[int, int] | None = None,
-    on_bad_image: Literal["error", "skip"] = "error",
-    cache: PathLike | None = None,
+    **how: Unpack[Decoding],
 ) -> ImageDataset:
     """Return Open Images: 1 where a person confirmed the label, 0 where one denied it, everything else unknown.
 
@@ -58,8 +56,9 @@ def open_images(
         ids = ids.take(pa.array(kept))
         cells = np.searchsorted(kept, cells[0]), *cells[1:]
     table = Labels.from_cells(*cells, (len(ids), len(codes)), UNKNOWN, names, Ids.distinct(ids))
-    paths = pc.binary_join_element_wise(str(home / split), pc.binary_join_element_wise(ids, "jpg", "."), "/")
-    return ImageDataset(paths, table, size, on_bad_image, cache)
+    before, after, nothing = (pa.scalar(text, pa.large_string()) for text in (f"{home / split}/", ".jpg", ""))
+    paths = pc.binary_join_element_wise(before, ids, after, nothing)
+    return ImageDataset(paths, table, **how)
 
 
 def _file(home: Path, name: str) -> Path:
@@ -69,24 +68,7 @@ def _file(home: Path, name: str) -> Path:
 def _classes(home: Path, classes: str) -> tuple[list[str], list[str]]:
     """The codes of the classes and names that are distinct."""
     path = _file(home, "class-descriptions-boxable.csv" if classes == "boxable" else "class-descriptions.csv")
-    try:
-        described = csv.read_csv(
-            require(path),
-            csv.ReadOptions(column_names=("code", "name")),
-            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(("code", "name"), pa.string())),
-        )
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: {str(error).splitlines()[0]:.160}: it must hold two columns, code and name") from None
-    rows = list(zip(described["code"].to_pylist(), described["name"].to_pylist(), strict=True))
-    rows = rows[1:] if rows and rows[0] == ("LabelName", "DisplayName") else rows
-    title = dict(rows)
-    if not title or len(title) < len(rows):
-        code = next((code for code, n in Counter(code for code, _ in rows).items() if n > 1), "no class")
-        raise DataError(
-            f"{path} lists {code!r} more than once: remove one of them"
-            if rows
-            else f"{path} lists no class: fetch it again"
-        )
+    title = read_class_names(path)
     codes = list(title)
     if classes == "trainable":
         listing = _file(home, "classes-trainable.txt")
@@ -100,67 +82,40 @@ def _classes(home: Path, classes: str) -> tuple[list[str], list[str]]:
 
 def _rows(
     path: Path, codes: list[str], others_allowed: bool
-) -> tuple[Any, NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
+) -> tuple[Any, NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
     """The distinct images, and the image, class and value of every row that is about one of the classes."""
-    table = _read(path)
-    ids, items = _dictionary(table["ImageID"])
-    fits = pc.match_substring_regex(ids, r"^[0-9A-Za-z_-]+$")
-    if not pc.all(fits).as_py():
-        i = fits.index(False).as_py()
-        line = int(np.argmax(items == i)) + 2
-        raise DataError(f"{path}: line {line}: {ids[i].as_py()!r:.60} is no image id: correct it or remove that line")
-    listed, label_of_row = _dictionary(table["LabelName"])
-    column = np.array(pc.index_in(listed, pa.array(codes)).fill_null(-1).to_numpy(zero_copy_only=False), np.int32)
-    labels = column[label_of_row]
-    confidence = table["Confidence"].to_numpy()
-    if (bad := np.flatnonzero((confidence != 0) & (confidence != 1))).size:
-        shown = confidence[bad[0]]
-        raise DataError(
-            f"{path}: line {bad[0] + 2}: Confidence is {shown:g}: a verified label has 1 or 0; fetch it again"
-        )
+    source = Manifest(path, ",")
+    for name in _COLUMNS:
+        source.check_column(name, "a column of Open Images")
+    columns = source.read(_COLUMNS[:2], _COLUMNS[2:])
+    items, ids = encode(columns["ImageID"])
+    classes, listed = encode(columns["LabelName"])
+    confidence = columns["Confidence"].to_numpy()
+    if not len(items):
+        raise DataError(f"{path} has a header and no rows: fetch it again")
+    column = pc.index_in(listed, pa.array(codes, pa.large_string())).fill_null(-1).to_numpy(zero_copy_only=False)
+    labels = np.append(column, -1)[classes]
+    fits = np.append(pc.match_substring_regex(ids, r"^[0-9A-Za-z_-]+$").to_numpy(zero_copy_only=False), False)
     foreign = labels < 0
-    if foreign.any():
-        if not others_allowed:
-            i = int(np.argmax(foreign))
-            name = listed[int(label_of_row[i])].as_py()
-            raise DataError(
-                f"{path}: line {i + 2}: {name!r:.40} is not among the {len(codes)} classes: fetch both again"
-            )
-        items, labels, confidence = items[~foreign], labels[~foreign], confidence[~foreign]
-    return ids, items, labels, confidence.astype(np.int8)
 
+    def refuse(bad: NDArray[np.bool_], name: str, what: str) -> None:
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise DataError(f"{path}: {source.place(i)}: {name} is {columns[name][i].as_py()!r:.60}: {what}")
 
-def _read(path: Path) -> Any:
-    code = pa.dictionary(pa.int32(), pa.string())
-    types = dict(zip(_COLUMNS, (code, code, pa.float32()), strict=True))
-    convert = csv.ConvertOptions(
-        column_types=types, include_columns=_COLUMNS, null_values=[], strings_can_be_null=False
-    )
-    fault = ""
-    for threads in (True, False):  # only a reader without threads can name the line
-        try:
-            table = csv.read_csv(require(path), csv.ReadOptions(use_threads=threads), convert_options=convert)
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            fault = str(error).splitlines()[0]
-            continue
-        if table.num_rows == 0:
-            raise DataError(f"{path} has a header and no rows: fetch it again")
-        return table.unify_dictionaries()
-    raise DataError(
-        f"{path}: {fault:.160}: it must have the columns ImageID, Source, LabelName, Confidence; fetch it again"
-    )
-
-
-def _dictionary(column: Any) -> tuple[Any, NDArray[np.int32]]:
-    """The distinct strings of a column whose chunks share one dictionary, and the number of each row's."""
-    return column.chunk(0).dictionary, np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+    refuse(~fits[items], "ImageID", "no image id, correct it or remove that line")
+    refuse((confidence != 0) & (confidence != 1), "Confidence", "a verified label has 1 or 0; fetch it again")
+    if not others_allowed:
+        refuse(foreign, "LabelName", f"not among the {len(codes)} classes: fetch both files again")
+    known = ~foreign
+    return ids, items[known], labels[known], confidence[known].astype(np.int8)
 
 
 def _agreed(
-    items: NDArray[np.int32], labels: NDArray[np.int32], values: NDArray[np.int8], n_labels: int
+    items: NDArray[np.int64], labels: NDArray[np.int64], values: NDArray[np.int8], n_labels: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
     """The cells by item and label, each once, without those that the rows contradict."""
-    key = items.astype(np.int64) * n_labels + labels
+    key = items * n_labels + labels
     if not (key[1:] > key[:-1]).all():
         order = np.argsort(key, kind="stable")
         key, values = key[order], values[order]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, read_bytes, read_lines
-from steelyard.data.mnist import one_hot
-from steelyard.data.pickles import read_pickle
+from steelyard.data.readers.mnist import one_hot
+from steelyard.data.readers.pickles import read_pickle
+from steelyard.labels import Labels
 
+_Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer]]  # pixels (n, 3072) and classes (n,)
 _PIXELS = 3 * 32 * 32
 _BATCHES = (1, 2, 3, 4, 5)
 
@@ -36,8 +39,8 @@ def cifar10(root: PathLike, train: bool = True, batches: Sequence[int] = _BATCHE
         remedy = f", or ask for what is there with batches={tuple(there)}" if train and there else ""
         raise DataError(f"{home} lacks {', '.join(missing)}: fetch it again{remedy}")
     if binary:
-        names = _names(read_lines(home / "batches.meta.txt"), home / "batches.meta.txt")
-        return _binary(files, names, n_label_bytes=1, which=0)
+        names = read_lines(home / "batches.meta.txt")
+        return _dataset(files, names, home / "batches.meta.txt", partial(_records, n_label_bytes=1, which=0))
     return _python(files, "labels", home / "batches.meta", "label_names")
 
 
@@ -52,7 +55,8 @@ def cifar100(root: PathLike, train: bool = True, labels: str = "fine") -> ArrayD
     stem = "train" if train else "test"
     if home.name.endswith("binary"):
         file = home / f"{labels}_label_names.txt"
-        return _binary([home / f"{stem}.bin"], _names(read_lines(file), file), 2, int(labels == "fine"))
+        read = partial(_records, n_label_bytes=2, which=int(labels == "fine"))
+        return _dataset([home / f"{stem}.bin"], read_lines(file), file, read)
     return _python([home / stem], f"{labels}_labels", home / "meta", f"{labels}_label_names")
 
 
@@ -65,51 +69,40 @@ def _version(root: PathLike, *names: str) -> Path:
     )
 
 
-def _names(names: list[str], path: Path) -> list[str]:
-    check_distinct(names, path, "the class")
-    return names
+def _dataset(files: list[Path], names: list[str], meta: Path, read: Callable[[Path], _Batch]) -> ArrayDataset:
+    """Join what `read` returns of each file; `names` of the classes were read from `meta`."""
+    check_distinct(names, meta, "the class")
+    batches = [(file, *read(file)) for file in files]
+    values = [one_hot(classes, names, file).values for file, _, classes in batches]
+    images = np.concatenate([pixels for _, pixels, _ in batches]).reshape(-1, 3, 32, 32)
+    return ArrayDataset(images, Labels(np.concatenate(values), names))
 
 
-def _binary(files: list[Path], names: list[str], n_label_bytes: int, which: int) -> ArrayDataset:
-    record = n_label_bytes + _PIXELS
-    parts = []
-    for file in files:
-        content = np.frombuffer(read_bytes(file), np.uint8)
-        if len(content) % record:
-            raise DataError(f"{file} has {len(content)} bytes, no multiple of {record}: it is cut off, fetch it again")
-        parts.append(content.reshape(-1, record))
-        if (bad := np.flatnonzero(parts[-1][:, which] >= len(names))).size:
-            i, label = int(bad[0]), int(parts[-1][bad[0], which])
-            raise DataError(
-                f"{file}: record {i + 1} has label {label}, but there are {len(names)} classes: fetch it again"
-            )
-    records = np.concatenate(parts)
-    images = np.ascontiguousarray(records[:, n_label_bytes:]).reshape(-1, 3, 32, 32)
-    return ArrayDataset(images, one_hot(records[:, which], names, files[0]))
+def _records(file: Path, n_label_bytes: int, which: int) -> _Batch:
+    content, record = np.frombuffer(read_bytes(file), np.uint8), n_label_bytes + _PIXELS
+    if len(content) % record:
+        raise DataError(f"{file} has {len(content)} bytes, no multiple of {record}: it is cut off, fetch it again")
+    rows = content.reshape(-1, record)
+    return rows[:, n_label_bytes:], rows[:, which]
 
 
 def _python(files: list[Path], key: str, meta: Path, names_key: str) -> ArrayDataset:
     listed = _entry(read_pickle(meta), names_key, list, meta)
     try:
-        names = _names([name if isinstance(name, str) else bytes.decode(name) for name in listed], meta)
+        names = [name if isinstance(name, str) else bytes.decode(name) for name in listed]
     except (UnicodeDecodeError, TypeError):
         raise DataError(f"{meta}: {names_key} holds something else than names: fetch it again") from None
-    images: list[NDArray[np.uint8]] = []
-    classes: list[int] = []
-    for file in files:
+
+    def read(file: Path) -> _Batch:
         batch = read_pickle(file)
         pixels, numbers = _entry(batch, "data", np.ndarray, file), _entry(batch, key, list, file)
         if pixels.dtype != np.uint8 or pixels.shape != (len(numbers), _PIXELS):
             raise DataError(f"{file}: data has shape {pixels.shape} for {len(numbers)} labels: fetch it again")
-        for i, number in enumerate(numbers):
-            if not isinstance(number, int) or not 0 <= number < len(names):
-                raise DataError(
-                    f"{file}: {key}[{i}] is {number!r:.20}, but there are {len(names)} classes: fetch it again"
-                )
-        images.append(pixels)
-        classes += numbers
-    labels = one_hot(np.array(classes, np.int64), names, files[0])
-    return ArrayDataset(np.concatenate(images).reshape(-1, 3, 32, 32), labels)
+        if odd := [number for number in numbers if not isinstance(number, int) or abs(number) >> 31]:
+            raise DataError(f"{file}: {key} holds {odd[0]!r:.20}, but there are {len(names)} classes: fetch it again")
+        return pixels, np.array(numbers, np.int64)
+
+    return _dataset(files, names, meta, read)
 
 
 def _entry(content: Any, key: str, kind: type, path: Path) -> Any:

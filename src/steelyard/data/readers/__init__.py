@@ -1,0 +1,1 @@
+"""Readers, one per published data set or file format."""

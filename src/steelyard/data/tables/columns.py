@@ -1,0 +1,163 @@
+"""What the columns of a manifest look like: the kind of their cells, and what their names say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from steelyard.data.files import DataError
+from steelyard.data.images import EXTENSIONS
+from steelyard.data.parts import WORDS
+from steelyard.data.tables.manifest import BLANK, Manifest, encode
+from steelyard.data.tables.values import is_list, is_number, is_text, value_of, without_decimals
+
+PATHS = {"path", "file", "filename", "filepath", "image", "img", "imagepath", "imagefile", "imagename", "photo"}
+IDS = {"id", "item", "itemid", "imageid", "imgid", "key", "uid", "name", "index", "sample", "sampleid", "unnamed0"}
+IDS |= PATHS
+LABELS = {"label", "labelname", "class", "classe", "classname", "category", "categorie", "tag", "attribute", "concept"}
+LABELS |= {"topic", "genre", "keyword", "annotation", "target"}
+LABELS |= {name + "s" for name in LABELS}
+VALUES = {"value", "confidence", "present", "presence", "score", "state", "verified", "positive"}
+SPLITS = {"split", "subset", "fold", "set", "part", "partition", "phase", "usage", "dataset", "datasplit", "splitset"}
+FOLDS = {"fold", "kfold", "cvfold", "split"}
+
+
+class Columns:
+    """The beginning of every column of a manifest, the kinds of their cells, and which of them have a part already.
+
+    source: the manifest; one whose first row is an item already is refused.
+    taken: the names of columns that have a part.
+    """
+
+    def __init__(self, source: Manifest, taken: Iterable[str]) -> None:
+        self.source, self.taken = source, set(taken)
+        self.cells = source.sample()
+        self.kinds = {name: kind_of(column) for name, column in self.cells.items()}
+        for name, column in self.cells.items():
+            if name.lower().endswith(EXTENSIONS) and self.kinds[name] == "text" and looks_like_files(column):
+                raise DataError(
+                    f"{source.path}: the first row holds {name!r}, so it is no header: add one, e.g. image,label"
+                )
+
+    def free(self, *kinds: str) -> list[str]:
+        """Return the columns of these kinds that have a name and no part yet."""
+        return [
+            name
+            for name, kind in self.kinds.items()
+            if kind in kinds and name not in self.taken and name not in self.source.unnamed
+        ]
+
+    def take(self, name: str | None) -> str | None:
+        """Note that a column has a part, and return it."""
+        if name is not None:
+            self.taken.add(name)
+        return name
+
+    def split_column(self) -> str | None:
+        """Return the column that is named as one that tells the parts is, and does."""
+        return next((c for c in self.free("text") if plain(c) in SPLITS and tells_parts(self.cells[c])), None)
+
+    def path_column(self) -> str | None:
+        """Return the column whose cells end as image files do, else one whose name says so."""
+        texts = self.free("text")
+        by_name = (name for name in texts if plain(name) in PATHS)
+        return next((name for name in texts if looks_like_files(self.cells[name])), next(by_name, None))
+
+    def id_column(self, path: str | None) -> str | None:
+        """Return the column that is named as ids are; failing that, the first one, if it can only be that."""
+        first = self.source.columns[0]
+        if first not in self.taken and plain(first) in IDS:
+            return first
+        if named := [name for name in self.free("text", "number") if plain(name) in IDS]:
+            return named[0]
+        if path is not None or first in self.taken or plain(first) in LABELS:
+            return None
+        may_be = ("text", "number", "label") if first in self.source.unnamed else ("text",)
+        others = any(kind in ("text", "list", "label") for name, kind in self.kinds.items() if name != first)
+        return first if others and self.kinds[first] in may_be else None
+
+
+def kind_of(column: Any) -> str:
+    """Say what the cells of a column look like: blank, label, number, text, list, vector, other."""
+    column = without_decimals(column)
+    kind = column.type
+    if is_list(kind):
+        return "list" if is_text(kind.value_type) else "vector" if is_number(kind.value_type) else "other"
+    if pa.types.is_boolean(kind):
+        return "label"
+    if is_number(kind):
+        times, hard = _tally(column)
+        return "blank" if not len(times) else "label" if hard.all() else "number"
+    if not is_text(kind):
+        return "blank" if pa.types.is_null(kind) else "other"
+    words = [word for word in encode(column)[1].to_pylist() if word not in BLANK]
+    if not words:
+        return "blank"
+    if len(words) < 32 and {value_of(word) for word in words} <= {-1.0, 0.0, 1.0}:
+        return "label"
+    return "number" if is_numeric(pa.array(words)) else "text"
+
+
+def is_numeric(column: Any) -> bool:
+    """Can every cell be a feature?"""
+    if is_text(column.type) and not pa.types.is_dictionary(column.type):
+        column = pc.utf8_trim_whitespace(column)
+    try:
+        column.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return bool(column.null_count == 0)
+
+
+def mostly_values(column: Any) -> bool:
+    """Do at least half of the cells that are not blank say 1, 0 or −1, the others at most three other things?"""
+    times, hard = _tally(without_decimals(column))
+    return bool(2 * times[hard].sum() >= times.sum() and np.count_nonzero(times[~hard]) <= 3)
+
+
+def _tally(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """How often each distinct cell that is not blank occurs, and whether it says 1, 0 or −1."""
+    if is_number(column.type):
+        numbers = column.drop_null().to_numpy(zero_copy_only=False)
+        values, times = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+        return times, np.isin(values, (-1, 0, 1))
+    codes, texts = encode(column)
+    words = texts.to_pylist()
+    said = np.array([word not in BLANK for word in words], bool)
+    hard = np.array([value_of(word) in (-1, 0, 1) for word in words], bool)
+    return np.bincount(codes[codes >= 0], minlength=len(words))[said], hard[said]
+
+
+def plain(name: str) -> str:
+    """The name of a column in lower case without marks and spaces, as in the sets of names above."""
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def family(name: str) -> str:
+    """The name of a column without the number at its end; nothing if it has none."""
+    found = re.fullmatch(r"(.*?)\d+", name, re.S)
+    return found[1] + "#" if found else ""
+
+
+def looks_like_files(column: Any) -> bool:
+    """Do most of the first cells end as the names of image files do?"""
+    cells = [text.lower() for text in encode(column)[1][:20].to_pylist()]
+    return 2 * sum(1 for cell in cells if cell.endswith(EXTENSIONS)) > len(cells)
+
+
+def tells_parts(column: Any) -> bool:
+    """Are most of the different texts in a column names of parts, such as train and val?"""
+    words = [text.lower() for text in encode(column)[1].to_pylist()]
+    return 2 * sum(word in WORDS for word in words) > len(words)
+
+
+def repeats(column: Any) -> bool:
+    """Does a text occur twice?"""
+    codes, texts = encode(column)
+    return bool(len(texts) < len(codes))
