@@ -9,43 +9,36 @@ from typing import Annotated, Any
 
 import typer
 
-_TEXT = str | None
-_TEXTS = list[str] | None
+
+def _text(help: str, metavar: str | None = None) -> Any:
+    return Annotated[str | None, typer.Option(help=help, metavar=metavar)]
+
+
+def _texts(help: str) -> Any:
+    return Annotated[list[str] | None, typer.Option(help=help)]
+
 
 _OPTIONS: dict[str, Any] = {
-    "format": Annotated[_TEXT, typer.Option(help="What the data is: table, voc, multi_mnist, … Guessed if not given.")],
+    "format": _text("What the data is: table, voc, multi_mnist, … Guessed if not given."),
     "year": Annotated[int | None, typer.Option(help="Of VOC and COCO. By default the last one that is there.")],
-    "form": Annotated[_TEXT, typer.Option(help="Of a manifest: wide, list or long. Guessed if not given.")],
-    "id": Annotated[_TEXT, typer.Option(help="The column of a manifest that names the items. Guessed if not given.")],
-    "path": Annotated[_TEXT, typer.Option(help="The column of a manifest with the image files. Guessed if not given.")],
-    "labels": Annotated[
-        _TEXTS, typer.Option(help="A column of a manifest that holds labels; may be repeated. Guessed.")
-    ],
-    "value": Annotated[_TEXT, typer.Option(help="The column of a manifest with the value of the label. Guessed.")],
-    "features": Annotated[
-        _TEXTS, typer.Option(help="A column of a manifest that is an input; may be repeated. Guessed.")
-    ],
-    "separator": Annotated[
-        _TEXT, typer.Option(help="What separates labels in one cell of a manifest, none for one label. Guessed.")
-    ],
-    "absent": Annotated[_TEXT, typer.Option(help="What a manifest does not mention is negative or unknown.")],
-    "minus_one": Annotated[_TEXT, typer.Option(help="What -1 stands for: unknown (the default) or negative.")],
-    "names": Annotated[
-        _TEXT, typer.Option(metavar="FILE", help="Names of labels that the data gives as ids: CSV (id,name) or JSON.")
-    ],
-    "split_column": Annotated[
-        _TEXT, typer.Option(help="The column of a manifest that says train, val, … Guessed if not given.")
-    ],
-    "group": Annotated[
-        _TEXT, typer.Option(metavar="COLUMN", help="Items with the same value there stay together in every split.")
-    ],
-    "delimiter": Annotated[_TEXT, typer.Option(help="Of a CSV file. Guessed if not given.")],
-    "encoding": Annotated[_TEXT, typer.Option(help="Of a CSV file. By default utf-8.")],
+    "form": _text("Of a manifest: wide, list or long. Guessed if not given."),
+    "id": _text("The column of a manifest that names the items. Guessed if not given."),
+    "path": _text("The column of a manifest with the image files. Guessed if not given."),
+    "labels": _texts("A column of a manifest that holds labels; may be repeated. Guessed."),
+    "value": _text("The column of a manifest with the value of the label. Guessed."),
+    "features": _texts("A column of a manifest that is an input; may be repeated. Guessed."),
+    "separator": _text("What separates labels in one cell of a manifest, none for one label. Guessed."),
+    "absent": _text("What a manifest does not mention is negative or unknown."),
+    "minus_one": _text("What -1 stands for: unknown (the default) or negative."),
+    "names": _text("Names of labels that the data gives as ids: CSV (id,name) or JSON.", "FILE"),
+    "split_column": _text("The column of a manifest that says train, val, … Guessed if not given."),
+    "group": _text("Items with the same value there stay together in every split.", "COLUMN"),
+    "delimiter": _text("Of a CSV file. Guessed if not given."),
+    "encoding": _text("Of a CSV file. By default utf-8."),
     "skip_missing": Annotated[
         bool, typer.Option("--skip-missing", help="Leave out items whose images are missing or cannot be read.")
     ],
 }
-_SETTING = {"path": "path_column"}
 
 
 def reading_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,15 +52,13 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_reading(**typed: Any) -> None:
-        given = {name: typed.pop(name) for name in _OPTIONS}
-        command(**typed, reading=_settings(given))
+        given = {name: value for name in _OPTIONS if (value := typed.pop(name)) not in (None, [])}
+        if "path" in given:
+            given["path_column"] = given.pop("path")
+        if given.pop("skip_missing"):
+            given["on_bad_image"] = "skip"
+        command(**typed, reading=given)
 
     with_reading.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
     with_reading.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *shared)}
     return with_reading
-
-
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    skips = given.pop("skip_missing")
-    settings = {_SETTING.get(name, name): value for name, value in given.items() if value not in (None, [])}
-    return settings | ({"on_bad_image": "skip"} if skips else {})
