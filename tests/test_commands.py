@@ -17,7 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -27,57 +27,20 @@ import torch
 import steelyard as sy
 from run_data import NAMES, items, left_by, write_npz, write_photos, write_table
 from steelyard import __version__
-from steelyard.cli import main
 from steelyard.config.recipes import RECIPES
 from steelyard.config.settings import load_config
 from steelyard.data.dataset import ImageDataset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
-from steelyard.run import fit as whole
+from steelyard.run import learn
 from steelyard.search import Index
 from steelyard.training.distributed import together
 from steelyard.training.progress import Watch
 from torture.child import Ended, Running
 from training_jobs import forked, waited
+from typed import done, typed
 
 QUICK = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
-
-
-class Said(NamedTuple):
-    """What a command ended with."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def line(self) -> str:
-        """The one line on stderr of a command that failed, and nothing of a traceback."""
-        assert self.code in (2, 130), self
-        assert self.err.startswith("steelyard: "), self.err
-        assert self.err.count("\n") == 1, self.err
-        assert self.err.endswith("\n")
-        return self.err.rstrip("\n")
-
-
-def typed(*args: object) -> Said:
-    """Run `steelyard ARGS` in this process."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["steelyard", *map(str, args)])
-        patched.setattr(sys, "stdout", out)
-        patched.setattr(sys, "stderr", err)
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    return Said(code, out.getvalue(), err.getvalue())
-
-
-def done(*args: object) -> Said:
-    said = typed(*args)
-    assert said.code == 0, said.err
-    return said
 
 
 @pytest.fixture(autouse=True)
@@ -643,7 +606,7 @@ def shot(epoch: int, step: int, number: int) -> Callable[..., Watch]:
 def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step: int, monkeypatch: Any) -> None:
     asked, wanted = straight
     with monkeypatch.context() as patched:
-        patched.setattr(whole, "_watch", shot(epoch, step, signal.SIGKILL))
+        patched.setattr(learn, "_watch", shot(epoch, step, signal.SIGKILL))
         child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
         assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
     assert "unfinished run" in typed("predict", tmp_path / "run", tmp_path).line
@@ -680,7 +643,7 @@ def test_killed_while_it_finishes(straight: Any, tmp_path: Path, what: str, when
 def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch: Any) -> None:
     asked, wanted = straight
     with monkeypatch.context() as patched:
-        patched.setattr(whole, "_watch", shot(2, 2, number))
+        patched.setattr(learn, "_watch", shot(2, 2, number))
         said = typed(*asked, "--out", tmp_path / "run")
     assert said.code == 130
     assert said.line == "steelyard: stopped in epoch 2; the same command goes on from there"
@@ -816,7 +779,7 @@ def in_two_processes(folder: Path, *command: str, fails: bool = False) -> list[E
         there = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
         os.environ.update(there, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
         if fails and rank == 1:
-            whole._watch = lambda *_: Fails()
+            learn._watch = lambda *_: Fails()
 
     started = [Running(command, folder, lambda rank=rank: join(rank)) for rank in range(2)]
     return [process.wait(120) for process in started]

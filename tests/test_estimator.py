@@ -246,13 +246,12 @@ needs_expected_failures = pytest.mark.skipif(
 
 @needs_expected_failures
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learns_own_checks_with_default_settings() -> None:
+def test_scikit_learns_own_checks() -> None:
     from sklearn.utils.estimator_checks import estimator_checks_generator
 
     passed, skipped = set(), set()
-    for made, check in estimator_checks_generator(
-        SteelyardClassifier(), expected_failed_checks=NOT_APPLICABLE, mark="skip"
-    ):
+    brief = SteelyardClassifier(settings={"train": {"budget": 1.0}})  # a race of the candidates that always run
+    for made, check in estimator_checks_generator(brief, expected_failed_checks=NOT_APPLICABLE, mark="skip"):
         name = _name_of(check)
         try:
             check(made)

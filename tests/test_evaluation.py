@@ -29,9 +29,9 @@ from steelyard.losses import Focal
 from steelyard.metrics import average_precision, calibration_error
 from steelyard.report.page import write_page
 from steelyard.report.scores import show, summary_lines
+from steelyard.run.calibrate import calibrated, recalibrate
 from steelyard.run.deployment import read_prior
 from steelyard.run.evaluation import evaluate, judge, outputs_of
-from steelyard.run.recalibration import calibrated, recalibrate
 
 SETTINGS = EvaluateSettings(tail=2, head_at=150, tail_below=60)
 

@@ -23,7 +23,7 @@ from steelyard.labels import Labels
 from steelyard.losses import WeightedLoss
 from steelyard.objective import Objective, Role
 from steelyard.objective.parts import KINDS, SUPPLIED, Part, Slot, arguments, completed, has_link, make_loss
-from steelyard.run.cautions import warnings_for
+from steelyard.run.checks import warnings_for
 
 N, L = 24, 6
 

@@ -86,6 +86,11 @@ app = typer.Typer(
 )
 
 
+_DEPLOY_PRIOR = typer.Option(
+    None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
+)
+
+
 @app.callback()
 def options(ctx: typer.Context) -> None:
     """Steelyard trains multi-label classifiers whose probabilities can be used."""
@@ -140,13 +145,15 @@ def inspect(
     from rich.console import Console
 
     from steelyard.config import inspection
+    from steelyard.config.sections import DataSettings
     from steelyard.report import terminal, webpage
     from steelyard.run.datasets import open_to_inspect
 
     if html is not None:
         webpage.check(html)
     with Console(stderr=True).status(f"reading {terminal.plain(data)} …"):
-        result = inspection.inspect(open_to_inspect(data, images, split, reading), deep)
+        settings = DataSettings(path=data, images=images or "", split=split or "", **reading)
+        result = inspection.inspect(open_to_inspect(settings), deep)
         if html is not None:
             webpage.write(result, html, f"What is in {data}")
     if json:
@@ -208,18 +215,27 @@ def train(
     """
     from steelyard.run import command
     from steelyard.training import group
+    from steelyard.training.race import work_units
 
     if recipes:
         command.list_recipes()
         return
-    given = {"split": split, "images": images, **reading}
-    search = command.Search(budget, single, holdout, audit_sample, positives_per_item)
-    asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given, search)
+    if holdout is not None and not 0 < holdout < 1:
+        raise ValueError(f"--holdout is {holdout:g}: give a share above 0 and below 1")
+    if positives_per_item is not None and not 0 < positives_per_item < float("inf"):
+        raise ValueError(f"--positives-per-item is {positives_per_item:g}: give a number above 0, such as 2.5")
+    named = {"path": data, "split": split, "images": images, "validation": holdout, "audit": audit_sample}
+    overrides = {
+        "data": {**named, **reading},
+        "train": {"out": out, "budget": None if budget is None else work_units(budget), "single": single or None},
+        "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
+    }
+    args = command.TrainArgs(config, recipe, tuple(set or ()), overrides)
     if print_config:
-        typer.echo(command.printed(asked), nl=False)
+        typer.echo(command.printed(args), nl=False)
         return
     with group.joined(), _last_words():
-        scores = command.train(asked, overwrite, quiet=json)
+        scores = command.train(args, overwrite, quiet=json)
     if json and scores is not None:
         typer.echo(dumps(scores))
 
@@ -231,9 +247,7 @@ def evaluate(
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
     split: str | None = typer.Option(None, help="The part to read: test, val, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
-    ),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
     bootstrap: int = typer.Option(0, help="Resamples for 95 % confidence intervals; 0 for none."),
     retrieval: bool = typer.Option(
         False, "--retrieval", help="Search with the runs instead: mAP by the number of terms of a query."
@@ -276,9 +290,7 @@ def calibrate(
     target: float | None = typer.Option(None, help="The precision or recall to reach."),
     false_positive_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
     false_negative_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
-    ),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
     keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
     *,
@@ -290,9 +302,9 @@ def calibrate(
     """
     from steelyard.run import command
 
-    other = command.Other(data, split, images, reading)
-    costs = (false_positive_cost, false_negative_cost)
-    command.calibrate(run, other, kind, thresholds, target, costs, deploy_prior, keep, as_json=json)
+    changes = dict(calibration=kind, thresholds=thresholds, target=target, deploy_prior=deploy_prior)
+    costs = dict(false_positive_cost=false_positive_cost, false_negative_cost=false_negative_cost)
+    command.calibrate(run, command.Other(data, split, images, reading), changes | costs, keep, as_json=json)
 
 
 @app.command()
@@ -302,9 +314,7 @@ def report(
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
     split: str | None = typer.Option(None, help="The part to read: test, val, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
-    ),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
     out: str | None = typer.Option(None, metavar="FILE", help="Where to write the page. By default RUN/report.html."),
     *,
     reading: dict[str, Any],

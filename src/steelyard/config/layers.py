@@ -117,7 +117,7 @@ def _build(cls: type[Settings], tree: Mapping[str, Any]) -> Settings:
         if wanted is Part:
             made[name] = Part(value["kind"], {key: value[key] for key in value if key != "kind"})
         else:
-            made[name] = _build(wanted, value) if dataclasses.is_dataclass(wanted) else value
+            made[name] = _build(cast(type, wanted), value) if dataclasses.is_dataclass(wanted) else value
     return cls(**made)
 
 

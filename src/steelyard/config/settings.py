@@ -94,7 +94,7 @@ def dump_config(config: Config) -> str:
 
 def _tables(settings: Any, table: str = "") -> Iterator[tuple[str, list[tuple[str, Any, str]]]]:
     """Yield the dotted name and the rows (key, value, comment) of every table of the TOML file."""
-    known = fields_of(type(settings))
+    known = fields_of(settings.__class__)
     values = {key: getattr(settings, key) for key in known}
     rows = [(key, value, _comment(known[key])) for key, value in values.items() if not is_dataclass(value)]
     if rows:
