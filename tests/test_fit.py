@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -52,29 +54,27 @@ def of_arrays() -> sy.Run:
     return fit((*items(),), validation=0.2)
 
 
-@pytest.mark.parametrize("form", ["data set", "labels", "lists", "csv", "parquet", "npz", "arff"])
+def write_parquet(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
+    columns = {f"f{j}": x[:, j] for j in range(5)} | {name: y[:, c] for c, name in enumerate(NAMES)}
+    pq.write_table(pa.table({"id": [f"item{i}" for i in range(len(x))], **columns}), path)
+    return path
+
+
+FORMS: dict[str, Any] = {
+    "data set": lambda x, y, _: ArrayDataset(x, Labels(y, NAMES)),
+    "labels": lambda x, y, _: (torch.from_numpy(x), Labels(y, NAMES)),
+    "lists": lambda x, y, _: (x.tolist(), y.tolist()),
+    "csv": lambda x, y, folder: write_table(folder / "items.csv", x, y),
+    "parquet": lambda x, y, folder: write_parquet(folder / "items.parquet", x, y),
+    "npz": lambda x, y, folder: str(write_npz(folder / "items.npz", train=(x, y))),
+    "arff": lambda x, y, folder: write_arff(folder / "items.arff", x, y),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_the_data_changes_nothing(of_arrays: sy.Run, form: str, tmp_path: Path) -> None:
     x, y = items()
-    data: Any
-    if form == "data set":
-        data = ArrayDataset(x, Labels(y, NAMES))
-    elif form == "labels":
-        data = (torch.from_numpy(x), Labels(y, NAMES))
-    elif form == "lists":
-        data = (x.tolist(), y.tolist())
-    elif form == "csv":
-        data = write_table(tmp_path / "items.csv", x, y)
-    elif form == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        columns = {f"f{j}": x[:, j] for j in range(5)} | {name: y[:, c] for c, name in enumerate(NAMES)}
-        pq.write_table(pa.table({"id": [f"item{i}" for i in range(len(x))], **columns}), tmp_path / "items.parquet")
-        data = tmp_path / "items.parquet"
-    elif form == "npz":
-        data = str(write_npz(tmp_path / "items.npz", train=(x, y)))
-    else:
-        data = write_arff(tmp_path / "items.arff", x, y)
+    data = FORMS[form](x, y, tmp_path)
     run = fit(data, validation=0.2)
     assert run.names == (NAMES if form != "lists" else ("0", "1", "2"))
     assert np.array_equal(run.logits(x), of_arrays.logits(x))
@@ -241,17 +241,15 @@ def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[s
     def configure(name: str | None, **more: Any) -> Config:
         return load_config(None, name, (), {"model": model, "train": {"device": "cpu"}, **more})
 
-    asked = whole.prepare(configure, "auto", Datasets(data, None, None))
+    asked = whole.prepare(configure, "auto", Datasets(data))
     assert asked.recipe == ("bce+finetune" if finetune else "bce")
     assert ("a tenth of the head's rate" in asked.why) == finetune
     found = asked.config
     settings = found.optimizer.backbone_lr, found.train.augment.resized_crop
     assert settings == ((0.1, 0.64) if finetune else (1.0, 0.0))
-    mine = whole.prepare(
-        lambda name: configure(name, optimizer={"backbone_lr": 0.5}), "auto", Datasets(data, None, None)
-    )
+    mine = whole.prepare(lambda name: configure(name, optimizer={"backbone_lr": 0.5}), "auto", Datasets(data))
     assert mine.config.optimizer.backbone_lr == 0.5  # what is typed goes before
-    named = whole.prepare(configure, "bce", Datasets(data, None, None))
+    named = whole.prepare(configure, "bce", Datasets(data))
     assert named.config.optimizer.backbone_lr == 1.0
 
 
@@ -262,13 +260,8 @@ def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> 
     assert len(run.history) == 2
     assert all(np.isfinite(line["loss"]) for line in run.history)
     found = run.metrics["test"]
-    for value in (
-        found["mAP"]["label"],
-        found["macro"]["f1"],
-        found["log_loss"],
-        found["calibration"]["pooled"]["width"]["ace"],
-    ):
-        assert np.isfinite(value)
+    ace = found["calibration"]["pooled"]["width"]["ace"]
+    assert np.isfinite([found["mAP"]["label"], found["macro"]["f1"], found["log_loss"], ace]).all()
     eta = run.probability(x)
     assert eta.shape == y.shape
     assert ((eta >= 0) & (eta < 1)).all()
@@ -553,7 +546,6 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
     [
         (dict(data=3), "data is a int: give a path, a data set, or"),
         (dict(data="nowhere"), "nowhere does not exist"),
-        (dict(data=(items()[0], items()[1][:, 0])), "at least one label"),
         (dict(data=(items()[0][:9], items()[1])), "inputs has 9 rows, but labels has 160"),
         (dict(data=(items()[0], 2 * items()[1])), "is 2: a label is 1 present"),
         (dict(data=(items()[0], 0 * items()[1])), "nothing to learn"),
@@ -561,21 +553,18 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
         (dict(data=(items()[0][:1], items()[1][:1])), "one item cannot be shared out"),
         (dict(validation="val"), "validation is a str: give like data, a data set or"),
         (dict(test="other.csv"), "test is a str"),
-        (dict(validation=1.5), "data.validation is 1.5: give a share"),
         (dict(validation=(items()[0][:, :3], items()[1])), "features of 3, but those of training features of 5"),
         (dict(test=(items()[0][:0], items()[1][:0])), "the test data holds no items"),
         (dict(validation=(items()[0], Labels(items()[1], ("0", "1", "new")))), "the label 'new' is not among"),
         (dict(settings={"data": {"validation": "val"}}), "data.validation is 'val', but data is not a path"),
         (dict(settings={"data": {"path": "x.csv"}}), "settings has data.path, but data is not a path"),
         (dict(settings={"data": {"size": 32}}), "data.size is 32, but the inputs are arrays"),
-        (dict(settings={"train": {"epoch": 1}}), "did you mean train.epochs"),
         (dict(settings={"train": {"monitor": "error"}}), 'train.monitor is "error", but items have several'),
         (dict(settings={"train": {"patience": 2}}, validation=0), "train.patience is 2, but there are no validation"),
         (dict(recipe="two-way", settings={"train": {"monitor": "ace"}}), "train.monitor is 'ace', but objective.loss"),
         (dict(settings={"evaluate": {"deploy_prior": "nowhere.csv"}}), "nowhere.csv cannot be read"),
         (dict(settings={"model": {"backbone": "resnet12"}}), "which takes image, but the data has features"),
         (dict(settings={"train": {"device": "cuda:99"}}), "train.device"),
-        (dict(recipe="plmm"), "did you mean plm"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -638,7 +627,7 @@ def test_inputs_may_be_files_in_one_sitting_and_lie_in_memory_in_the_next(tmp_pa
     def begin(inputs: Any) -> None:
         labels = Labels(items()[1])
         part: Any = SimpleNamespace(labels=labels) if inputs is None else ArrayDataset(inputs, labels)
-        resume.begin_run(RunFolder(tmp_path / "run"), Config(), Datasets(part, None, None), overwrite=False)
+        resume.begin_run(RunFolder(tmp_path / "run"), Config(), Datasets(part), overwrite=False)
 
     begin(None)
     (tmp_path / "run" / "checkpoint").mkdir()
@@ -648,9 +637,7 @@ def test_inputs_may_be_files_in_one_sitting_and_lie_in_memory_in_the_next(tmp_pa
 
 
 def test_a_run_that_never_reached_a_checkpoint_makes_room(tmp_path: Path) -> None:
-    asked = whole.prepare(
-        lambda name: Config(), None, Datasets(ArrayDataset(items()[0], Labels(items()[1])), None, None)
-    )
+    asked = whole.prepare(lambda name: Config(), None, Datasets(ArrayDataset(items()[0], Labels(items()[1]))))
     bare = asked.datasets
     config = replace(asked.config, train=replace(asked.config.train, epochs=77))
     resume.begin_run(RunFolder(tmp_path / "run"), config, bare, overwrite=False)

@@ -365,23 +365,8 @@ def predict(
     """
     from steelyard.run import predicting
 
-    asked = predicting.Asked(
-        run,
-        data,
-        out,
-        index,
-        overwrite,
-        images,
-        form,  # type: ignore[arg-type]
-        top,
-        raw_ids,
-        batch_size,
-        skip_bad,
-        device,
-        runtime,
-        engine,
-    )
-    predicting.predict(asked)
+    what: list[Any] = [run, data, out, index, overwrite, images, form, top, raw_ids, batch_size]
+    predicting.predict(predicting.Asked(*what, skip_bad, device, runtime, engine))
 
 
 @app.command()
