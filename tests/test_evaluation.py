@@ -490,15 +490,8 @@ def test_the_table_says_what_the_numbers_are() -> None:
     show(found, console, "Test items")
     text = console.export_text()
     chance = found["calibration"]["pooled"]["width"]["by_chance"]["ace"]
-    words = (
-        "Test items",
-        "head",
-        "2 rarest",
-        "by plain σ",
-        "accuracy",
-        "best F1",
-        f"{100 * found['mAP']['label']:.1f}",
-    )
+    score = f"{100 * found['mAP']['label']:.1f}"
+    words = ("Test items", "head", "2 rarest", "by plain σ", "accuracy", "best F1", score)
     assert all(said in text for said in (*words, f"by chance alone {100 * chance:.1f}"))
     table = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("labels", "all", "head"))}
     assert table["labels"][-3:] == ["ACE", "by", "chance"]

@@ -82,7 +82,7 @@ def checked(key: str, value: Any, wanted: Any) -> Any:
                 return fitting
     shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, Typed) else value)
     sentence = f"{key} is {shown if len(shown) <= 80 else f'{shown[:77]}…'}"
-    words = choices(wanted)
+    words = [word for word in choices(wanted) if word]
     if not words or not isinstance(value, str):
         raise ValueError(f"{sentence}: it must be {describe(wanted)}")
     meant = closest(value, words)
