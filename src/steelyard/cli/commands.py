@@ -282,8 +282,9 @@ def predict(
     """
     from steelyard.run import predicting
 
-    what: list[Any] = [run, data, out, index, overwrite, images, form, top, raw_ids, batch_size, skip_bad, device]
-    predicting.predict(predicting.Asked(*what, runtime=runtime, engine=engine))
+    given: list[Any] = [run, data, out, index, overwrite, images, form, top, raw_ids, batch_size]
+    given += [skip_bad, device, runtime, engine]
+    predicting.predict(predicting.Asked(*given))
 
 
 @app.command()
