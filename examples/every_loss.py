@@ -21,7 +21,7 @@ from steelyard.config.settings import Config, load_config
 from steelyard.folder.run_folder import RunFolder
 from steelyard.report.headline import get
 from steelyard.report.scores import percent
-from steelyard.run import fit
+from steelyard.run import train
 
 METHODS_SHOWN = tuple(name for name in METHODS if name not in ("db-focal", "finetune", "scratch"))
 """All but one that is the same as db, and two that vary the images, of which only features are kept here."""
@@ -55,7 +55,7 @@ def main() -> None:
     def configure(recipe: str | None) -> Config:
         return load_config(None, recipe, (), said)
 
-    asked = fit.ask(configure, "bce")
+    request = train.prepare(configure, "bce")
     table = Table(title=f"{given.data}, tested on {given.test}; per cent")
     for title in ("method", "mAP", "mAP of items", "F1", "ACE by σ", "ACE by link", "ACE", "read by", "seconds"):
         table.add_column(title, justify="left" if title in ("method", "read by") else "right")
@@ -63,7 +63,7 @@ def main() -> None:
         out = Path(given.out) / name
         start = time.perf_counter()
         if not RunFolder(out).is_finished:
-            fit.run(asked._replace(config=configure(name), recipe=name), out, draws=False)
+            train.run(request._replace(config=configure(name), recipe=name), out, draws=False)
         metrics = RunFolder(out).read_metrics()["test"]
         table.add_row(
             name,

@@ -17,7 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -27,57 +27,21 @@ import torch
 import steelyard as sy
 from run_data import NAMES, items, left_by, write_npz, write_photos, write_table
 from steelyard import __version__
-from steelyard.cli import main
 from steelyard.config.recipes import RECIPES
 from steelyard.config.settings import load_config
 from steelyard.data.dataset import ImageDataset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
-from steelyard.run import fit as whole
+from steelyard.run import learn
 from steelyard.search import Index
 from steelyard.training.distributed import together
 from steelyard.training.progress import Watch
 from torture.child import Ended, Running
 from training_jobs import forked, waited
+from typed import done, typed
 
 QUICK = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
-
-
-class Said(NamedTuple):
-    """What a command ended with."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def line(self) -> str:
-        """The one line on stderr of a command that failed, and nothing of a traceback."""
-        assert self.code in (2, 130), self
-        assert self.err.startswith("steelyard: "), self.err
-        assert self.err.count("\n") == 1, self.err
-        assert self.err.endswith("\n")
-        return self.err.rstrip("\n")
-
-
-def typed(*args: object) -> Said:
-    """Run `steelyard ARGS` in this process."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["steelyard", *map(str, args)])
-        patched.setattr(sys, "stdout", out)
-        patched.setattr(sys, "stderr", err)
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    return Said(code, out.getvalue(), err.getvalue())
-
-
-def done(*args: object) -> Said:
-    said = typed(*args)
-    assert said.code == 0, said.err
-    return said
+WILD = ("--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38")
 
 
 @pytest.fixture(autouse=True)
@@ -281,12 +245,6 @@ def test_predict_in_every_form(place: Path, tmp_path: Path) -> None:
     columns = pq.read_table(tmp_path / "new.parquet").to_pydict()
     # How many items are computed at once may change the last digit, by the processor.
     np.testing.assert_allclose(np.array(columns["probability:dog"], np.float32), eta[:, 1], rtol=2e-6)
-    done("predict", place / "run", place / "new.csv", "--out", tmp_path / "new.jsonl")
-    records = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
-    assert [record["labels"] for record in records] == [[NAMES[c] for c in np.flatnonzero(row)] for row in said]
-    long = rows_of(done("predict", place / "run", place / "new.csv", "--form", "long", "--top", 2).out)
-    assert len(long) == 140
-    assert long[0]["label"] == NAMES[int(eta[0].argmax())]
     np.save(tmp_path / "x.npy", x)
     assert len(rows_of(done("predict", place / "run", tmp_path / "x.npy").out)) == 70
 
@@ -406,22 +364,15 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "plm"), "did you mean --recipe plm?"),
         (("train", "items.csv"), "items.csv is data, not a TOML file of settings: write --data items.csv"),
         (("train", "odd photos ü"), "odd photos ü is data, not a TOML file of settings: write --data 'odd photos ü'"),
-        (("train", "photos"), "photos is data"),
         (("train", "--data", "nowhere.csv"), "nowhere.csv does not exist"),
         (("train", "--data", "empty"), "empty is an empty folder"),
         (("train", "--data", "blank.csv"), "blank.csv"),
-        (("train", "--data", "header.csv"), "header.csv"),
-        (
-            ("train", "--data", "names.csv"),
-            "names.csv holds labels, but no inputs are found: name the folder of its images",
-        ),
+        (("train", "--data", "names.csv"), "names.csv holds labels, but no inputs are found: name the folder"),
+        (("train", "--data", "nan.csv"), "nan.csv: line 9, column 'f2' holds no finite number"),
+        (("train", "--data", "items.csv", "--out", "runs/wild", *WILD, *QUICK), "lower optimizer.lr"),
         (("train", "--data", "items.csv", "--set", "train.epoch=3"), "did you mean train.epochs?"),
-        (("train", "--data", "items.csv", "--set", "trian.epochs=3"), "did you mean train?"),
-        (("train", "--data", "items.csv", "--set", "train.epochs"), "write section.key=value"),
         (("train", "--data", "items.csv", "--set", "train.epochs=many"), "train.epochs is 'many'"),
-        (("train", "--data", "items.csv", "--set", "objective.loss=foacl"), "did you mean focal?"),
         (("train", "--data", "items.csv", "--recipe", "pln"), "did you mean plm?"),
-        (("train", "--data", "items.csv", "--recipe", "focal+asl"), "both set objective.loss"),
         (("train", "--data", "items.csv", "--set", "data.validation=nowhere"), "has no part 'nowhere'"),
         (("train", "--data", "none.csv"), "no training label is present anywhere"),
         (("train", "--data", "one.csv"), "no label is present anywhere"),
@@ -430,10 +381,8 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "torn"), "photo005.png is no image that can be read"),
         (("train", "torn.toml"), "torn.toml: line 1"),
         (("train", "--data", "items.csv", "--out", "settings", "--overwrite"), "settings holds 'config.toml'"),
-        (("train", "--data", "items.csv", "--set", "train.epochs=-3"), "train.epochs is -3"),
         (("evaluate", "run", "--split", "nowhere"), "has no part 'nowhere': give the path of other data"),
         (("evaluate", "settings"), "settings is not a run of Steelyard"),
-        (("train", "--data", "nan.csv"), "nan"),
         (("train", "--data", "tags.csv", "--set", "data.validation=more-tags.csv"), "'new'"),
         (("train", "--data", "items.csv", "--out", "run"), "run holds a finished run"),
         (("train", "--data", "items.csv", "--out", "items.csv"), "items.csv is a file"),
@@ -444,22 +393,15 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("evaluate", "photos"), "photos is not a run"),
         (("evaluate", "run", "--data", "nowhere"), "nowhere does not exist"),
         (("evaluate", "run", "--data", "photos"), "there is no column 'f0'"),
-        (("evaluate", "run", "--bootstrap", "-1"), "evaluate.bootstrap is -1"),
-        (("calibrate", "nowhere"), "nowhere is not a folder"),
         (("calibrate", "run", "--kind", "plat"), "did you mean platt?"),
         (("calibrate", "run", "--target", "2"), "evaluate.target is 2.0"),
         (("calibrate", "run", "--target", "0.9"), "thresholds are for f1: add --thresholds precision or recall"),
         (("calibrate", "run", "--false-negative-cost", "2"), "thresholds are for f1: add --thresholds cost"),
         (("calibrate", "run", "--keep", "--kind", "platt"), "--keep keeps the calibrator: leave one of them out"),
         (("calibrate", "run", "--deploy-prior", "estimate"), "--keep"),
-        (("predict", "nowhere", "new.csv"), "nowhere is not a folder"),
         (("predict", "new.csv", "new.csv", "--runtime", "onnx", "--index", "i"), "give the folder of the run"),
         (("predict", "run", "nowhere.csv"), "nowhere.csv does not exist"),
         (("predict", "run", "photos/images"), "photos/images"),
-        (("predict", "run", "new.csv", "--out", "found.xls"), "found.xls ends in none of"),
-        (("predict", "run", "new.csv", "--out", "nowhere/found.csv"), "its folder does not exist"),
-        (("predict", "run", "new.csv", "--form", "tall"), "form is 'tall'"),
-        (("predict", "run", "new.csv", "--top", "2"), "top is 2"),
         (("predict", "run", "new.csv", "--batch-size", "0"), "batch_size is 0"),
         (("predict", "run", "new.csv", "--device", "tpu"), "--device is 'tpu': give auto, cpu, cuda or cuda:N"),
         (("predict", "run", "nan.csv"), "finite numbers"),
@@ -506,11 +448,6 @@ def mistakes(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [f"{i},{i % 7},{i % 3},{tags[i % 3]}" for i in range(30)]
         (folder / name).write_text("\n".join(["id,f0,f1,labels", *rows]) + "\n")
     return folder
-
-
-def test_a_feature_that_is_missing_is_named(mistakes: Path) -> None:
-    said = typed("train", "--data", mistakes / "nan.csv", "--out", mistakes / "x", "--set", "data.validation=0")
-    assert "nan.csv: line 9, column 'f2' holds no finite number" in said.line
 
 
 def test_help_is_no_mistake() -> None:
@@ -643,7 +580,7 @@ def shot(epoch: int, step: int, number: int) -> Callable[..., Watch]:
 def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step: int, monkeypatch: Any) -> None:
     asked, wanted = straight
     with monkeypatch.context() as patched:
-        patched.setattr(whole, "_watch", shot(epoch, step, signal.SIGKILL))
+        patched.setattr(learn, "_watch", shot(epoch, step, signal.SIGKILL))
         child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
         assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
     assert "unfinished run" in typed("predict", tmp_path / "run", tmp_path).line
@@ -653,8 +590,10 @@ def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step:
     assert left_by(tmp_path / "run", ("config.toml",)) == wanted
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("what", ["write_model", "write_reading", "write_metrics", "finish"])
+@pytest.mark.parametrize(
+    ("what", "when"),
+    [("write_model", "before"), ("write_reading", "after"), ("write_metrics", "after"), ("finish", "after")],
+)
 def test_killed_while_it_finishes(straight: Any, tmp_path: Path, what: str, when: str, monkeypatch: Any) -> None:
     asked, wanted = straight
     plain = getattr(RunFolder, what)
@@ -664,11 +603,11 @@ def test_killed_while_it_finishes(straight: Any, tmp_path: Path, what: str, when
             plain(self, *given)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, what, fatal)
-        child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
-        assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
-    if (what, when) == ("finish", "after"):  # all is there but for the room that checkpoints take
+    monkeypatch.setattr(RunFolder, what, fatal)
+    child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
+    assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
+    monkeypatch.undo()
+    if what == "finish":  # all is there but for the room that checkpoints take
         assert RunFolder(tmp_path / "run").is_finished
         assert sy.Run.load(tmp_path / "run").metrics
         return
@@ -680,7 +619,7 @@ def test_killed_while_it_finishes(straight: Any, tmp_path: Path, what: str, when
 def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch: Any) -> None:
     asked, wanted = straight
     with monkeypatch.context() as patched:
-        patched.setattr(whole, "_watch", shot(2, 2, number))
+        patched.setattr(learn, "_watch", shot(2, 2, number))
         said = typed(*asked, "--out", tmp_path / "run")
     assert said.code == 130
     assert said.line == "steelyard: stopped in epoch 2; the same command goes on from there"
@@ -698,57 +637,28 @@ def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch
     assert left_by(tmp_path / "run", ("config.toml",)) == wanted
 
 
-def test_ctrl_c_while_it_finishes(straight: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    asked, wanted = straight
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, "write_reading", interrupt)
-        said = typed(*asked, "--out", tmp_path / "run")
-    assert said.code == 130
-    assert said.line == "steelyard: stopped"
-    done(*asked, "--out", tmp_path / "run")
-    assert left_by(tmp_path / "run", ("config.toml",)) == wanted
-
-
-@pytest.mark.parametrize("name", ["model.json", "calibration.json", "metrics.json", "run.json"])
-def test_a_full_disk_while_it_finishes(straight: Any, tmp_path: Path, name: str, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("name", ["model.json", "metrics.json", "run.json"])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_write_that_fails_while_it_finishes(
+    straight: Any, tmp_path: Path, name: str, problem: BaseException, monkeypatch: Any
+) -> None:
     asked, wanted = straight
     plain = Path.write_bytes
 
-    def full(self: Path, content: Any) -> int:
+    def failing(self: Path, content: Any) -> int:
         if self.name == name:
             plain(self, content[:10])
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise problem
         return plain(self, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
+        patched.setattr(Path, "write_bytes", failing)
         said = typed(*asked, "--out", tmp_path / "run")
-    assert said.line == f"steelyard: {tmp_path / 'run' / name}: No space left on device"
+    full = f"{tmp_path / 'run' / name}: No space left on device"
+    assert said.line == f"steelyard: {full if isinstance(problem, OSError) else 'stopped'}"
     assert not (tmp_path / "run" / name).exists()
     done(*asked, "--out", tmp_path / "run")
     assert left_by(tmp_path / "run", ("config.toml",)) == wanted
-
-
-def test_a_loss_that_is_not_finite(place: Path, tmp_path: Path) -> None:
-    wild = ("--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38")
-    said = typed("train", "--data", place / "items.csv", "--out", tmp_path / "run", *wild, *QUICK)
-    assert "not finite" in said.line
-    assert "lower optimizer.lr" in said.line
-
-
-def test_a_damaged_run_is_told(place: Path, tmp_path: Path) -> None:
-    done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
-    whole_file = (tmp_path / "run" / "model.safetensors").read_bytes()
-    for name, content in (("model.safetensors", whole_file[:-9]), ("calibration.json", b"{}"), ("model.json", b"\xff")):
-        before = (tmp_path / "run" / name).read_bytes()
-        (tmp_path / "run" / name).write_bytes(content)
-        assert name in typed("predict", tmp_path / "run", place / "new.csv").line
-        (tmp_path / "run" / name).write_bytes(before)
-    done("predict", tmp_path / "run", place / "new.csv")
 
 
 # ---- processes
@@ -756,39 +666,26 @@ def test_a_damaged_run_is_told(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rank", "failed", "ends"),
-    [
-        (0, (1, 1), ValueError),
-        (1, (1, 1), SystemExit),
-        (1, (0, 1), ValueError),
-        (0, (0, 1), SystemExit),
-        (0, (0, 0), None),
-    ],
+    [(0, "11", ValueError), (1, "11", SystemExit), (1, "01", ValueError), (0, "01", SystemExit), (0, "00", None)],
 )
 def test_of_several_processes_the_first_that_fails_says_why(
-    rank: int, failed: tuple[int, ...], ends: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
+    rank: int, failed: str, ends: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("steelyard.training.distributed.n_processes", lambda: 2)
     monkeypatch.setattr("steelyard.training.group.rank", lambda: rank)
-    gathered: list[bool] = []
-
-    def gather(flag: Any) -> list[Any]:
-        gathered.extend(flag.tolist())
-        return [torch.tensor([bool(one)]) for one in failed]
-
-    monkeypatch.setattr("steelyard.training.group.gathered", gather)
+    flags = [torch.tensor([one == "1"]) for one in failed]
+    monkeypatch.setattr("steelyard.training.group.gathered", lambda flag: flags if flag == flags[rank] else [])
 
     def work() -> str:
-        if failed[rank]:
+        if failed[rank] == "1":
             raise ValueError("why")
         return "found"
 
     if ends is None:
         assert together(work) == "found"
     else:
-        with pytest.raises(ends) as end:
+        with pytest.raises(ends, match="why" if ends is ValueError else "2"):
             together(work)
-        assert str(end.value) == ("why" if ends is ValueError else "2")
-    assert gathered == [bool(failed[rank])]
 
 
 def test_python_m_steelyard_and_what_help_imports() -> None:
@@ -816,7 +713,7 @@ def in_two_processes(folder: Path, *command: str, fails: bool = False) -> list[E
         there = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
         os.environ.update(there, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
         if fails and rank == 1:
-            whole._watch = lambda *_: Fails()
+            learn._watch = lambda *_: Fails()
 
     started = [Running(command, folder, lambda rank=rank: join(rank)) for rank in range(2)]
     return [process.wait(120) for process in started]
@@ -857,9 +754,8 @@ def test_two_processes_train_one_run(place: Path, tmp_path: Path) -> None:
 def test_two_processes_that_fail_alike_say_one_line(place: Path, tmp_path: Path) -> None:
     """A loss that diverges in both, and a batch that both cannot share."""
     asked = [str(part) for part in ("train", "--data", place / "items.csv", *QUICK, "--out", tmp_path / "run")]
-    wild = [*asked, "--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38"]
-    for command, why in ((wild, "not finite"), ([*asked, "--set", "train.batch_size=33"], "train.batch_size is 33")):
-        first, second = in_two_processes(tmp_path, *command)
+    for more, why in ((WILD, "not finite"), (("--set", "train.batch_size=33"), "train.batch_size is 33")):
+        first, second = in_two_processes(tmp_path, *asked, *more)
         assert first.code == second.code == 2
         (line,) = [found.err for found in (first, second) if found.err]
         assert line.startswith("steelyard: ")

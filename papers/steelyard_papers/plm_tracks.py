@@ -21,9 +21,9 @@ from steelyard.config import recipes
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error, exact_match, precision_recall_f1, rarest_labels
-from steelyard.run.beginning import facts as known_by
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE, deployment
+from steelyard.run.resume import facts as known_by
 from steelyard_papers.claim import claimed
 from steelyard_papers.job import Job
 from steelyard_papers.ledger import note, noted

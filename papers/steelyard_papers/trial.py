@@ -21,10 +21,10 @@ from steelyard._source import commit
 from steelyard.calibrate.probability import Reading
 from steelyard.config.settings import Config, load_config
 from steelyard.folder.run_folder import RunFolder
-from steelyard.run.beginning import FREE, facts
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
-from steelyard.run.fit import Asked, learn
+from steelyard.run.resume import FREE, facts
+from steelyard.run.train import TrainRequest, learn
 from steelyard.training.files import load_tensors, save_tensors
 from steelyard.training.history import read_history
 from steelyard.training.step import pick_device
@@ -145,7 +145,7 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
     run = RunFolder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        learned = learn(Asked(config, None, "", ready), run, False, console)
+        learned = learn(TrainRequest(config, None, "", ready), run, False, console)
     except ValueError as error:
         if "--overwrite" not in str(error):  # of which there is none here
             raise

@@ -19,7 +19,7 @@ from steelyard.config.settings import Config
 from steelyard.data.files import DataError
 from steelyard.losses import BCE
 from steelyard.objective import Objective
-from steelyard.run.cautions import warnings_for
+from steelyard.run.checks import warnings_for
 from steelyard.training.settings import AugmentSettings
 from steelyard_papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
 from steelyard_papers import study as studies

@@ -20,8 +20,8 @@ import torch
 from steelyard._source import commit
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
-from steelyard.run.beginning import FREE, facts
 from steelyard.run.datasets import Datasets
+from steelyard.run.resume import FREE, facts
 from steelyard.training.history import History
 from steelyard_papers import trial as trials
 from steelyard_papers.claim import claimed

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from steelyard.labels import UNKNOWN, Labels
     from steelyard.objective import Objective
     from steelyard.run.api import Run, fit
-    from steelyard.run.estimator import SteelyardClassifier
+    from steelyard.run.sklearn import SteelyardClassifier
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,7 +52,7 @@ _HOMES = {
     "Labels": "labels",
     "Objective": "objective",
     "Run": "run.api",
-    "SteelyardClassifier": "run.estimator",
+    "SteelyardClassifier": "run.sklearn",
     "fit": "run.api",
 }
 

@@ -18,3 +18,8 @@ def console_of(stderr: bool = False) -> Console:
 def plain(text: str) -> str:
     """Return a text without characters that would steer the terminal."""
     return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def tell(console: Console, sentence: str, style: str = "") -> None:
+    """Print a sentence; where no one looks, in one line, for programs to find."""
+    console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)

@@ -28,11 +28,6 @@ class Taken(Exception):
     """Another process has the lock; its text says which."""
 
 
-def has_locks() -> bool:
-    """Whether this system can lock open files."""
-    return fcntl is not None
-
-
 def lock(descriptor: int, shared: bool = False, waits: bool = True) -> bool:
     """Lock an open file until it is closed; return whether it was. Without locks of the system nobody is kept out."""
     if fcntl is None:

@@ -15,7 +15,8 @@ import tomllib
 import types
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -25,12 +26,8 @@ class Setting(NamedTuple):
 
     type: Any
     default: Any
-    """`dataclasses.MISSING` where there is none; None is stated as ()."""
+    """`dataclasses.MISSING` where there is none, or a factory makes it; None is stated as ()."""
     doc: str
-
-
-class Misfit(ValueError):
-    """Raised for a value that is not of the wanted type."""
 
 
 class Typed(str):
@@ -54,12 +51,10 @@ class Typed(str):
 def fields_of(cls: type) -> dict[str, Setting]:
     """Return the fields of a dataclass by name, each with the docstring below it."""
     hints, docs = get_type_hints(cls), _attribute_docs(cls)
-    found = {}
-    for field in dataclasses.fields(cls):
-        factory = field.default_factory
-        default = field.default if factory is dataclasses.MISSING else factory()
-        found[field.name] = Setting(hints[field.name], default, docs.get(field.name, ""))
-    return found
+    return {
+        field.name: Setting(hints[field.name], field.default, docs.get(field.name, ""))
+        for field in dataclasses.fields(cls)
+    }
 
 
 @cache
@@ -75,23 +70,23 @@ def arguments_of(maker: Callable[..., Any]) -> dict[str, Setting]:
     return found
 
 
-def convert(value: Any, wanted: Any) -> Any:
-    """Return `value` as `wanted` says, or raise `Misfit`: whole numbers will do for numbers, lists for tuples.
+def checked(key: str, value: Any, wanted: Any) -> Any:
+    """Return `value` as the type `wanted`; a ValueError names `key`, the value and what it may be.
 
-    Text typed at a command line is taken as TOML where that fits, else as it stands. None, where it is wanted, is ().
+    Whole numbers will do for numbers, lists for tuples. Text typed at a command line is taken as TOML where that fits,
+    else as it stands. None, where it is wanted, is ().
     """
-    if isinstance(value, Typed):
-        for candidate in (value.parsed(), str(value)):
-            try:
-                return convert(candidate, wanted)
-            except Misfit:
-                pass
-        raise Misfit
-    for option in _options(wanted):
-        fitting = _fit(value, option)
-        if fitting is not None:
-            return fitting
-    raise Misfit
+    for candidate in (value.parsed(), str(value)) if isinstance(value, Typed) else (value,):
+        for option in _options(wanted):
+            if (fitting := _fit(candidate, option)) is not None:
+                return fitting
+    shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, Typed) else value)
+    sentence = f"{key} is {shown if len(shown) <= 80 else f'{shown[:77]}…'}"
+    words = [word for word in choices(wanted) if word]
+    if not words or not isinstance(value, str):
+        raise ValueError(f"{sentence}: it must be {describe(wanted)}")
+    meant = closest(value, words)
+    raise ValueError(f"{sentence}: choose one of {', '.join(words)}" + (f"; did you mean {meant}?" if meant else ""))
 
 
 def describe(wanted: Any) -> str:
@@ -109,30 +104,10 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
-def misfit(key: str, value: Any, wanted: Any) -> str:
-    """Return the sentence that refuses `value`."""
-    words = choices(wanted)
-    if words and isinstance(value, str):
-        meant = closest(value, words)
-        return f"{key} is {_show(value)}: choose one of {', '.join(words)}" + (
-            f"; did you mean {meant}?" if meant else ""
-        )
-    return f"{key} is {_show(value)}: it must be {describe(wanted)}"
-
-
 def conform(section: str, settings: Any) -> None:
     """Give every field of a dataclass the type it is declared with, or raise with the name of the section."""
     for name, setting in fields_of(settings.__class__).items():
-        value = getattr(settings, name)
-        try:
-            object.__setattr__(settings, name, convert(value, setting.type))
-        except Misfit:
-            raise ValueError(misfit(f"{section}.{name}", value, setting.type)) from None
-
-
-def _show(value: Any) -> str:
-    shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, Typed) else value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}…"
+        object.__setattr__(settings, name, checked(f"{section}.{name}", getattr(settings, name), setting.type))
 
 
 def _options(wanted: Any) -> tuple[Any, ...]:
@@ -180,42 +155,29 @@ def _describe(wanted: Any) -> str:
         members = get_args(wanted)
         number = "" if members[-1] is Ellipsis else f"{len(members)} "
         return f"a list of {number}{ {float: 'numbers', str: 'texts'}[members[0]] }".replace("  ", " ")
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "[] for none"}[
-        wanted
-    ]
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "[] for none"}
+    return words[wanted]
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
     """The string below each field in the source of a class."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        source = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except OSError:  # installed without its source
         return {}
-    docs = {}
-    if isinstance(body, ast.ClassDef):
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-            ):
-                docs[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
-    return docs
+    return {
+        ast.unparse(field.target): " ".join(str(ast.literal_eval(below.value)).split())
+        for field, below in pairwise(cast(ast.ClassDef, source.body[0]).body)
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
 
 
 def _argument_docs(maker: Callable[..., Any]) -> dict[str, str]:
     """The entries under "Args:" in a docstring."""
     _, _, below = (inspect.getdoc(maker) or "").partition("Args:\n")
     docs: dict[str, str] = {}
-    names: list[str] = []
-    for line in below.split("\n"):
-        if entry := re.fullmatch(r"    (\w+(?:, \w+)*): (.*)", line):
-            names = entry[1].split(", ")
-            docs |= dict.fromkeys(names, entry[2])
-        elif line.startswith("     "):
-            docs |= {name: f"{docs[name]} {line.strip()}" for name in names}
-        else:
-            break
+    for names, text in re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n     .*)*)", below.split("\n\n")[0], re.MULTILINE):
+        docs |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return docs
 
 

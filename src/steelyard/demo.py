@@ -13,18 +13,16 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
 
-from steelyard.config.settings import Config, load_config
+from steelyard.config.sections import EvaluateSettings
 from steelyard.data.builders import exponential_counts, keep_labels
 from steelyard.data.dataset import ArrayDataset
-from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.report.canvas import has_matplotlib
 from steelyard.report.headline import get
-from steelyard.run import fit
+from steelyard.run.api import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
 from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
-from steelyard.training.history import read_history
 
 CANVAS = 12
 RECIPES = {
@@ -139,26 +137,13 @@ def _run(
     name: str, recipe: str, items: Datasets, out: Path, console: Console, seed: int, epochs: int
 ) -> tuple[ComparedRun, Score]:
     """Train one recipe, and return it as the comparison and the table show it."""
-
-    def configure(chosen: str | None) -> Config:
-        return load_config(None, chosen, (f"train.seed={seed}", f"train.epochs={epochs}"), SETTINGS)
-
+    settings = SETTINGS | {"train": SETTINGS["train"] | {"seed": seed, "epochs": epochs}}
     start = time.perf_counter()
-    asked = fit.ask(configure, recipe, items)
-    trained = fit.run(asked, out / recipe, overwrite=True)
-    seconds = time.perf_counter() - start
-    run = _compared(name, recipe, trained, asked, out / recipe)
-    score = _score(name, run.metrics, seconds)
-    console.print(f"  {name}: mAP {score.map:.1f} in {seconds:.0f} s")
-    return run, score
-
-
-def _compared(name: str, recipe: str, trained: Trained, asked: fit.Asked, folder: Path) -> ComparedRun:
-    settings = asked.config.evaluate
-    judged = judge(trained, asked.datasets.test, settings)
-    metrics = RunFolder(folder).read_metrics()["test"]
-    history = read_history(folder / "history.jsonl")
-    return ComparedRun(name, metrics, evaluated_of(trained, judged, settings), history, f"{recipe}/report.html")
+    run = fit(items.train, recipe, test=items.test, out=out / recipe, settings=settings, overwrite=True, verbose=False)
+    score = _score(name, run.metrics["test"], time.perf_counter() - start)
+    console.print(f"  {name}: mAP {score.map:.1f} in {score.seconds:.0f} s")
+    evaluated = evaluated_of(run.trained, judge(run.trained, items.test, EvaluateSettings()), EvaluateSettings())
+    return ComparedRun(name, run.metrics["test"], evaluated, run.history, f"{recipe}/report.html"), score
 
 
 def _score(name: str, metrics: Any, seconds: float) -> Score:

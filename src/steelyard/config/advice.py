@@ -5,11 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Literal, NamedTuple
 
-from steelyard.config import recipes
-from steelyard.config.sections import ObjectiveSettings
-from steelyard.config.source import python
+from steelyard.config.recipes import METHODS
 from steelyard.labels import Labels
-from steelyard.training.settings import SamplerSettings
 
 TAIL = 20
 """A label with fewer positives is of the tail."""
@@ -64,13 +61,6 @@ class Rule(NamedTuple):
     why: str
 
 
-class Advised(NamedTuple):
-    """What an advised recipe is, and the objective it trains, in Python."""
-
-    what: str
-    code: str
-
-
 class Advice(NamedTuple):
     """The recommended recipe, None where nothing can be learned, why, and what else may be wanted."""
 
@@ -123,15 +113,7 @@ OTHERWISE = (
 )
 
 
-def _advised(name: str) -> Advised:
-    settings = recipes.settings(name)
-    sampler = SamplerSettings(**settings.get("train", {}).get("sampler", {}))
-    return Advised(recipes.RECIPES[name].what, python(ObjectiveSettings(**settings.get("objective", {})), sampler))
-
-
-RECIPES = {
-    name: _advised(name) for name in dict.fromkeys([*(r.recipe for r in RULES if r.recipe), *(n for n, _ in OTHERWISE)])
-}
+RECIPES = {name: recipe for name, recipe in METHODS.items() if recipe.code}
 """The recipes that may be advised, by name; all there are, and what they set, are in `steelyard.config.recipes`."""
 
 

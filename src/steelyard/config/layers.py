@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from steelyard._schema import Misfit, Typed, closest, convert, fields_of, misfit
+from steelyard._schema import Typed, checked, closest, fields_of
 from steelyard.objective.parts import Part, Slot, check_argument, check_kind, default_kind
 
 Settings = TypeVar("Settings")
-
-
-class Layer(NamedTuple):
-    """Settings from one place."""
-
-    where: str
-    """The place, for sentences; "" where there is nothing to name."""
-    content: Mapping[str, Any]
-    """Nested; what is None in it was not said."""
+Layer: TypeAlias = tuple[str, Mapping[str, Any]]
+"""Where settings come from, for error messages, "" for nowhere to name; and the settings, nested: None is not given."""
 
 
 def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[Layer]) -> Settings:
@@ -27,15 +20,15 @@ def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[Layer])
     A section or part that has a kind may be given as the name of its kind. A part whose kind is changed begins with
     the defaults of the new one.
     """
-    for layer in layers:
+    for where, content in layers:
         try:
-            _lay(root, base, layer.content, "", root)
+            _lay(root, base, content, "", root)
         except ValueError as error:
-            raise ValueError(_at(layer.where, error)) from None
+            raise _located(where, error) from None
     try:
         return _build(root, base)
     except ValueError as error:
-        raise ValueError(_at(_source(str(error), layers), error)) from None
+        raise _located(_source(str(error), layers), error) from None
 
 
 def planted(sets: Sequence[str]) -> dict[str, Any]:
@@ -70,53 +63,39 @@ def plain(settings: Any) -> dict[str, Any]:
 def tables(cls: type, prefix: str = "") -> Iterator[tuple[str, type]]:
     """Yield the dotted name and the dataclass of every section and section within it, parts left out."""
     for name, setting in fields_of(cls).items():
-        if _is_table(setting.type) and setting.type is not Part:
-            yield prefix + name, setting.type
-            yield from tables(setting.type, f"{prefix}{name}.")
-
-
-def _is_table(wanted: Any) -> bool:
-    return dataclasses.is_dataclass(wanted)
+        if dataclasses.is_dataclass(setting.type) and setting.type is not Part:
+            yield prefix + name, cast(type, setting.type)
+            yield from tables(cast(type, setting.type), f"{prefix}{name}.")
 
 
 def _lay(cls: type, tree: dict[str, Any], content: Mapping[str, Any], prefix: str, root: type) -> None:
     """Change `tree` by `content`, both settings of `cls`, whose dotted name is `prefix`."""
     known = fields_of(cls)
-    for name, given in content.items():
-        key, value = f"{prefix}{name}", _opened(given)
+    for name, value in content.items():
         if name not in known:
             raise ValueError(_unknown(name, prefix, known, root))
+        key, wanted = f"{prefix}{name}", known[name].type
         if value is None:
             continue
-        wanted = known[name].type
-        if not _is_table(wanted):
-            try:
-                tree[name] = convert(value, wanted)
-            except Misfit:
-                raise ValueError(misfit(key, value, wanted)) from None
-            continue
-        table = _table(key, value, wanted)
         if wanted is Part:
-            tree[name] = _part(cast(Slot, name), tree.get(name), table)
+            tree[name] = _part(cast(Slot, name), tree.get(name), _table(key, value, wanted))
+        elif dataclasses.is_dataclass(wanted):
+            _lay(cast(type, wanted), tree.setdefault(name, {}), _table(key, value, wanted), f"{key}.", root)
         else:
-            _lay(wanted, tree.setdefault(name, {}), table, f"{key}.", root)
-
-
-def _opened(value: Any) -> Any:
-    """A typed text as the table it may be, else as it is."""
-    return parsed if isinstance(value, Typed) and isinstance(parsed := value.parsed(), dict) else value
+            tree[name] = checked(key, value, wanted)
 
 
 def _table(key: str, value: Any, wanted: Any) -> Mapping[str, Any]:
     """The content of a section, whichever way it is given."""
+    if isinstance(value, Typed) and isinstance(parsed := value.parsed(), dict):
+        return parsed
     if isinstance(value, wanted):
         return plain(value)
     if isinstance(value, str) and (wanted is Part or "kind" in fields_of(wanted)):
         return {"kind": value}
     if not isinstance(value, Mapping):
-        shown = str(value) if isinstance(value, Typed) else value
         first = next(iter(fields_of(wanted)))
-        raise ValueError(f"{key} is {shown!r:.80}: it is a section of settings, such as {key}.{first}")
+        raise ValueError(f"{key} is {value!r:.80}: it is a section of settings, such as {key}.{first}")
     return value
 
 
@@ -138,7 +117,7 @@ def _build(cls: type[Settings], tree: Mapping[str, Any]) -> Settings:
         if wanted is Part:
             made[name] = Part(value["kind"], {key: value[key] for key in value if key != "kind"})
         else:
-            made[name] = _build(wanted, value) if _is_table(wanted) else value
+            made[name] = _build(cast(type, wanted), value) if dataclasses.is_dataclass(wanted) else value
     return cls(**made)
 
 
@@ -155,14 +134,14 @@ def _unknown(name: str, prefix: str, known: Mapping[str, Any], root: type) -> st
 def _source(sentence: str, layers: Sequence[Layer]) -> str:
     """The last layer that holds the key with which a sentence begins, "" where none does."""
     names = sentence.split(" ", 1)[0].rstrip(":").split(".")
-    for layer in reversed(layers):
-        node: object = layer.content
+    for where, content in reversed(layers):
+        node: object = content
         for name in names:
             node = node.get(name) if isinstance(node, Mapping) else None
         if node is not None:
-            return str(layer.where)
+            return where
     return ""
 
 
-def _at(where: str, error: ValueError) -> str:
-    return f"{where}: {error}" if where else str(error)
+def _located(where: str, error: ValueError) -> ValueError:
+    return ValueError(f"{where}: {error}" if where else str(error))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import Any, cast
 
 from steelyard._schema import Setting, choices, describe, fields_of
 from steelyard.config import recipes, toml
-from steelyard.config.layers import Layer, layered, plain, planted, tables
+from steelyard.config.layers import Layer, layered, plain, planted
 from steelyard.config.sections import DataSettings, EvaluateSettings, ObjectiveSettings
 from steelyard.models.settings import ModelSettings
-from steelyard.objective.parts import KINDS, Part, arguments, has_link
+from steelyard.objective.parts import KINDS, Part, Slot, arguments, has_link
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
 
 __all__ = ["Config", "DataSettings", "EvaluateSettings", "ObjectiveSettings", "Part", "dump_config", "load_config"]
@@ -41,7 +42,7 @@ class Config:
 
     def with_overrides(self, changes: Mapping[str, Any]) -> Config:
         """Return the settings with `changes`, a nested dict such as {"train": {"epochs": 3}, "objective": {...}}."""
-        return layered(Config, self.as_dict(), [Layer("", changes)])
+        return layered(Config, self.as_dict(), [("", changes)])
 
     def as_dict(self) -> dict[str, Any]:
         """Return all settings as a nested dict, in the shape of the TOML file."""
@@ -68,43 +69,49 @@ def load_config(
     """
     layers: list[Layer] = []
     if recipe in recipes.SETUPS:
-        layers.append(Layer("", recipes.AS_PAPERS))
+        layers.append(("", recipes.AS_PAPERS))
     if recipe is not None and recipe != "auto":
-        layers.append(Layer(f"recipe {recipe}", recipes.settings(recipe)))
+        layers.append((f"recipe {recipe}", recipes.settings(recipe)))
     if file is not None:
         if not Path(file).exists():
             meant = f"did you mean --recipe {file}?" if str(file) in recipes.RECIPES else "give a TOML file"
             raise ValueError(f"{file} does not exist: {meant}")
-        layers.append(Layer(str(file), toml.read(file)))
-    layers += [Layer("", overrides or {}), Layer("--set", planted(sets))]
+        layers.append((str(file), toml.read(file)))
+    layers += [("", overrides or {}), ("--set", planted(sets))]
     return layered(Config, {}, layers)
 
 
 def dump_config(config: Config) -> str:
     """Return the settings as TOML, every one of them with a comment; `load_config` of it gives an equal `Config`."""
-    comments = {
-        f"{table}.{key}": _comment(setting) for table, cls in tables(Config) for key, setting in fields_of(cls).items()
-    }
-    for slot, part in config.objective.parts().items():
-        comments[f"objective.{slot}.kind"] = f"{comments[f'objective.{slot}']} One of {', '.join(KINDS[slot])}."
-        for key, setting in arguments(slot, part.kind).items():
-            comments[f"objective.{slot}.{key}"] = _comment(setting)
-    return f"# {_PATHS}\n\n{toml.write(dict(_flat(config.as_dict())), comments)}"
+    lines = [f"# {_PATHS}"]
+    for table, rows in _tables(config):
+        lines += ["", f"[{table}]"]
+        for key, value, comment in rows:
+            lines += [f"# {line}" for line in wrap(comment, 116, break_long_words=False, break_on_hyphens=False)]
+            lines.append(f"{key} = {toml.write_value(value)}")
+    return "\n".join(lines) + "\n"
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tables of nested settings by their dotted names, those without keys of their own left out."""
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            if own := {key: entry for key, entry in value.items() if not isinstance(entry, dict)}:
-                yield prefix + name, own
-            yield from _flat(value, f"{prefix}{name}.")
+def _tables(settings: Any, table: str = "") -> Iterator[tuple[str, list[tuple[str, Any, str]]]]:
+    """Yield the dotted name and the rows (key, value, comment) of every table of the TOML file."""
+    known = fields_of(settings.__class__)
+    values = {key: getattr(settings, key) for key in known}
+    rows = [(key, value, _comment(known[key])) for key, value in values.items() if not is_dataclass(value)]
+    if rows:
+        yield table, rows
+    for key, value in values.items():
+        name = f"{table}.{key}" if table else key
+        if isinstance(value, Part):
+            slot = cast(Slot, key)
+            takes = arguments(slot, value.kind)
+            kind = ("kind", value.kind, f"{known[key].doc} One of {', '.join(KINDS[slot])}.")
+            yield name, [kind, *((key, given, _comment(takes[key])) for key, given in value.arguments.items())]
+        elif is_dataclass(value):
+            yield from _tables(value, name)
 
 
 def _comment(setting: Setting) -> str:
     """What a setting means, and what it may be."""
-    if setting.type is Part:
-        return setting.doc
     words = [word or '""' for word in choices(setting.type)]
     if words:
         return f"{setting.doc} One of {', '.join(words)}.".strip()

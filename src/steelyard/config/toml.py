@@ -1,12 +1,11 @@
-"""TOML: files read with the place of a mistake named, values typed at a command line, and the writer."""
+"""TOML: files read with the place of a mistake named, and values written."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
@@ -30,18 +29,6 @@ def read(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}") from None
     except RecursionError:
         raise ValueError(f"{path}: lists or tables are nested too deeply") from None
-
-
-def write(sections: Mapping[str, Mapping[str, Any]], comments: Mapping[str, str]) -> str:
-    """Return TOML: each section by its dotted name, with the `comments` on its keys ("section.key") above them."""
-    lines: list[str] = []
-    for section, entries in sections.items():
-        lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
-        for key, value in entries.items():
-            comment = comments.get(f"{section}.{key}", "")
-            lines += [f"# {line}" for line in wrap(comment, 116, break_long_words=False, break_on_hyphens=False)]
-            lines.append(f"{key} = {write_value(value)}")
-    return "\n".join(lines) + "\n"
 
 
 def write_value(value: bool | int | float | str | Sequence[Any]) -> str:

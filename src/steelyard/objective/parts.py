@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 
 from steelyard import balance, losses
-from steelyard._schema import Misfit, Setting, arguments_of, closest, convert, misfit
+from steelyard._schema import Setting, arguments_of, checked, closest
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses import Loss, Reduction, WeightedLoss
 from steelyard.objective.expected_positives import ExpectedPositives
@@ -106,11 +106,7 @@ def arguments(slot: Slot, kind: str) -> dict[str, Setting]:
 
 def check_kind(slot: Slot, kind: Any) -> str:
     """Return `kind`, or raise unless it is one of the kinds of `slot`."""
-    wanted = Literal[tuple(KINDS[slot])]  # type: ignore[valid-type]
-    try:
-        return str(convert(kind, wanted))
-    except Misfit:
-        raise ValueError(misfit(f"objective.{slot}.kind", kind, wanted)) from None
+    return str(checked(f"objective.{slot}.kind", kind, Literal[tuple(KINDS[slot])]))
 
 
 def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
@@ -122,10 +118,7 @@ def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
         meant = closest(name, known)
         hint = f"did you mean {meant}?" if meant else f"it has {', '.join(known)}"
         raise ValueError(f"{key} is given, but objective.{slot} is {kind!r}, which has no such argument: {hint}")
-    try:
-        fitting: Value = convert(value, known[name].type)
-    except Misfit:
-        raise ValueError(misfit(key, value, known[name].type)) from None
+    fitting: Value = checked(key, value, known[name].type)
     return fitting
 
 

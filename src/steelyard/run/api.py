@@ -26,8 +26,9 @@ from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.predict.inputs import inputs_at, side_of
 from steelyard.predict.prediction import batch_logits
-from steelyard.run import fit as whole
 from steelyard.run.datasets import Datasets
+from steelyard.run.train import prepare
+from steelyard.run.train import run as run_training
 from steelyard.training import group
 from steelyard.training.distributed import together
 from steelyard.training.history import read_history
@@ -52,8 +53,7 @@ class Run:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Run:
         """Return the finished run in `folder`."""
-        found = RunFolder(folder)
-        return cls(found.load(), found.read_metrics(), read_history(found / "history.jsonl"))
+        return _done(RunFolder(folder).load(), Path(folder))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,31 +124,22 @@ def fit(
     where: dict[str, Any] = {}
     datasets = None
     if isinstance(data, str | os.PathLike):
-        for name, given in {
-            "path": data,
-            "validation": validation,
-            "test": test,
-            "group": groups,
-            "audit": audit,
-        }.items():
-            if given is not None:
-                where[name] = os.fspath(given) if isinstance(given, str | os.PathLike) else _share(name, given)
+        given = {"path": data, "validation": validation, "test": test, "group": groups, "audit": audit}
+        where = {name: _file_or_share(name, value) for name, value in given.items() if value is not None}
     else:
         _check_settings(settings)
         train = _dataset("data", data)
         if groups is not None:
             train = copy(train)
             train.labels = train.labels.grouped(groups)
-        held = None
         if isinstance(validation, int | float):
-            where["validation"] = float(validation)
+            where["validation"], validation = float(validation), None
         elif validation is not None:
-            held, where["validation"] = _dataset("validation", validation, train.labels), 0.0
-        tested, audited = (
-            None if part is None else _dataset(name, part, train.labels)
-            for name, part in (("test", test), ("audit", audit))
+            where["validation"] = 0.0
+        others = {"validation": validation, "test": test, "audit": audit}
+        datasets = Datasets(
+            train, **{name: _dataset(name, part, train.labels) for name, part in others.items() if part is not None}
         )
-        datasets = Datasets(train, held, tested, audit=audited)
 
     def configure(name: str | None) -> Config:
         return load_config(None, name, (), settings).with_overrides({"data": where})
@@ -157,12 +148,12 @@ def fit(
     with torch.random.fork_rng(range(torch.cuda.device_count())), group.joined():
         if out is None and n_processes() > 1:
             raise ValueError("out is None, but several processes train: give a run folder that all of them see")
-        asked = together(lambda: whole.ask(configure, recipe, datasets))
+        request = together(lambda: prepare(configure, recipe, datasets))
         if out is not None:
-            return _done(whole.run(asked, Path(out), overwrite, console), Path(out))
+            return _done(run_training(request, Path(out), overwrite, console), Path(out))
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "run"
-            return _done(replace(whole.run(asked, folder, False, console, draws=False), folder=None), folder)
+            return _done(replace(run_training(request, folder, False, console, draws=False), folder=None), folder)
 
 
 def _done(trained: Trained, out: Path) -> Run:
@@ -170,7 +161,9 @@ def _done(trained: Trained, out: Path) -> Run:
     return Run(trained, folder.read_metrics(), read_history(folder / "history.jsonl"))
 
 
-def _share(name: str, given: Any) -> float:
+def _file_or_share(name: str, given: Any) -> str | float:
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
     if name == "validation" and isinstance(given, int | float):
         return float(given)
     raise ValueError(f"{name} is a {type(given).__name__}, but data is a path: give a path or a split too")

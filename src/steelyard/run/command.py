@@ -10,11 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import torch
 from rich.console import Console
 
 from steelyard._files import check_place
 from steelyard.config import recipes
-from steelyard.config.recipes import METHODS, SETUPS, Recipe
+from steelyard.config.recipes import METHODS, SETUPS
 from steelyard.config.sections import DataSettings, EvaluateSettings
 from steelyard.config.settings import Config, dump_config, load_config
 from steelyard.data.opening import layout_at
@@ -25,94 +26,61 @@ from steelyard.predict.inputs import inputs_at, side_of
 from steelyard.report import scores
 from steelyard.report.terminal import console_of, say
 from steelyard.report.threshold_table import show_thresholds
-from steelyard.run import evaluation, fit, run_report
+from steelyard.run import evaluation, run_report
+from steelyard.run.calibrate import recalibrate
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
+from steelyard.run.evaluation import Judged, judge
 from steelyard.run.locating import run_config
-from steelyard.run.recalibration import recalibrate
+from steelyard.run.resume import differences
+from steelyard.run.train import prepare
+from steelyard.run.train import run as run_training
 from steelyard.training import group
 from steelyard.training.batches import n_workers
 from steelyard.training.distributed import together
-from steelyard.training.race import work_units
 from steelyard.training.step import pick_device
 
 _OPTION = {"path_column": "path"}
 _OF_FORM = ("form", "labels", "value", "separator", "absent")
 
-
-class Search(NamedTuple):
-    """What was typed about how recipe auto searches."""
-
-    budget: str | None = None
-    single: bool = False
-    holdout: float | None = None
-    audit: str | None = None
-    positives_per_item: float | None = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return it as settings; None stands for what was not typed."""
-        if self.holdout is not None and not 0 < self.holdout < 1:
-            raise ValueError(f"--holdout is {self.holdout:g}: give a share above 0 and below 1")
-        if self.positives_per_item is not None and not 0 < self.positives_per_item < float("inf"):
-            raise ValueError(f"--positives-per-item is {self.positives_per_item:g}: give a number above 0, such as 2.5")
-        units = None if self.budget is None else work_units(self.budget)
-        return {
-            "data": {"validation": self.holdout, "audit": self.audit},
-            "train": {"budget": units, "single": self.single or None},
-        }
+config_of = run_config
 
 
-class Typed(NamedTuple):
-    """What was typed after `steelyard train`."""
+class TrainArgs(NamedTuple):
+    """The arguments of `steelyard train` that make its settings."""
 
     file: str | None
-    data: str | None
     recipe: str | None
-    out: str | None
     sets: tuple[str, ...]
-    deploy_prior: str | None = None
-    reading: Mapping[str, Any] = MappingProxyType({})
-    """How the data is read: settings of [data]; None stands for one that was not given."""
-    search: Search = Search()
+    overrides: Mapping[str, Any]
+    """The settings that options give, nested; None stands for an option that was not given."""
 
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
         if self.file and Path(self.file).exists() and (Path(self.file).is_dir() or _suffix(self.file) in ENDINGS):
             raise ValueError(f"{self.file} is data, not a TOML file of settings: write --data {shlex.quote(self.file)}")
-        search = self.search.settings()
-        overrides = {
-            "data": {"path": self.data, **self.reading, **search["data"]},
-            "train": {"out": self.out, **search["train"]},
-            "evaluate": {"deploy_prior": self.deploy_prior, "positives_per_item": self.search.positives_per_item},
-        }
-        return load_config(self.file, recipe, self.sets, overrides)
+        return load_config(self.file, recipe, self.sets, self.overrides)
 
     @property
     def chosen(self) -> str | None:
-        """The recipe: as typed, else none where a file decides, else auto."""
+        """The recipe: the one given, else none where a file decides, else auto."""
         return self.recipe or (None if self.file else "auto")
 
     def overridden(self) -> str:
         """Return what of the recipe the file or an option sets otherwise, a sentence, "" where nothing is."""
         if self.recipe in (None, "auto") or not (self.file or self.sets):
             return ""
-        found = self.configure(self.recipe)
-        wanted = found.with_overrides(recipes.settings(str(self.recipe))).as_dict()
-        other = [
-            f"{section}.{key}"
-            for section, settings in found.as_dict().items()
-            for key, value in settings.items()
-            if value != wanted[section][key]
-        ]
-        source = self.file or "--set"
-        return f"{source} changes {', '.join(other)} of recipe {self.recipe}" if other else ""
+        config = self.configure(self.recipe)
+        wanted = config.with_overrides(recipes.settings(str(self.recipe))).as_dict()
+        changed = differences(config.as_dict(), wanted)
+        return f"{self.file or '--set'} changes {', '.join(changed)} of recipe {self.recipe}" if changed else ""
 
 
-def printed(typed: Typed) -> str:
+def printed(args: TrainArgs) -> str:
     """Return all settings as TOML; what is automatic is resolved where there is data to look at."""
-    config = typed.configure(None if typed.chosen == "auto" else typed.chosen)
-    if config.data.path and (typed.chosen == "auto" or Path(config.data.path).exists()):
-        config = fit.ask(typed.configure, typed.chosen).config
+    config = args.configure(None if args.chosen == "auto" else args.chosen)
+    if config.data.path and (args.chosen == "auto" or Path(config.data.path).exists()):
+        config = prepare(args.configure, args.chosen).config
     return dump_config(config)
 
 
@@ -121,24 +89,22 @@ def list_recipes() -> None:
     console = Console(highlight=False)
     for title, listed in (("Methods, for any data and model; join them by +:", METHODS), ("Whole set-ups:", SETUPS)):
         console.print(title, markup=False)
-        _print_recipes(listed, console)
+        width = max(map(len, listed))
+        for name, recipe in listed.items():
+            console.print(f"  {name:<{width}}  {recipe.what}", markup=False, soft_wrap=True)
     console.print("auto lets models compete on features, and else chooses by the labels.", markup=False)
 
 
-def _print_recipes(listed: Mapping[str, Recipe], console: Console) -> None:
-    width = max(map(len, listed))
-    for name, recipe in listed.items():
-        console.print(f"  {name:<{width}}  {recipe.what}", markup=False, soft_wrap=True)
-
-
-def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
+def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
     """Train, and return the metrics; of the several processes of a group only the first has any."""
     console = console_of(quiet)
-    asked = together(lambda: fit.ask(typed.configure, typed.chosen))
-    if group.is_first() and (changed := typed.overridden()):
+    request = together(lambda: prepare(args.configure, args.chosen))
+    if group.is_first() and (changed := args.overridden()):
         say(console, f"Beware: {changed}.", "yellow")
-    out = Path(asked.config.train.out or _default_out(asked))
-    fit.run(asked, out, overwrite, console)
+    source = Path(request.config.data.path)
+    name = "-".join(part for part in (source.stem or source.name, request.recipe or "run") if part)
+    out = Path(request.config.train.out or Path("runs") / name)
+    run_training(request, out, overwrite, console)
     if not group.is_first():
         return None
     metrics = RunFolder(out).read_metrics()
@@ -147,7 +113,9 @@ def train(typed: Typed, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
             console.print()
             scores.show(found, console, name)
         show_thresholds(metrics, console)
-        _say_next(out, console)
+        page = ", with report.html" if (out / "report.html").exists() else ""
+        say(console, f"\nThe run is in {out}{page}.")
+        say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")
     return metrics
 
 
@@ -161,40 +129,6 @@ class Other(NamedTuple):
     """How the data is read: settings of [data]."""
 
 
-def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
-    """Measure a run, on other data or on its own test or validation items."""
-    trained, items, name, own, settings = judged_on(run, other, deploy_prior, bootstrap)
-    device = pick_device(config_of(run).train.device)
-    metrics = evaluation.evaluate(trained, items, settings, own, device, n_workers(-1, items), console_of(stderr=True))
-    if other.data is None:
-        metrics |= _baselines(run, name)
-    _show(metrics, name, as_json)
-
-
-def _baselines(run: str, name: str) -> dict[str, Any]:
-    """Return what training measured of baselines on the run's own items, which need no second fit."""
-    config = config_of(run)
-    part = {config.data.validation: "validation", config.data.test: "test"}.get(name, name)
-    stored = RunFolder(run).read_metrics().get(part, {})
-    return {"baselines": stored["baselines"]} if "baselines" in stored else {}
-
-
-def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
-    """Measure a run as `evaluate` does and draw its page, the run's own or another."""
-    if out is not None:
-        check_place(out)
-    path = RunFolder(run) / run_report.NAME if out is None else Path(out)
-    trained, items, name, own, settings = judged_on(run, other, deploy_prior)
-    device = pick_device(config_of(run).train.device)
-    judged = evaluation.judge(trained, items, settings, own, device, n_workers(-1, items), console_of(stderr=True))
-    metrics = evaluation.report(trained, judged, settings)
-    if other.data is not None:
-        name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
-    if not run_report.write_report(RunFolder(run), trained, judged, metrics, settings, name, path):
-        raise ValueError("a report needs matplotlib, which is not installed: pip install 'steelyard[report]'")
-    say(console_of(), f"Written: {path}")
-
-
 class JudgedOn(NamedTuple):
     """A run, and the items that it is measured on."""
 
@@ -205,6 +139,12 @@ class JudgedOn(NamedTuple):
     own: bool
     """Whether they are those that its calibrator and thresholds were fitted on."""
     settings: EvaluateSettings
+    device: torch.device
+
+    def judge(self) -> Judged:
+        """Return what the run says of the items."""
+        workers, console = n_workers(-1, self.items), console_of(stderr=True)
+        return judge(self.trained, self.items, self.settings, self.own, self.device, workers, console)
 
 
 def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int = 0) -> JudgedOn:
@@ -220,40 +160,56 @@ def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int =
             "--deploy-prior is given, but the run's own validation items have the prior it was calibrated for: give "
             "items of deployment by --data"
         )
-    return JudgedOn(trained, items, name, own, settings)
+    return JudgedOn(trained, items, name, own, settings, pick_device(config.train.device))
 
 
-def calibrate(
-    run: str,
-    other: Other,
-    kind: str | None,
-    thresholds: str | None,
-    target: float | None,
-    costs: tuple[float | None, float | None],
-    deploy_prior: str | None,
-    keep: bool,
-    as_json: bool,
-) -> None:
+def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
+    """Measure a run, on other data or on its own test or validation items."""
+    on = judged_on(run, other, deploy_prior, bootstrap)
+    metrics = evaluation.report(on.trained, on.judge(), on.settings)
+    if other.data is None:  # what training measured of baselines on the run's own items needs no second fit
+        data = config_of(run).data
+        part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
+        stored = RunFolder(run).read_metrics().get(part, {})
+        metrics |= {"baselines": stored["baselines"]} if "baselines" in stored else {}
+    _show(metrics, on.name, as_json)
+
+
+def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
+    """Measure a run as `evaluate` does and draw its page, the run's own or another."""
+    if out is not None:
+        check_place(out)
+    path = RunFolder(run) / run_report.NAME if out is None else Path(out)
+    on = judged_on(run, other, deploy_prior)
+    judged = on.judge()
+    metrics, name = evaluation.report(on.trained, judged, on.settings), on.name
+    if other.data is not None:
+        name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
+    if not run_report.write_report(RunFolder(run), on.trained, judged, metrics, on.settings, name, path):
+        raise ValueError("a report needs matplotlib, which is not installed: pip install 'steelyard[report]'")
+    say(console_of(), f"Written: {path}")
+
+
+def calibrate(run: str, other: Other, changes: Mapping[str, Any], keep: bool, as_json: bool) -> None:
     """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too.
 
     One that the run estimates wherever it is evaluated is none of its calibration, and is left for then.
+
+    Args:
+        run: its folder.
+        other: the items to fit to.
+        changes: settings of [evaluate]; None stands for an option that was not given.
+        keep: whether the calibrator stays.
+        as_json: whether the metrics are printed as JSON.
     """
     trained = RunFolder(run).load()
     config = config_of(run)
-    if deploy_prior is None and config.evaluate.deploy_prior == ESTIMATE:
-        deploy_prior = ""
-    changes = {
-        "calibration": kind,
-        "thresholds": thresholds,
-        "target": target,
-        "false_positive_cost": costs[0],
-        "false_negative_cost": costs[1],
-        "deploy_prior": deploy_prior,
-    }
+    if changes["deploy_prior"] is None and config.evaluate.deploy_prior == ESTIMATE:
+        changes = {**changes, "deploy_prior": ""}
     settings = config.with_overrides({"evaluate": changes}).evaluate
-    _check_used(kind, settings.thresholds, target, costs, keep)
+    _check_used(changes, settings.thresholds, keep)
     without_labels = other.split is None and not other.reading.keys() - {"on_bad_image"}
-    if keep and deploy_prior == ESTIMATE and other.data is not None and without_labels:
+    if keep and changes["deploy_prior"] == ESTIMATE and other.data is not None and without_labels:
         on_bad_image = other.reading.get("on_bad_image", "error")
         items, name = inputs_at(trained, other.data, other.images, on_bad_image), other.data
     else:
@@ -266,21 +222,16 @@ def calibrate(
         show_thresholds({name: metrics}, console_of())
 
 
-def _check_used(
-    kind: str | None, goal: str, target: float | None, costs: tuple[float | None, float | None], keep: bool
-) -> None:
+def _check_used(changes: Mapping[str, Any], goal: str, keep: bool) -> None:
     """Refuse an option that would be read and not used."""
+    kind, target = changes["calibration"], changes["target"]
     if keep and kind is not None:
         raise ValueError(f"--kind is {kind}, but --keep keeps the calibrator: leave one of them out")
     if target is not None and goal not in ("precision", "recall"):
         raise ValueError(f"--target is {target}, but thresholds are for {goal}: add --thresholds precision or recall")
-    if any(cost is not None for cost in costs) and goal != "cost":
+    costs = (changes["false_positive_cost"], changes["false_negative_cost"])
+    if costs != (None, None) and goal != "cost":
         raise ValueError(f"a cost is given, but thresholds are for {goal}: add --thresholds cost")
-
-
-def config_of(run: str) -> Config:
-    """Return the settings of a run."""
-    return run_config(run)
 
 
 def items_of(
@@ -288,7 +239,7 @@ def items_of(
 ) -> tuple[Any, str]:
     """Return labelled items and what they are called: other data, another split, or the run's own."""
     if other.data is not None:
-        elsewhere = replace(_elsewhere(config.data, trained, other.data, other), **other.reading)
+        elsewhere = _elsewhere(config.data, trained, other.data, other)
         found = open_datasets(elsewhere, config.model, config.train.seed)
         return found.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
@@ -315,32 +266,32 @@ def items_of(
 
 def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other) -> DataSettings:
     """Return [data] for other data: what held for the manifest of training holds for another as far as it fits."""
-    side = side_of(trained.model)
-    said = replace(
-        settings,
-        path=data,
-        images=other.images or settings.images,
-        split=other.split or "",
-        validation=0.0,
-        test="",
-        size=side[0] if side is not None and side[0] == side[1] else settings.size,
-    )
+    side, plain = side_of(trained.model), DataSettings()
+    changes: dict[str, Any] = {
+        "path": data,
+        "images": other.images or settings.images,
+        "split": other.split or "",
+        "validation": 0.0,
+        "test": "",
+        "size": side[0] if side is not None and side[0] == side[1] else settings.size,
+    }
     place = Path(data)
     if place.is_dir() and layout_at(place, settings.format or None) is None:
         place = file_in(place, settings.format or None, other.split)[0]
-    plain = DataSettings()
     if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
-        return replace(said, **{name: getattr(plain, name) for name in ("images", *GUESSED)})
-    if {"form", "labels"} & other.reading.keys():  # then what was guessed about the other form does not hold
-        settings = replace(settings, **{name: getattr(plain, name) for name in _OF_FORM})
-        said = replace(said, **{name: getattr(plain, name) for name in _OF_FORM})
-    how = {**vars(settings), **other.reading}
-    there = Manifest(place, how["delimiter"] or None, how["encoding"] or "utf-8").columns
-    gone = [
-        name for name in ("id", "path_column", "value", "split_column", "group") if getattr(settings, name) not in there
-    ]
-    labels = tuple(name for name in settings.labels if name in there)
-    return replace(said, labels=labels, **{name: getattr(plain, name) for name in gone})
+        gone: Sequence[str] = ("images", *GUESSED)
+    else:
+        source = Manifest(
+            place,
+            other.reading.get("delimiter") or settings.delimiter or None,
+            other.reading.get("encoding") or settings.encoding or "utf-8",
+        )
+        columns = ("id", "path_column", "value", "split_column", "group")
+        gone = [name for name in columns if getattr(settings, name) not in source.columns]
+        changes["labels"] = tuple(name for name in settings.labels if name in source.columns)
+        if {"form", "labels"} & other.reading.keys():  # then what was guessed about the other form does not hold
+            gone += [name for name in _OF_FORM if name not in gone]
+    return replace(settings, **changes | {name: getattr(plain, name) for name in gone} | dict(other.reading))
 
 
 def _show(metrics: dict[str, Any], name: str, as_json: bool) -> None:
@@ -350,17 +301,5 @@ def _show(metrics: dict[str, Any], name: str, as_json: bool) -> None:
         scores.show(metrics, console_of(), name)
 
 
-def _default_out(asked: fit.Asked) -> str:
-    """runs/DATA-RECIPE."""
-    source = Path(asked.config.data.path)
-    return str(Path("runs") / "-".join(part for part in (source.stem or source.name, asked.recipe or "run") if part))
-
-
 def _suffix(file: str) -> str:
     return Path(file).suffix.lower()
-
-
-def _say_next(out: Path, console: Console) -> None:
-    page = ", with report.html" if (out / "report.html").exists() else ""
-    say(console, f"\nThe run is in {out}{page}.")
-    say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")

@@ -20,22 +20,12 @@ from steelyard.data.subset import Labelled, Subset
 from steelyard.models import ModelSettings, image_size, input_of
 
 GUESSED = (
-    "form",
-    "id",
-    "path_column",
-    "labels",
-    "value",
-    "features",
-    "separator",
-    "absent",
-    "minus_one",
-    "split_column",
-    "group",
+    *("form", "id", "path_column", "labels", "value", "features"),
+    *("separator", "absent", "minus_one", "split_column", "group"),
 )
-
-
-OTHERS = ("validation", "test", "audit")
-"""The sets beside the one to train on."""
+"""The settings of [data] that may be guessed from a manifest."""
+PARTS = ("train", "validation", "test", "audit")
+"""The sets of items: the one to train on, and those beside it."""
 SHARE = 0.1
 """The share of items that the training loop holds out by default."""
 
@@ -44,8 +34,8 @@ class Datasets(NamedTuple):
     """Three sets of items with the same labels in the same order; validation and test may be missing."""
 
     train: Any
-    validation: Any
-    test: Any
+    validation: Any = None
+    test: Any = None
     notes: tuple[str, ...] = ()
     """What was guessed about the data, for people to read."""
     settings: Mapping[str, Any] = MappingProxyType({})
@@ -62,17 +52,10 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         raise ValueError(
             "data.path is not given: name a manifest, file or folder, with --data PATH or in the TOML file"
         )
-    opened = existing(
-        open_data(settings.path, split=settings.split or None, on_bad_image=settings.on_bad_image, **settings.reader())
-    )
-    notes = [opened.note]
+    opened = open_to_inspect(settings)
     share = SHARE if settings.validation == "auto" else settings.validation
-    validation = _other(opened, share) if isinstance(share, str) else None
-    test = _other(opened, settings.test) if settings.test else None
-    audit = _other(opened, settings.audit) if settings.audit else None
-    others = (validation, test, audit)
-    notes += [part.note for part in others if part is not None]
-    sized = [None if part is None else _sized(part.data, settings, model) for part in (opened, *others)]
+    others = {"validation": share if isinstance(share, str) else "", "test": settings.test, "audit": settings.audit}
+    parts = {"train": opened} | {part: _other(opened, name) for part, name in others.items() if name}
     guessed = {name: value for name in GUESSED if (value := opened.settings.get(name))}
     if isinstance(guessed.get("labels"), str):
         guessed["labels"] = (guessed["labels"],)
@@ -81,19 +64,15 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         for name in ("path", "images", "names", "validation", "test", "audit")
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
-    datasets = Datasets(sized[0], sized[1], sized[2], tuple(note for note in notes if note), guessed, files, sized[3])
-    return split_off(datasets, share, seed)
+    sized = {name: _sized(part.data, settings, model) for name, part in parts.items()}
+    notes = tuple(part.note for part in parts.values() if part.note)
+    return split_off(Datasets(**sized, notes=notes, settings=guessed, files=files), share, seed)
 
 
-def open_to_inspect(path: str, images: str | None, split: str | None, reading: Mapping[str, Any]) -> Opened:
-    """Open data to look at, just as training opens it; `reading` are settings of [data]."""
-    labels = reading.get("labels")
-    given = {name: value for name, value in reading.items() if name not in ("labels", "names")}
-    if labels:
-        given["labels"] = labels[0] if len(labels) == 1 else labels
-    if reading.get("names"):
-        given["class_names"] = reading["names"]
-    return existing(open_data(path, images, split=split, **given))
+def open_to_inspect(settings: DataSettings) -> Opened:
+    """Open the first part that [data] names as it is, whatever its images' size."""
+    how = {"split": settings.split or None, "on_bad_image": settings.on_bad_image, **settings.reader()}
+    return existing(open_data(settings.path, **how))
 
 
 def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
@@ -106,27 +85,26 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
         raise ValueError(
             f"data.validation is {settings.validation!r}, but data is not a path: give the items themselves, or a share"
         )
-    named = {name: getattr(datasets, name) for name in ("train", *OTHERS)}
-    sized = [part if part is None else _sized(part, settings, model, keeps=True) for part in named.values()]
-    for name, part in zip(named, sized, strict=True):
-        if part is not None and len(part) == 0:
+    sized = {
+        name: _sized(part, settings, model, keeps=True)
+        for name in PARTS
+        if (part := getattr(datasets, name)) is not None
+    }
+    for name, part in sized.items():
+        if len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
-        if part is not None and input_of(part) != input_of(sized[0]):
-            what, wanted = (f"{i.kind} of {' × '.join(map(str, i.shape))}" for i in map(input_of, (part, sized[0])))
+        if input_of(part) != input_of(sized["train"]):
+            what, wanted = (
+                f"{i.kind} of {' × '.join(map(str, i.shape))}" for i in map(input_of, (part, sized["train"]))
+            )
             raise ValueError(f"the inputs of the {name} data are {what}, but those of training {wanted}: give the same")
     names = datasets.train.labels.names
-    return split_off(
-        datasets._replace(
-            train=sized[0], **{name: _like(part, names) for name, part in zip(OTHERS, sized[1:], strict=True)}
-        ),
-        share,
-        seed,
-    )
+    return split_off(datasets._replace(**{name: _like(part, names) for name, part in sized.items()}), share, seed)
 
 
 def _like(data: Any, names: tuple[str, ...]) -> Any:
     """Return the data with exactly these labels, in their order; one that training does not have is refused."""
-    if data is None or data.labels.names == names:
+    if data.labels.names == names:
         return data
     if isinstance(data, Subset):
         return Subset(_like(data.data, names), data.index)
@@ -164,9 +142,8 @@ def paths_of(data: Any) -> list[str] | None:
 
 def _other(opened: Opened, name: str) -> Opened:
     """Open another part, the split or the path `name`, its labels in the order of the first."""
-    if not _is_part("test", name, opened):
-        return existing(open_part(opened, path=name))
-    return existing(open_part(opened, split=name))
+    is_part = _is_part("test", name, opened)
+    return existing(open_part(opened, split=name) if is_part else open_part(opened, path=name))
 
 
 def _is_part(setting: str, name: str, opened: Opened) -> bool:

@@ -7,7 +7,6 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,10 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._schema import closest
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
 from steelyard.calibrate.prior import believed
 from steelyard.calibrate.probability import Reading
 from steelyard.data.files import read_text
+from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -73,7 +74,7 @@ def deployment(source: str, reading: Reading, names: Sequence[str], logits: Tens
     report = {"source": source, "labels": _rows(names, told & ~stuck, prior=prior, calibrated_for=reading.prior)}
     notes = []
     if not told.all():
-        notes.append(f"{source} has no prior for {_some(names, ~told)}: read for the frequency of training")
+        notes.append(f"{source} has no prior for {_which(names, ~told)}: read for the frequency of training")
     return Deployment(prior, report, (*notes, *_stuck(names, stuck)))
 
 
@@ -93,8 +94,8 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
     prior = np.full(len(names), np.nan)
     for where, name, value in pairs:
         if name not in place:
-            meant = get_close_matches(name, names, 1)
-            hint = f"did you mean {meant[0]!r}?" if meant else "correct or remove it"
+            meant = closest(name, names)
+            hint = f"did you mean {meant!r}?" if meant else "correct or remove it"
             raise ValueError(f"{path}: {where} names {name!r:.80}, a label that the model does not have: {hint}")
         if not np.isnan(prior[place[name]]):
             raise ValueError(f"{path}: {where} names {name!r:.80} a second time: remove one of them")
@@ -107,14 +108,11 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
 
 
 def _json_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
-    class Pairs(list[tuple[str, Any]]):
-        """The members of an object, repeated ones too."""
-
     try:
-        found = json.loads(text, object_pairs_hook=Pairs)
+        found = json.loads(text, object_pairs_hook=tuple)  # which keeps a name that comes twice
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): give an object {{label: prior}}") from None
-    if not isinstance(found, Pairs):
+    if not isinstance(found, tuple):
         raise ValueError(f"{path} holds no JSON object: give {{label: prior}}")
     return [(f"entry {i}", name, value) for i, (name, value) in enumerate(found, 1)]
 
@@ -131,10 +129,8 @@ def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
         try:
             pairs.append((f"row {i}", row[0], float(row[1])))
         except ValueError:
-            if i > 1:
-                raise ValueError(
-                    f"{path}: row {i} gives {row[0]!r:.80} the prior {row[1]!r:.40}: give a number"
-                ) from None
+            if i > 1:  # else it is a header
+                pairs.append((f"row {i}", row[0], row[1]))
     return pairs
 
 
@@ -170,10 +166,10 @@ def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deploy
         notes.append("these items do not show that labels are more or less frequent than before: no prior is shifted")
     border = told & ((estimate == 0) | (estimate == 1))
     if border.any():
-        notes.append(f"{_some(names, border)}: never, or always, present there if η is right; read as before")
+        notes.append(f"{_which(names, border)}: never, or always, present there if η is right; read as before")
     if (odd & ~border).any():
         notes.append(
-            f"the prior of {_some(names, odd & ~border)} is not to be trusted: η is visibly uncalibrated there"
+            f"the prior of {_which(names, odd & ~border)} is not to be trusted: η is visibly uncalibrated there"
         )
     return Deployment(final, report, (*notes, *_stuck(names, ~told)), shift.spread > 0, sets)
 
@@ -191,9 +187,12 @@ def _sets_there(here: LabelSets, log_odds: Tensor, kept: Floats) -> LabelSets:
 
 
 def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:
-    if not stuck.any():
-        return []
-    return [f"{_some(names, stuck)}: never, or always, present in training, so no prior can shift it"]
+    sentence = "never, or always, present in training, so no prior can shift it"
+    return [f"{_which(names, stuck)}: {sentence}"] if stuck.any() else []
+
+
+def _which(names: Sequence[str], which: NDArray[np.bool_]) -> str:
+    return some_labels([names[c] for c in np.flatnonzero(which).tolist()])
 
 
 def _rows(names: Sequence[str], which: NDArray[np.bool_], **columns: Floats) -> dict[str, dict[str, float | None]]:
@@ -201,10 +200,3 @@ def _rows(names: Sequence[str], which: NDArray[np.bool_], **columns: Floats) -> 
         names[c]: {key: number(float(column[c])) for key, column in columns.items()}
         for c in np.flatnonzero(which).tolist()
     }
-
-
-def _some(names: Sequence[str], which: NDArray[np.bool_]) -> str:
-    """Labels by name, the first few of many."""
-    found = [names[c] for c in np.flatnonzero(which).tolist()]
-    shown = ", ".join(map(repr, found[:3])) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    return f"label{'' if len(found) == 1 else 's'} {shown}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +21,15 @@ from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.matching import Match, match_labels
-from steelyard.labels.targets import ArrayLike, as_tensor
-from steelyard.metrics import Evaluator, label_groups, measures, rarest_labels
+from steelyard.labels.targets import as_tensor, known
+from steelyard.metrics import Evaluator, label_groups, mean_average_precision, measures, rarest_labels
 from steelyard.metrics.inputs import paired
 from steelyard.predict.feature_cache import features_for, kept_for
 from steelyard.predict.prediction import batch_logits
 from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
+from steelyard.training.candidates import macro_log_loss
 from steelyard.training.outputs import all_outputs
-
-Given: TypeAlias = tuple[ArrayLike, ArrayLike | Labels]
 
 _ROWS = 4096
 
@@ -130,13 +129,13 @@ def judged_by(
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
         return Judged(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
-    own = _own(reading, targets) if out_of_fold else _Own(False, False)
-    if own.either and len(logits) > 1:
-        eta, decisions = _out_of_fold(reading, logits, targets, own)
+    own = _fitted_to(reading, targets) if out_of_fold else (False, False)
+    if any(own) and len(logits) > 1:
+        eta, decisions = _out_of_fold(reading, logits, targets, *own)
     else:
         eta = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Judged(logits, targets, eta, decisions, reading, own.either, match, there)
+    return Judged(logits, targets, eta, decisions, reading, any(own), match, there)
 
 
 def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict[str, Any]:
@@ -212,7 +211,8 @@ def outputs_of(
     """
     n_labels = len(trained.names)
     if isinstance(data, Inputs):
-        logits = _logits_of(trained, data, batch_size, device, workers, console)
+        rows = [logits for logits, _ in batch_logits(trained, data, batch_size, device, workers, console)]
+        logits = torch.cat([torch.zeros(0, n_labels), *rows])
         return logits, torch.full_like(logits, UNKNOWN, dtype=torch.int8), match_labels(trained.names, trained.names)
     if not isinstance(data, tuple):
         match, model, items = match_labels(trained.names, data.labels.names), trained.model.to(device), data
@@ -233,18 +233,6 @@ def outputs_of(
     return _finite(logits, None), values, match
 
 
-def _logits_of(
-    trained: Trained,
-    inputs: Inputs,
-    batch_size: int,
-    device: str | torch.device,
-    workers: int,
-    console: Console | None,
-) -> Tensor:
-    rows = [logits for logits, _ in batch_logits(trained, inputs, batch_size, device, workers, console)]
-    return torch.cat([torch.zeros(0, len(trained.names)), *rows])
-
-
 def _finite(logits: Tensor, ids: Sequence[str] | None) -> Tensor:
     bad = ~torch.isfinite(logits).all(1)
     if bool(bad.any()):
@@ -254,38 +242,60 @@ def _finite(logits: Tensor, ids: Sequence[str] | None) -> Tensor:
     return logits
 
 
-class _Own(NamedTuple):
-    """Which of a reading's two fits were to the items that it is judged by; what was not fitted at all counts too."""
+def beside_baselines(judged: Judged, labels: Labels, regression: Tensor | None) -> dict[str, Any] | None:
+    """Return the scores of a run beside those of the simplest baselines on the same items, None without probabilities.
 
-    calibrator: bool
-    thresholds: bool
+    Args:
+        judged: what the run says of the items.
+        labels: of the training items, whose frequencies are the first baseline.
+        regression: log-odds (N, L) by logistic regression, None where there is none.
+    """
+    if not judged.reading.has_probability:
+        return None
+    n, k = (torch.tensor(part, dtype=torch.float64) for part in (labels.counts, labels.n_known))
+    rows = {
+        "this run": torch.logit(judged.probabilities.double()),
+        "label frequency": torch.logit((n + 0.5) / (k + 1)).expand(judged.targets.shape),
+    }
+    if regression is not None:
+        rows["logistic regression"] = regression
+    return {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
 
-    @property
-    def either(self) -> bool:
-        return self.calibrator or self.thresholds
+
+def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
+    """Return mAP, and the log-loss of known labels as the mean over labels."""
+    if not bool(known(targets).any()):
+        return {"map": None, "log_loss": None}
+    loss = macro_log_loss(log_odds.double(), targets)
+    return {"map": measures.number(mean_average_precision(log_odds, targets)), "log_loss": measures.number(loss)}
 
 
-def _own(reading: Reading, targets: Tensor) -> _Own:
-    """Return what was fitted to items with these targets, as far as the reading notes it; where not, all of it."""
+def _fitted_to(reading: Reading, targets: Tensor) -> tuple[bool, bool]:
+    """Return whether the calibrator, and the thresholds, were fitted to items with these targets.
+
+    Where the reading does not note it they were; what was not fitted at all counts with the other.
+    """
     mark = mark_of(targets)
     fitted, chosen = (noted in (None, mark) for noted in (reading.fitted_to, reading.chosen_on))
     if reading.calibrator is None and reading.chosen_thresholds is not None:
         fitted = chosen  # the link knows no items
-    return _Own(fitted, chosen if reading.chosen_thresholds is not None else fitted)
+    return fitted, chosen if reading.chosen_thresholds is not None else fitted
 
 
-def _out_of_fold(reading: Reading, logits: Tensor, targets: Tensor, own: _Own) -> tuple[Tensor, Tensor]:
-    """Return η and decisions of every item, by a calibrator and thresholds that do not know its labels."""
+def _out_of_fold(
+    reading: Reading, logits: Tensor, targets: Tensor, calibrator: bool, thresholds: bool
+) -> tuple[Tensor, Tensor]:
+    """Return η and decisions of every item, by a calibrator and thresholds, where told so, fitted without its fold."""
     folds = folds_of(targets)
 
     def read(by: Reading) -> Tensor:
-        eta: Tensor = by.out_of_fold(logits, targets, folds) if own.calibrator else by.probability(logits)
+        eta: Tensor = by.out_of_fold(logits, targets, folds) if calibrator else by.probability(logits)
         return eta
 
     before = read(reading.with_prior(None))
     eta = before if reading.to_prior is None else read(reading)
     decisions: Tensor = reading.decisions(eta)
-    choosing = own.thresholds and reading.chosen_thresholds is not None
+    choosing = thresholds and reading.chosen_thresholds is not None
     for fold in np.unique(folds).tolist() if choosing else ():
         inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
         chosen = reading.with_thresholds(reading.aim, before[others], targets[others])

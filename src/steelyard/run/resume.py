@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,24 +46,26 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
         folder.create(overwrite or before is not None, dump_config(config), started)
         return
     remedy = "give the same to go on, --overwrite to start anew, or another --out"
-    if changed := _changed(load_config(folder / "config.toml").as_dict(), config):
-        raise ValueError(f"{folder.path} holds an unfinished run with another {changed}: {remedy}")
+    old = load_config(folder / "config.toml").as_dict()
+    for key in ("path", "images"):  # once kept as they were given
+        old["data"][key] = str(Path(old["data"][key]).absolute()) if old["data"][key] else ""
+    free = {f"{section}.{key}" for section, key in FREE}
+    if changed := [name for name in differences(config.as_dict(), old) if name not in free]:
+        raise ValueError(f"{folder.path} holds an unfinished run with another {changed[0]}: {remedy}")
     for what, value in started.items():
         was = before.started.get(what)
         if was != value and (what != "inputs" or None not in (was, value)):  # files may lie in memory the next time
             raise ValueError(f"{folder.path} holds an unfinished run on other {what}: {remedy}")
 
 
-def _changed(before: dict[str, Any], config: Config) -> str:
-    """The first setting that differs from those of the run that is to go on, "" where none does."""
-    for section, settings in config.as_dict().items():
-        for key, value in settings.items():
-            was = before[section][key]
-            if (section, key) in (("data", "path"), ("data", "images")) and was:  # once kept as it was typed
-                was = str(Path(was).absolute())
-            if (section, key) not in FREE and was != value:
-                return f"{section}.{key}"
-    return ""
+def differences(settings: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings, nested dicts of sections, that differ from others."""
+    return [
+        f"{section}.{key}"
+        for section, content in settings.items()
+        for key, value in content.items()
+        if value != others[section][key]
+    ]
 
 
 def facts(datasets: Datasets) -> dict[str, Any]:

@@ -19,16 +19,11 @@ from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.subset import skipped_at
 from steelyard.data.subset import Labelled
-from steelyard.folder.run_folder import RunFolder
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels.targets import known
 from steelyard.run import run_report
-from steelyard.run.deployment import ESTIMATE, deployment
+from steelyard.run.deployment import ESTIMATE, Deployment, deployment
 from steelyard.run.evaluation import judged_by, outputs_of, report
-
-
-def aim_of(settings: EvaluateSettings) -> Aim:
-    """Return what the section [evaluate] wants thresholds for."""
-    return Aim(settings.thresholds, settings.target, settings.false_positive_cost, settings.false_negative_cost)
 
 
 def calibrated(
@@ -52,9 +47,7 @@ def calibrated(
         names: of the labels, (L,).
         folds: (N,), of the items, such as those that keep groups together; by default folds of their own.
     """
-    aim = aim_of(settings)
-    fitted = reading
-    eta = None
+    fitted, eta = reading, None
     if len(logits):
         fitted = reading.fit(logits, targets, settings.calibration, folds)
         eta = fitted.out_of_fold(logits, targets, folds) if fitted.has_probability and len(logits) > 1 else None
@@ -64,7 +57,7 @@ def calibrated(
         fitted = reading.fit(logits, targets, "none")
     if settings.deploy_prior not in ("", ESTIMATE) and fitted.has_probability:
         fitted = deployment(settings.deploy_prior, fitted, names).of(fitted)
-    return fitted.with_thresholds(aim, eta, None if eta is None else targets)
+    return fitted.with_thresholds(_aim(settings), eta, None if eta is None else targets)
 
 
 def recalibrate(
@@ -102,28 +95,40 @@ def recalibrate(
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
-    there = None
     if keep:
-        reading, aim = trained.reading.with_prior(None), aim_of(settings)
-        eta = reading.probability(logits)
-        if settings.deploy_prior:
-            there = deployment(settings.deploy_prior, reading, trained.names, logits)
-            reading = there.of(reading)
-        if settings.deploy_prior != ESTIMATE:
-            reading = reading.with_thresholds(aim, eta, targets)
-        elif reading.to_prior is not None or aim != reading.aim:
-            reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
+        reading, there = _kept(trained, logits, targets, settings)
     else:
-        reading = calibrated(trained.reading, logits, targets, settings, trained.names)
+        reading, there = calibrated(trained.reading, logits, targets, settings, trained.names), None
     judged = judged_by(reading, logits, targets, match, not keep, there)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
-    metrics = report(trained.read_by(reading), judged, settings)
+    now = trained.read_by(reading)
+    metrics = report(now, judged, settings)
     run.write_reading(reading)
     run.write_metrics({"recalibration": metrics})
     if (run / run_report.NAME).exists():
         labelled = bool(known(judged.targets).any())
-        now = trained.read_by(reading)
         if not (labelled and run_report.write_report(run, now, judged, metrics, settings, "recalibration")):
             run_report.mark_outdated(run)
     return metrics
+
+
+def _kept(
+    trained: Trained, logits: Tensor, targets: Tensor, settings: EvaluateSettings
+) -> tuple[Reading, Deployment | None]:
+    """Return the run's reading with its calibrator as it is, thresholds and deployment prior set anew."""
+    reading, aim, there = trained.reading.with_prior(None), _aim(settings), None
+    eta = reading.probability(logits)
+    if settings.deploy_prior:
+        there = deployment(settings.deploy_prior, reading, trained.names, logits)
+        reading = there.of(reading)
+    if settings.deploy_prior != ESTIMATE:
+        reading = reading.with_thresholds(aim, eta, targets)
+    elif reading.to_prior is not None or aim != reading.aim:
+        reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
+    return reading, there
+
+
+def _aim(settings: EvaluateSettings) -> Aim:
+    """Return what the section [evaluate] wants thresholds for."""
+    return Aim(settings.thresholds, settings.target, settings.false_positive_cost, settings.false_negative_cost)

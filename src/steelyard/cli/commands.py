@@ -1,96 +1,18 @@
-"""What a person types: `steelyard COMMAND`."""
+"""What each command takes and does; what it needs is imported when it is run."""
 
 from __future__ import annotations
 
-import io
-import os
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from json import dumps
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from steelyard._reading_options import reading_options
-from steelyard._signals import stoppable
+from steelyard.cli.group import app, last_words
+from steelyard.cli.options import reading_options
 
-try:
-    from typer import TyperException as UsageProblem
-except ImportError:  # typer before 0.26 rests on click
-    from click import ClickException as UsageProblem  # type: ignore[assignment,import-not-found,no-redef,unused-ignore]
-
-
-_added: dict[str, typer.Typer] = {}
-
-
-def add_command(name: str, command: typer.Typer) -> None:
-    """Add a command of another project that is not installed but run from its folder."""
-    _added[name] = command
-
-
-def _installed() -> dict[str, typer.Typer]:
-    """Return the commands of other projects by name; only an unknown name and --help look for them."""
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry.load() for entry in entry_points(group="steelyard.commands")} | _added
-
-
-class Interrupted(Exception):
-    """Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its words."""
-
-
-ELSEWHERE = {"reproduce": "papers", "bench": "bench"}
-"""Commands of projects beside this package, with their folders in the repository."""
-
-
-class Commands(TyperGroup):
-    """The commands of this package, and those that other installed projects add (entry points `steelyard.commands`)."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return all names, those of other projects last."""
-        return [*super().list_commands(ctx), *sorted(_installed())]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command by its name."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        if cmd_name in (others := _installed()):
-            command = typer.main.get_command(others[cmd_name])
-            command.name = cmd_name
-            return command
-        if cmd_name in ELSEWHERE:
-            raise ValueError(
-                f"{cmd_name} is not installed: run pip install ./{ELSEWHERE[cmd_name]} in a checkout of the repository"
-            )
-        return None
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            raise Interrupted(str(stop) or "stopped") from None
-
-
-app = typer.Typer(
-    cls=Commands,
-    help="Multi-label learning on real data: long tails, missing labels, probabilities that mean what they say.",
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+_DEPLOY_PRIOR = typer.Option(
+    None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
 )
-
-
-@app.callback()
-def options(ctx: typer.Context) -> None:
-    """Steelyard trains multi-label classifiers whose probabilities can be used."""
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
 
 
 @app.command()
@@ -140,13 +62,15 @@ def inspect(
     from rich.console import Console
 
     from steelyard.config import inspection
+    from steelyard.config.sections import DataSettings
     from steelyard.report import terminal, webpage
     from steelyard.run.datasets import open_to_inspect
 
     if html is not None:
         webpage.check(html)
     with Console(stderr=True).status(f"reading {terminal.plain(data)} …"):
-        result = inspection.inspect(open_to_inspect(data, images, split, reading), deep)
+        settings = DataSettings(path=data, images=images or "", split=split or "", **reading)
+        result = inspection.inspect(open_to_inspect(settings), deep)
         if html is not None:
             webpage.write(result, html, f"What is in {data}")
     if json:
@@ -208,18 +132,27 @@ def train(
     """
     from steelyard.run import command
     from steelyard.training import group
+    from steelyard.training.race import work_units
 
     if recipes:
         command.list_recipes()
         return
-    given = {"split": split, "images": images, **reading}
-    search = command.Search(budget, single, holdout, audit_sample, positives_per_item)
-    asked = command.Typed(config, data, recipe, out, tuple(set or ()), deploy_prior, given, search)
+    if holdout is not None and not 0 < holdout < 1:
+        raise ValueError(f"--holdout is {holdout:g}: give a share above 0 and below 1")
+    if positives_per_item is not None and not 0 < positives_per_item < float("inf"):
+        raise ValueError(f"--positives-per-item is {positives_per_item:g}: give a number above 0, such as 2.5")
+    named = {"path": data, "split": split, "images": images, "validation": holdout, "audit": audit_sample}
+    overrides = {
+        "data": {**named, **reading},
+        "train": {"out": out, "budget": None if budget is None else work_units(budget), "single": single or None},
+        "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
+    }
+    args = command.TrainArgs(config, recipe, tuple(set or ()), overrides)
     if print_config:
-        typer.echo(command.printed(asked), nl=False)
+        typer.echo(command.printed(args), nl=False)
         return
-    with group.joined(), _last_words():
-        scores = command.train(asked, overwrite, quiet=json)
+    with group.joined(), last_words():
+        scores = command.train(args, overwrite, quiet=json)
     if json and scores is not None:
         typer.echo(dumps(scores))
 
@@ -231,9 +164,7 @@ def evaluate(
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
     split: str | None = typer.Option(None, help="The part to read: test, val, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
-    ),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
     bootstrap: int = typer.Option(0, help="Resamples for 95 % confidence intervals; 0 for none."),
     retrieval: bool = typer.Option(
         False, "--retrieval", help="Search with the runs instead: mAP by the number of terms of a query."
@@ -276,9 +207,7 @@ def calibrate(
     target: float | None = typer.Option(None, help="The precision or recall to reach."),
     false_positive_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
     false_negative_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
-    ),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
     keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
     *,
@@ -290,9 +219,9 @@ def calibrate(
     """
     from steelyard.run import command
 
-    other = command.Other(data, split, images, reading)
-    costs = (false_positive_cost, false_negative_cost)
-    command.calibrate(run, other, kind, thresholds, target, costs, deploy_prior, keep, as_json=json)
+    changes = dict(calibration=kind, thresholds=thresholds, target=target, deploy_prior=deploy_prior)
+    costs = dict(false_positive_cost=false_positive_cost, false_negative_cost=false_negative_cost)
+    command.calibrate(run, command.Other(data, split, images, reading), changes | costs, keep, as_json=json)
 
 
 @app.command()
@@ -302,9 +231,7 @@ def report(
     data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
     split: str | None = typer.Option(None, help="The part to read: test, val, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
-    ),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
     out: str | None = typer.Option(None, metavar="FILE", help="Where to write the page. By default RUN/report.html."),
     *,
     reading: dict[str, Any],
@@ -355,23 +282,9 @@ def predict(
     """
     from steelyard.run import predicting
 
-    asked = predicting.Asked(
-        run,
-        data,
-        out,
-        index,
-        overwrite,
-        images,
-        form,  # type: ignore[arg-type]
-        top,
-        raw_ids,
-        batch_size,
-        skip_bad,
-        device,
-        runtime,
-        engine,
-    )
-    predicting.predict(asked)
+    given: list[Any] = [run, data, out, index, overwrite, images, form, top, raw_ids, batch_size]
+    given += [skip_bad, device, runtime, engine]
+    predicting.predict(predicting.Asked(*given))
 
 
 @app.command()
@@ -437,63 +350,3 @@ def export(
     typer.echo(f"Written: {written.path} ({written.bytes / 1e6:.1f} MB)")
     if written.checked is not None:
         typer.echo(f"Through onnxruntime its probabilities differ by {written.checked.probability:.2g} at most.")
-
-
-def main() -> None:
-    """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C or SIGTERM (one line on stderr), 1 ours."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
-    try:
-        with stoppable() as stop:
-            try:
-                app(standalone_mode=False)
-                return
-            except BaseException as problem:
-                stop.deafen()
-                lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # the library it came in hid it
-                code = _said(Interrupted("stopped") if lost else problem)
-    except KeyboardInterrupt:  # in the moment before it is listened for
-        code = _said(Interrupted("stopped"))
-    sys.exit(code)
-
-
-def _said(problem: BaseException) -> int:
-    """Say in one line on stderr what ended a command, and return the exit code; what is our own fault is raised."""
-    if isinstance(problem, SystemExit):
-        return int(problem.code or 0)
-    code = 2
-    if isinstance(problem, UsageProblem):
-        context = getattr(problem, "ctx", None)  # of the command, where one was typed
-        name = "" if context is None or context.parent is None else f"{context.info_name} "
-        sentence = f"{problem.format_message()} (see steelyard {name}--help)"
-    elif isinstance(problem, OSError) and problem.filename:
-        sentence = f"{problem.filename}: {problem.strerror}"
-    elif isinstance(problem, ValueError | OSError):
-        sentence = str(problem)
-    elif isinstance(problem, Interrupted | KeyboardInterrupt):
-        sentence, code = str(problem) or "stopped", 130
-    elif isinstance(problem, RuntimeError) and str(problem).startswith("DataLoader worker (pid"):
-        from steelyard.data.loading import WORKER_DIED as sentence  # torch raises it wherever the command is
-    else:
-        raise problem
-    print(f"steelyard: {' '.join(sentence.splitlines())}", file=sys.stderr)
-    return code
-
-
-@contextmanager
-def _last_words() -> Iterator[None]:
-    """Of several processes, end one that fails at once: torch's farewell would wait for the others, maybe for ever."""
-    try:
-        yield
-    except BaseException as problem:
-        if os.environ.get("WORLD_SIZE", "1") == "1":
-            raise
-        code = 1
-        try:
-            code = _said(problem)
-        except BaseException:
-            traceback.print_exc()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)

@@ -1,0 +1,160 @@
+"""What is refused before training, and what to beware of in a run that is allowed, in sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from steelyard.balance.processes import n_processes
+from steelyard.config.build import ASSUMING, known_labels, make_objective
+from steelyard.config.inspection import one_of_many
+from steelyard.config.settings import Config
+from steelyard.labels import Labels
+from steelyard.labels.matching import some_labels
+from steelyard.objective.parts import Part, has_link
+from steelyard.run.datasets import Datasets
+from steelyard.run.deployment import ESTIMATE, read_prior
+from steelyard.run.validation import is_single_label
+from steelyard.training.batches import check_share
+from steelyard.training.settings import LOOPS, AugmentSettings
+from steelyard.training.small_models import annotated_share, assuming_negative
+
+_PSEUDO = ("pseudo", "annotation", "role", "epr")
+
+
+def refuse(config: Config, datasets: Datasets) -> None:
+    """Refuse what cannot work, before anything is written."""
+    if config.train.learner in LOOPS:
+        check_share(config.train.batch_size, n_processes())
+    _check_data(config, datasets)
+    _check_settings(config, datasets)
+    rule = config.objective.unknown
+    without_files = Part("ignore") if rule.kind in ("pseudo", "annotation") else rule
+    objective = replace(config.objective, unknown=without_files)
+    make_objective(objective, datasets.train.labels, None, config.train.seed)
+
+
+def _check_data(config: Config, datasets: Datasets) -> None:
+    labels, audit, races = datasets.train.labels, datasets.audit, config.train.learner == "race"
+    if not labels.counts.any():
+        raise ValueError("no training label is present anywhere: there is nothing to learn; give other labels")
+    for name in ("validation", "test"):
+        if (part := getattr(datasets, name)) is not None and len(part) == 0:
+            raise ValueError(f"the {name} data holds no items: give some, or leave it out")
+    if audit is not None and not races:
+        raise ValueError(
+            "--audit-sample decides among the candidates of recipe auto on features, but this run has none: leave it "
+            "out, or set model.frozen to true for images"
+        )
+    if audit is not None and audit.labels.unknown_rate:
+        unknown = f"{100 * audit.labels.unknown_rate:.3g} % of its labels are unknown"
+        raise ValueError(f"--audit-sample: {unknown}: give items of which every label was checked")
+    if per_item := config.evaluate.positives_per_item:
+        known, only = assuming_negative(datasets.train) if races else (datasets.train, ())
+        if not only:
+            raise ValueError(
+                "--positives-per-item is for recipe auto on features of which only positives are known; here are no "
+                "such labels: leave it out"
+            )
+        annotated_share(known.labels, only, per_item)
+    only_positives = labels.unknown_rate > 0 and bool((labels.n_known == labels.counts).all())
+    ignores = config.objective.unknown.kind == "ignore" and not races
+    if config.model.bias == "prior" and ignores and only_positives:
+        raise ValueError(
+            "objective.unknown is ignore, but no label has a known negative, so every item would get every label: set "
+            "it to wan, or train with --recipe auto"
+        )
+
+
+def _check_settings(config: Config, datasets: Datasets) -> None:
+    held, monitor, loss = datasets.validation, config.train.monitor, config.objective.loss
+    if monitor == "error" and not is_single_label(config.evaluate, datasets.train.labels):
+        raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
+    if held is None and config.objective.masking.arguments.get("observes") == "validation":
+        raise ValueError('objective.masking.observes is "validation", but there are no such items: set data.validation')
+    if held is None and config.train.patience > 0:
+        patience = config.train.patience
+        raise ValueError(f"train.patience is {patience}, but there are no validation items: set data.validation")
+    if held is not None and monitor in ("f1", "loss", "ace", "assumed_loss") and not has_link(loss):
+        raise ValueError(f"train.monitor is {monitor!r}, but objective.loss {loss.kind!r} has no link: choose map")
+    if held is not None and monitor.startswith("assumed") and not held.labels.unknown_rate:
+        raise ValueError(f"train.monitor is {monitor!r}, but no validation label is unknown: choose loss or map")
+    if config.model.is_frozen and config.train.augment != AugmentSettings():
+        raise ValueError("model.frozen keeps one set of features per image, so train.augment cannot vary it: drop one")
+    if config.evaluate.deploy_prior == ESTIMATE and datasets.test is None:
+        raise ValueError(
+            "evaluate.deploy_prior is estimate, but there are no test items to estimate it from: set data.test, or "
+            "leave it out and run steelyard calibrate --keep --deploy-prior estimate --data NEW-ITEMS later"
+        )
+    if config.evaluate.deploy_prior not in ("", ESTIMATE):
+        read_prior(config.evaluate.deploy_prior, datasets.train.labels.names)
+
+
+def warnings_for(config: Config, labels: Labels) -> list[str]:
+    """Return what may surprise in training with these settings on these labels, a sentence each."""
+    found = [*_about_labels(config, labels), *_about_unknown(config, labels), *_about_balance(config, labels)]
+    loss, head = config.objective.loss, config.model.head
+    if loss.kind == "ldam" and loss.arguments["softmax"] and head != "cosine":
+        found.append(
+            f"objective.loss is ldam with softmax, which multiplies logits by 30, but model.head is {head!r}: with the "
+            "cosine head they stay between -1 and 1, as its authors have them; others may learn nothing"
+        )
+    return found
+
+
+def _about_labels(config: Config, labels: Labels) -> Iterator[str]:
+    counts, known = labels.counts, known_labels(config.objective, labels)
+    for which, what in (
+        (known == 0, "never known in training, so nothing is learned there"),
+        ((known > 0) & (counts == 0), "never present in training, so no item will be said to have it"),
+        ((counts > 0) & (counts == known), "never absent in training, so every item will be said to have it"),
+    ):
+        if which.any():
+            yield f"{some_labels([labels.names[c] for c in np.flatnonzero(which)])}: {what}"
+    if sentence := one_of_many(labels):
+        yield sentence
+
+
+def _about_unknown(config: Config, labels: Labels) -> Iterator[str]:
+    rule, rate = config.objective.unknown.kind, labels.unknown_rate
+    positives, known = int(labels.counts.sum()), int(labels.n_known.sum())
+    if rate == 0:
+        if rule in _PSEUDO:
+            yield f"objective.unknown is {rule!r}, but no label is unknown: ignore does without it"
+    elif rule in ASSUMING:
+        yield (
+            f"objective.unknown is {rule!r}: the {rate:.0%} of labels that are unknown count as absent, so "
+            "probabilities are those of being annotated as present, which no calibration on such labels corrects"
+        )
+    elif positives >= known / 2:
+        if rule == "ignore":
+            yield (
+                f"objective.unknown is 'ignore' and {positives / max(known, 1):.0%} of the known labels are positives: "
+                "the model will expect as many everywhere; set objective.unknown to wan"
+            )
+        elif not config.objective.unknown.arguments.get("expected_positives", True):
+            yield (
+                "objective.unknown.expected_positives is estimated from known labels, most of which are positives: "
+                "give the mean number of positives of an item"
+            )
+
+
+def _about_balance(config: Config, labels: Labels) -> Iterator[str]:
+    objective, sampler = config.objective, config.train.sampler.kind
+    reweighs = [
+        f"objective.{slot} {part.kind!r}"
+        for slot, part in objective.parts().items()
+        if part.kind in ("distribution_balanced", "rebalanced")
+    ]
+    if len(reweighs) > 1:
+        yield f"{' and '.join(reweighs)} both weigh labels by r̂, which so enters twice: one of them is enough"
+    if reweighs and sampler != "class_aware":
+        yield f"{reweighs[0]} is meant for re-sampled items, but train.sampler is {sampler!r}: class_aware is its own"
+    start = objective.weighting.arguments.get("start", 1)
+    if isinstance(start, int) and start > config.train.epochs > 0:
+        yield f"objective.weighting.start is {start}, but train.epochs is {config.train.epochs}: it never weighs"
+    bare = len(labels) - len(np.unique(labels.positives()[0]))
+    if sampler != "shuffle" and bare:
+        yield f"train.sampler is {sampler!r}: {bare:,} of {len(labels):,} items have no positive and are never drawn"

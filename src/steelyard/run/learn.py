@@ -1,0 +1,262 @@
+"""How a run learns: by a race of small models, as one linear model fitted to convergence, or by the training loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from steelyard._console import tell
+from steelyard.balance.processes import n_processes
+from steelyard.config.build import make_objective
+from steelyard.config.sections import ObjectiveSettings
+from steelyard.config.settings import Config
+from steelyard.folder.run_folder import RunFolder
+from steelyard.losses.pair import PairLoss
+from steelyard.models import Model, build_model, fine_tunes, frozen_data, input_of, over_features, with_members
+from steelyard.objective import Objective
+from steelyard.objective.parts import has_link
+from steelyard.predict.feature_cache import feature_progress, keeping_of, size_sentence
+from steelyard.report.race_table import race_progress, show_race
+from steelyard.run.datasets import PARTS, Datasets
+from steelyard.run.validation import is_single_label, validator
+from steelyard.training import group, small_models
+from steelyard.training.batches import n_workers
+from steelyard.training.distributed import one_voice, together
+from steelyard.training.linear import is_convex
+from steelyard.training.loop import Outcome, train
+from steelyard.training.progress import Watch, watch
+from steelyard.training.settings import (
+    LOOPS,
+    AugmentSettings,
+    Learner,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainSettings,
+)
+from steelyard.training.start import start_at_prior
+from steelyard.training.step import pick_device
+from steelyard.training.tensorboard import Board
+
+_FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
+_OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")
+
+
+@dataclass(eq=False)
+class TrainingResult:
+    """A training: what it works with, and, once it came to its end, what it gave."""
+
+    config: Config
+    folder: RunFolder
+    device: torch.device
+    model: Model
+    """What is kept."""
+    learner: Model
+    """What is trained, in the end with the kept weights: `model`, or its head over features."""
+    datasets: Datasets
+    """What the learner takes."""
+    single_label: bool
+    """Whether every item has exactly one label."""
+    objective: Objective = field(init=False)
+    """As training left it."""
+    outcome: Outcome = field(init=False)
+    out_of_fold: small_models.OutOfFold | None = None
+    """What folds of the training items say of them, where small models were fitted to all."""
+    annotated_only: tuple[int, ...] = ()
+    """Labels of which only positives are known: their unknown cells were taken as absent."""
+
+    @classmethod
+    def begun(
+        cls, config: Config, folder: RunFolder, model: Model, datasets: Datasets, console: Console
+    ) -> TrainingResult:
+        """Return a training that is to be done: with a frozen backbone of the head alone, on features kept once."""
+        device, single = pick_device(config.train.device), config.train.augment.overlay < 1
+        single = single and is_single_label(config.evaluate, datasets.train.labels)
+        if not config.model.is_frozen:
+            return cls(config, folder, device, model, model, datasets, single)
+        features = _features(model, config, datasets, folder, device, console)
+        return cls(config, folder, device, model, over_features(model), features, single)
+
+    def make_objective(self) -> Objective:
+        """Return the objective of the training labels."""
+        config = self.config
+        return make_objective(config.objective, self.datasets.train.labels, self.folder.path, config.train.seed)
+
+
+def _features(
+    model: Model, config: Config, datasets: Datasets, folder: RunFolder, device: torch.device, console: Console
+) -> Datasets:
+    """Return the features of a frozen backbone, computed once."""
+    keeping = keeping_of(config.data.cache, folder.path, console)
+    assert keeping is not None  # at least in the run folder
+    parts: dict[str, Any] = {}
+    with feature_progress(console) as shows:
+        for name in PARTS:
+            if (data := getattr(datasets, name)) is not None:
+                workers, shown = n_workers(config.train.workers, data), shows(f"{name} items", len(data))
+                parts[name] = frozen_data(model, data, keeping, device, config.evaluate.batch_size, workers, shown)
+    tell(console, size_sentence(keeping), "dim")
+    return datasets._replace(**parts)
+
+
+def make_model(config: Config, datasets: Datasets, folder: RunFolder, console: Console) -> tuple[Model, Watch]:
+    """Return the model before training, and how training is shown: only the first process shows anything."""
+    pick_device(config.train.device)  # refuses one that is not there
+    shown = _watch(config, folder, console)
+    torch.manual_seed(config.train.seed)
+    model = build_model(config.model, input_of(datasets.train), datasets.train.labels)
+    model.fit_normalisation(datasets.train)
+    return model, shown
+
+
+def _watch(config: Config, folder: RunFolder, console: Console) -> Watch:
+    if not group.is_first():
+        return Watch()
+    shown = watch(console)
+    return Board(folder / "tensorboard", shown) if config.train.tensorboard else shown
+
+
+def learn_with(result: TrainingResult, shown: Watch, console: Console) -> None:
+    """Train by the learner that the settings name."""
+    if result.config.train.learner == "race":
+        _race(result, console)
+    elif result.config.train.learner == "linear":
+        _fit_linear(result, console)
+    else:
+        _loop(result, shown, console)
+
+
+def _race(result: TrainingResult, console: Console) -> None:
+    """Let small models compete; the model that is kept has the winner as its head."""
+    config, begun = result.config, time.monotonic()
+    data, only = small_models.assuming_negative(result.datasets.train)
+    result.datasets, result.annotated_only = result.datasets._replace(train=data), only
+    if only:
+        tell(console, f"Beware: {small_models.annotated_sentence(data.labels.names, only)}.", "yellow")
+    with race_progress(console) as say:
+        race, result.out_of_fold = small_models.race(
+            data, config.train, result.device, say, only, result.datasets.audit
+        )
+    show_race(race.document(), console)
+    result.folder.write_race(race.document())
+    result.model = with_members(result.model, race.head)
+    result.learner = over_features(result.model) if config.model.is_frozen else result.model
+    result.objective = result.make_objective()
+    result.outcome = small_models.outcome_of(result.learner, begun, bool(race.facts["converged"]))
+
+
+def _fit_linear(result: TrainingResult, console: Console) -> None:
+    """Fit the linear model of the objective to convergence."""
+    config, begun, data = result.config, time.monotonic(), result.datasets.train
+    result.objective = result.make_objective()
+    loss = result.objective.loss
+    fit, result.out_of_fold, converged = small_models.linear(data, result.objective, result.device, config.train.seed)
+    result.objective.cpu()
+    if not converged:
+        tell(console, f"Not converged after {fit.steps} steps: some labels can be told apart without limit.", "yellow")
+    if isinstance(loss, PairLoss) and not is_convex(loss):
+        tell(console, f"A local optimum, begun at logistic regression: {config.objective.loss.kind} is not convex.")
+    small_models.fill_linear(result.learner, fit)
+    result.outcome = small_models.outcome_of(result.learner, begun, converged)
+
+
+def _loop(result: TrainingResult, shown: Watch, console: Console) -> None:
+    """Train step by step, and keep the best epoch."""
+    config, learner, datasets = result.config, result.learner, result.datasets
+    result.objective = objective = together(result.make_objective)
+    starts = together(lambda: start_at_prior(learner, objective, datasets.train, config.train))
+    if starts and config.train.learner == "loop_from_regression":
+        together(lambda: small_models.start_from_regression(learner, datasets.train, result.device, config.train.seed))
+    check = None
+    if (held := datasets.validation) is not None:
+        workers = n_workers(config.train.workers, held)
+        check = validator(held, objective, config.evaluate, result.single_label, workers, config.train.precision)
+    sections = (config.optimizer, config.schedule, config.train)
+    with one_voice():
+        outcome = train(learner, objective, datasets.train, *sections, result.folder.path, check, shown)
+    for sentence in outcome.damaged:
+        tell(console, f"Passed over: {sentence}.", "yellow")
+    if outcome.converged is False:
+        tell(console, "Still improving when the budget ended: raise train.epochs.", "yellow")
+    learner.load_state_dict(outcome.weights)
+    result.outcome = outcome
+
+
+def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
+    """Return the learner that settings, recipe and training items ask for.
+
+    Features, of a table or of a frozen backbone, are learned by a race where the recipe is auto, and else by a linear
+    model where the objective is a fixed sum over cells. Whoever sets the optimizer, the schedule, epochs or another
+    network asks for the training loop, which all other inputs and objectives have too.
+    """
+    if config.train.learner != "auto":
+        return _checked(config, train)
+    if n_processes() > 1 or not _over_features(config, train) or _sets_the_loop(config):
+        return "loop"
+    if recipe == "auto" and config.objective == ObjectiveSettings():
+        return "race"
+    return "linear" if recipe != "auto" and is_fixed(config.objective) else "loop_from_regression"
+
+
+def _checked(config: Config, train: Any) -> Learner:
+    """Return the learner that was set, or refuse one that these inputs do not have."""
+    learner = config.train.learner
+    if learner in LOOPS:
+        return learner
+    if not _over_features(config, train) or n_processes() > 1:
+        raise ValueError(
+            f"train.learner is {learner}, which is for features of at least {small_models.FEWEST_ITEMS} items under a "
+            "plain linear head in one process: set it to auto, or model.frozen to true for images"
+        )
+    if learner == "linear" and not is_fixed(config.objective):
+        raise ValueError("train.learner is linear, but the objective changes while training: set it to auto")
+    return learner
+
+
+def is_fixed(objective: ObjectiveSettings) -> bool:
+    """Return whether an objective is a sum over cells whose coefficients do not change while training."""
+    return (
+        has_link(objective.loss)
+        and objective.unknown.kind in _FIXED_RULES
+        and objective.masking.kind == objective.label_pair.kind == "none"
+        and objective.weighting.arguments.get("start", 1) == 1
+    )
+
+
+def _over_features(config: Config, train: Any) -> bool:
+    model, given = config.model, input_of(train)
+    small = small_models.is_small(train, given)
+    plain = model.head == "linear" and model.dropout == 0 and model.bias == "prior"
+    if given.kind == "features":
+        return small and plain and model.backbone in ("auto", "linear")
+    return small and plain and model.is_frozen
+
+
+def _sets_the_loop(config: Config) -> bool:
+    """Whether a setting that only the training loop has differs from its default."""
+    plain = TrainSettings()
+    return (
+        config.optimizer != OptimizerSettings()
+        or config.schedule != ScheduleSettings()
+        or any(getattr(config.train, name) != getattr(plain, name) for name in _OF_LOOP)
+    )
+
+
+def takes_frozen_features(config: Config, train: Any) -> bool:
+    """Return whether a backbone that could be trained further is better left frozen: there is no GPU to train it on.
+
+    Whoever sets anything that only training the backbone has asks for that.
+    """
+    model = config.model
+    return (
+        model.frozen == "auto"
+        and len(train) > 0
+        and fine_tunes(model, input_of(train))
+        and pick_device(config.train.device).type == "cpu"
+        and config.train.learner not in LOOPS
+        and not (_sets_the_loop(config) or model.mirror or model.keep_statistics or model.head == "places")
+        and config.train.augment == AugmentSettings()
+    )

@@ -1,0 +1,164 @@
+"""The whole job: data → model → training → calibration → evaluation → report, kept in one run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from steelyard._console import tell
+from steelyard.balance.processes import n_processes
+from steelyard.config.advice import resolve_auto
+from steelyard.config.build import ASSUMING
+from steelyard.config.settings import Config
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.models import fine_tunes, input_of
+from steelyard.objective.parts import has_link
+from steelyard.report.headline import plural
+from steelyard.run.checks import refuse, warnings_for
+from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
+from steelyard.run.finish import finish
+from steelyard.run.learn import TrainingResult, learn_with, learner_of, make_model, takes_frozen_features
+from steelyard.run.resume import begin_run, sole_writer
+from steelyard.training import group
+from steelyard.training.budget import Workload, draws_of, settled
+from steelyard.training.distributed import missing_others, together
+from steelyard.training.settings import LOOPS, Learner
+
+Configure = Callable[[str | None], Config]
+"""From the name of a recipe, None for none, to the settings: "auto" is resolved in between, by the labels."""
+
+
+_FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
+
+_NO_GPU = (
+    "Without a GPU the backbone is not trained: models are fitted to its frozen features. To train it too, add "
+    "--set model.frozen=false."
+)
+
+
+class TrainRequest(NamedTuple):
+    """What to train, and on what."""
+
+    config: Config
+    recipe: str | None
+    why: str
+    """Why "auto" chose the recipe; "" where it did not."""
+    datasets: Datasets
+
+
+def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
+    """Open the data and settle recipe and learner: what "auto" stands for depends on inputs and training labels."""
+    given = configure(None if recipe == "auto" else recipe)
+    config = given
+    if given.data.validation == "auto":  # the learner decides, which is not known yet
+        config = given.with_overrides({"data": {"validation": 0.0}})
+    if datasets is None:
+        datasets = open_datasets(config.data, config.model, config.train.seed)
+    else:
+        datasets = given_datasets(datasets, config.data, config.model, config.train.seed)
+    frozen = config.model.is_frozen or takes_frozen_features(config, datasets.train)
+    if frozen and not config.model.is_frozen:
+        datasets = datasets._replace(notes=(*datasets.notes, _NO_GPU))
+    config = config.with_overrides({"model": {"frozen": frozen}})
+    learner: Learner = "loop" if len(datasets.train) == 0 else learner_of(config, recipe, datasets.train)
+    name, why = recipe, ""
+    if recipe == "auto" and learner == "race":
+        why = "small models compete on the features, and items that they were not fitted to decide"
+    elif recipe == "auto":
+        name, why = resolve_auto(datasets.train.labels, bool(config.evaluate.deploy_prior))
+        if len(datasets.train) and fine_tunes(config.model, input_of(datasets.train)):
+            name, why = f"{name}+finetune", f"{why}; {_FINETUNE}"
+        given = configure(name)
+    share: float | str = given.data.validation
+    if share == "auto":
+        share = SHARE if learner in LOOPS and datasets.validation is None else 0.0
+        datasets = split_off(datasets, share, given.train.seed)
+    config = given.with_overrides(
+        {
+            "data": {**datasets.settings, "validation": share},
+            "model": {"frozen": frozen},
+            "train": {"learner": learner},
+        }
+    )
+    return TrainRequest(_with_budget(config, datasets) if learner in LOOPS else config, name, why, datasets)
+
+
+def _with_budget(config: Config, datasets: Datasets) -> Config:
+    """Return the settings with batch size, epochs, warm-up, monitor and patience decided; see `settled`."""
+    labels, held = datasets.train.labels, datasets.validation
+    work = Workload(
+        labels,
+        draws_of(config.train.sampler, labels),
+        None if held is None else held.labels,
+        not config.model.is_frozen and len(labels) > 0 and input_of(datasets.train).kind != "features",
+        has_link(config.objective.loss),
+        config.objective.unknown.kind in ASSUMING,
+    )
+    train, schedule = settled(config.train, config.schedule, work)
+    chosen = {name: getattr(train, name) for name in ("batch_size", "epochs", "patience", "monitor")}
+    return config.with_overrides({"train": chosen, "schedule": {"warmup_epochs": schedule.warmup_epochs}})
+
+
+@missing_others()
+def run(
+    request: TrainRequest, out: Path, overwrite: bool = False, console: Console | None = None, draws: bool = True
+) -> Trained:
+    """Do the job and return what was trained; an unfinished run in `out` goes on where it was.
+
+    Args:
+        request: what to train on what.
+        out: the run folder.
+        overwrite: whether a run in it is replaced.
+        console: where progress is shown, None for nowhere.
+        draws: whether `report.html` and the index are written.
+    """
+    console = console if console is not None and group.is_first() else Console(quiet=True)
+    folder = RunFolder(out)
+    with sole_writer(folder):
+        result = learn(request, folder, overwrite, console)
+        return finish(result, request.datasets, console, draws)
+
+
+def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Console) -> TrainingResult:
+    """Train, and leave it at that: nothing is calibrated, measured or kept but checkpoints; for the rest see `run`."""
+    config, datasets = request.config, request.datasets
+
+    def begin() -> None:
+        begin_run(folder, config, datasets, overwrite)
+
+    together(lambda: refuse(config, datasets))
+    if not overwrite:
+        together(begin)
+    _announce(request, console)
+    model, shown = together(lambda: make_model(config, datasets, folder, console))
+    if overwrite:  # what is there goes only now that the rest was not refused
+        together(begin)
+    begun = time.monotonic()
+    result = together(lambda: TrainingResult.begun(config, folder, model, datasets, console))
+    of_features = time.monotonic() - begun if config.model.is_frozen else 0.0
+    learn_with(result, shown, console)
+    result.outcome = result.outcome._replace(seconds=result.outcome.seconds + of_features)
+    return result
+
+
+def _announce(request: TrainRequest, console: Console) -> None:
+    """Say what is trained on what, and what to beware of."""
+    config, datasets = request.config, request.datasets
+    labels = datasets.train.labels
+    for note in datasets.notes:
+        tell(console, note, "dim")
+    if request.why:
+        tell(console, f"Recipe {request.recipe}: {request.why}.")
+    parts = [f"{plural(len(datasets.train), 'item')} to train on"]
+    for data, what in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
+        if data is not None:
+            parts.append(f"{len(data):,} {what}")
+    tell(console, f"{', '.join(parts)}; {plural(labels.n_labels, 'label')}.")
+    if n_processes() > 1:
+        tell(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
+    for sentence in warnings_for(config, labels):
+        tell(console, f"Beware: {sentence}.", "yellow")
