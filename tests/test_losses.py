@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import runpy
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -18,7 +16,7 @@ from reference import Pair
 from steelyard import losses
 from steelyard.balance import ClassBalanced, Deferred, LabelPair, Rebalanced
 from steelyard.losses.focused import log1mexp, power
-from steelyard.losses.table import TABLE, Row, markdown
+from steelyard.losses.table import TABLE, Row
 from steelyard.objective import Objective
 
 COUNTS = [900, 120, 15, 1]
@@ -159,12 +157,6 @@ def test_the_table_covers_what_the_references_cover() -> None:
     for row in PAIR_ROWS:
         assert len(ref.pairs(row.name, COUNTS, N_ITEMS)) == len(COUNTS)
     assert {row.name for row in TABLE} - {row.name for row in PAIR_ROWS} == set(ref.SET_LEVEL)
-
-
-def test_the_table_prints_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    with warnings.catch_warnings(action="ignore"):  # it is imported already
-        runpy.run_module("steelyard.losses.table", run_name="__main__")
-    assert capsys.readouterr().out == markdown()
 
 
 def test_a_checkpoint_holds_no_constants_of_a_loss() -> None:
