@@ -376,11 +376,7 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "Objective loss", lambda: Objective(torch.nn.BCEWithLogitsLoss()), ("loss", "BCEWithLogitsLoss")  # type: ignore[arg-type]
     yield "Annotation schedule", lambda: losses.Annotation(schedule="cosine"), ("schedule", "cosine")  # type: ignore[arg-type]
     pal = losses.PartialAnnotation()
-    yield "PAL pseudo", lambda: pal(z, y - 1, y + 2, 1, 2), ("pseudo", "2")
-    yield "PAL pseudo shape", lambda: pal(z, y, y[:, :2], 1, 2), ("pseudo", "(2, 2)")
     yield "PAL epoch", lambda: pal(z, y, y, 0, 2), ("epoch", "0")
-    yield "PAL pick", lambda: pal(z, y - 1, y, 1, 2, pick=y), ("pick", "float32")
-    yield "PAL pick shape", lambda: pal(z, y - 1, y, 1, 2, pick=y[:1].bool()), ("pick", "(1, 3)")
 
 
 MISTAKES = list(mistakes())
