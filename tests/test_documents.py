@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from steelyard.losses.table import markdown
+from steelyard import losses
+from steelyard.losses.table import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,7 +20,15 @@ def blocks(name: str) -> list[str]:
 
 def test_readme_shows_the_table_of_losses():
     shown = (ROOT / "README.md").read_text().split("-->\n", 1)[1].split("<!-- /losses")[0]
-    assert shown == markdown()
+    lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in shown.splitlines()[2:]]
+    assert [line[0] for line in lines] == [row.name for row in TABLE]
+    n, k = torch.tensor([5, 20, 3]), 40
+    for line, row in zip(lines, TABLE, strict=True):
+        called, made = eval(line[1].strip("`"), vars(losses) | {"n": n, "k": k}), row.make(n, k, "mean")
+        assert repr(called) == repr(made)
+        for key, value in vars(getattr(made, "loss", made)).items():  # constants; buffers follow from them
+            if isinstance(value, int | float | str):
+                assert vars(getattr(called, "loss", called))[key] == value, (row.name, key)
 
 
 def test_readme_examples_run_one_after_the_other():

@@ -1,9 +1,7 @@
-"""The fused kernels of the losses, in Triton's interpreter, against the plain code in float64; compiled for Hopper."""
+"""The fused kernels of the losses, in Triton's interpreter, against the plain code in float64 (see test_kernels)."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,19 +19,12 @@ from steelyard.losses.pair import AnalyticLoss
 from steelyard.losses.table import TABLE, Row
 from steelyard.objective import Objective
 from steelyard_bench.losses import masked_inside
-from triton_interpreter import assert_passes_inside, generator, inside, outside
+from triton_interpreter import generator, inside
 
-pytestmark = pytest.mark.interpreter
+pytestmark = [pytest.mark.interpreter, inside]
 
-ROWS = [row for row in TABLE if row.name != "Two-way"]
-CLASS_WISE = ("LDAM", "NT-BCE", "R-BCE", "DB", "DB-Focal")
 B, L = 13, 37
 EXTREMES = torch.tensor([1e4, -1e4, 100.0, -100.0, 20.0, -20.0, 0.0, -0.0])
-
-
-@outside
-def test_in_the_interpreter() -> None:
-    assert_passes_inside(__file__)
 
 
 @pytest.fixture
@@ -41,7 +32,7 @@ def g() -> torch.Generator:
     return generator()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fuse() -> Iterator[None]:
     with choice.using("fused"):
         yield
@@ -122,57 +113,34 @@ def check(loss: Any, z: Tensor, *rest: Any, cancels: bool = False, upstream: Ten
     close(x.grad, want_grad, 2e-6 * top if cancels else 1e-30, z.dtype)
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
-@pytest.mark.parametrize("labels", [64, 101])
-@pytest.mark.parametrize("row", [row for row in ROWS if row.name in CLASS_WISE], ids=lambda row: row.name)
-@pytest.mark.parametrize("tiles", ["small_tiles", "long_rows"])
-def test_class_wise_over_several_tiles(
-    row: Row, labels: int, tiles: str, g: torch.Generator, request: pytest.FixtureRequest
-) -> None:
-    request.getfixturevalue(tiles)
-    rows = 5
-    loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, "mean")
-    for kind, dtype in (
-        ("hard", torch.bool),
-        ("unknown", torch.int8),
-        ("unknown", torch.float64),
-        ("soft", torch.float32),
-    ):
-        z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels)
-        check(loss, z, t.to(dtype), cancels=kind == "soft")
+EVERY_TARGET = (("hard", torch.bool), ("unknown", torch.int8), ("unknown", torch.float64), ("soft", torch.float32))
+ONE_TILE = [(B, L, kind, torch.float32, r) for kind in ("hard", "soft") for r in ("mean", "item", "sum", "none")]
+ONE_TILE += [(B, L, "unknown", torch.int8, "mean"), (B, L, "unknown", torch.int8, "none")]
+SHAPES = [(B, L, "unknown"), (5, 1, "hard"), (1, 1, "hard"), (1, 203, "hard"), (16, 16, "unknown")]
+MANY_TILES = [(*shape, torch.int8, "mean") for shape in SHAPES]
+CLASS_WISE = [(5, labels, *target, "mean") for labels in (64, 101) for target in EVERY_TARGET]
+CASES = [(row, "as_it_is", ONE_TILE) for row in TABLE]
+CASES += [(row, "small_tiles", MANY_TILES) for row in TABLE]
+CASES += [
+    (row, tiles, CLASS_WISE)
+    for row in TABLE
+    if row.name in ("LDAM", "NT-BCE", "R-BCE", "DB", "DB-Focal")
+    for tiles in ("small_tiles", "long_rows")
+]
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
-@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_loss(row: Row, reduction: Any, g: torch.Generator) -> None:
-    loss = row.make(torch.randint(1, 300, (L,), generator=g), 400, reduction)
-    for kind in ("hard", "unknown", "soft"):
-        z, t = logits_of(g), targets_of(g, kind)
-        upstream = torch.randn(B, L, generator=g) if reduction == "none" else None
+@pytest.mark.parametrize(("row", "tiles", "batches"), CASES, ids=lambda x: getattr(x, "name", str(x)[:12]))
+def test_every_loss(row: Row, tiles: str, batches: list[Any], g: torch.Generator, request: Any) -> None:
+    """Every reduction, every kind and dtype of target, shapes that no tile divides."""
+    if tiles != "as_it_is":
+        request.getfixturevalue(tiles)
+    for rows, labels, kind, dtype, reduction in batches:
+        loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, reduction)
+        upstream = torch.randn(rows, labels, generator=g) if reduction == "none" and row.name != "Two-way" else None
+        z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels).to(dtype)
         check(loss, z, t, cancels=kind == "soft" or "smooth" in row.name, upstream=upstream)
 
 
-@inside
-@pytest.mark.usefixtures("fuse", "small_tiles")
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_many_tiles(row: Row, g: torch.Generator) -> None:
-    for kind, rows, labels in (
-        ("unknown", B, L),
-        ("hard", 5, 1),
-        ("hard", 1, 1),
-        ("hard", 1, 203),
-        ("unknown", 16, 16),
-    ):
-        loss = row.make(torch.randint(1, 300, (labels,), generator=g), 400, "mean")
-        z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels)
-        check(loss, z, t, cancels="smooth" in row.name)
-
-
-@inside
-@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("detach", [True, False])
 @pytest.mark.parametrize("margin", [0.0, 1e-3, 0.05, 0.3])
 def test_exponents(margin: float, detach: bool, g: torch.Generator) -> None:
@@ -185,8 +153,6 @@ def test_exponents(margin: float, detach: bool, g: torch.Generator) -> None:
         check(Focal(gamma), z, targets_of(g, "hard", len(z)))
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_dtypes(dtype: torch.dtype, g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
@@ -196,8 +162,6 @@ def test_dtypes(dtype: torch.dtype, g: torch.Generator) -> None:
             check(loss, logits_of(g, dtype=dtype), t.to(t_dtype))
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_strides(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
     for loss in (
@@ -221,17 +185,16 @@ def test_strides(g: torch.Generator) -> None:
                 check(loss, a, b)
 
 
-@inside
-@pytest.mark.usefixtures("fuse", "long_rows")
+@pytest.mark.usefixtures("long_rows")
 def test_targets_are_counted_at_any_address(g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """As words of four where they lie so, one by one elsewhere: unknown labels, and Σ present · inverse of a row."""
     monkeypatch.setattr(fused, "_SMALL", 0)
     monkeypatch.setattr(fused, "_FEW", 0)
     monkeypatch.setattr(fused, "_COUNT_TILE", 64)
-    for rows, labels in ((1, 16), (3, 65), (5, 129), (1, 31), (7, 200)):
+    for rows, labels in ((1, 16), (3, 65), (1, 31), (2, 129)):
         inverse = torch.rand(labels, generator=g)
         balance = fused.Rebalanced(inverse, 0.1, 10.0, 0.2)
-        for offset in (0, 1, 4, 16):
+        for offset in (0, 1, 16):
             for dtype in (torch.int8, torch.int32, torch.float32):
                 wide = targets_of(g, "unknown", 1, rows * labels + 16)[0].to(dtype)
                 wide = wide[offset : offset + rows * labels].view(rows, labels)
@@ -247,8 +210,6 @@ def test_targets_are_counted_at_any_address(g: torch.Generator, monkeypatch: pyt
                 assert n.item() == max((wide != -1).sum().item(), 1)
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_known_labels_are_counted_on_the_way(g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """No launch counts them first where the gradient is small: one forward, and one that puts the divisor in."""
     from steelyard.kernels import pairs
@@ -270,8 +231,6 @@ def test_known_labels_are_counted_on_the_way(g: torch.Generator, monkeypatch: py
     assert pairs.ROOM.value == fused._MOST_PROGRAMS
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_weights(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
     for loss in (Asymmetric(), DistributionBalanced(counts, 400), BCE(reduction="none"), TwoWay()):
@@ -282,8 +241,6 @@ def test_weights(g: torch.Generator) -> None:
         check(loss, logits_of(g), targets_of(g, "unknown"), torch.rand(L, B, generator=g).T)
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_what_does_not_count_may_be_anything(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
     for loss in (BCE(), Focal(), Asymmetric(), DistributionBalanced(counts, 400), TwoWay()):
@@ -300,8 +257,6 @@ def test_what_does_not_count_may_be_anything(g: torch.Generator) -> None:
         assert nothing == 0
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_no_items_and_no_labels() -> None:
     for shape in ((0, 5), (4, 0), (0, 0)):
         for loss in (BCE(), TwoWay()):
@@ -312,8 +267,6 @@ def test_no_items_and_no_labels() -> None:
             assert z.grad is not None
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_upstream(dtype: torch.dtype, small: bool, g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,8 +300,6 @@ def test_upstream(dtype: torch.dtype, small: bool, g: torch.Generator, monkeypat
             value.backward()
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_second_derivatives(g: torch.Generator) -> None:
     counts = torch.randint(1, 300, (L,), generator=g)
     for loss in (BCE(0.1), Focal(), DistributionBalanced(counts, 400, gamma=2.0, reduction="none")):
@@ -364,16 +315,13 @@ def test_second_derivatives(g: torch.Generator) -> None:
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-9)
 
 
-@inside
-@pytest.mark.usefixtures("fuse", "small_tiles")
+@pytest.mark.usefixtures("small_tiles")
 def test_the_same_bits_every_time(g: torch.Generator) -> None:
-    z, t = logits_of(g, 40, 50), targets_of(g, "unknown", 40, 50)
+    z, t = logits_of(g, 20, 30), targets_of(g, "unknown", 20, 30)
     for loss in (Asymmetric(), TwoWay()):
         assert len({loss(z, t).item() for _ in range(3)}) == 1
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("tiles", ["small_tiles", None])
 @pytest.mark.parametrize("temperatures", [(4.0, 1.0), (0.5, 2.0), (1.0, 0.25)])
 def test_two_way(
@@ -383,7 +331,7 @@ def test_two_way(
     if tiles is not None:
         request.getfixturevalue(tiles)
     loss = TwoWay(*temperatures)
-    for rows, labels in ((1, 1), (1, 19), (23, 1), (5, 33), (37, 50)):
+    for rows, labels in ((1, 1), (1, 19), (23, 1), (5, 33), (21, 34)):
         for kind in ("hard", "unknown", "soft"):
             z, t = logits_of(g, rows, labels), targets_of(g, kind, rows, labels)
             check(loss, z, t, cancels=kind == "soft")
@@ -392,8 +340,6 @@ def test_two_way(
                 assert loss(z, t).item() == pytest.approx(want, rel=1e-5, abs=1e-30)
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("tiles", ["small_tiles", None])
 def test_two_way_without_a_side(tiles: str | None, g: torch.Generator, request: pytest.FixtureRequest) -> None:
     """Rows and labels without positives, without negatives, unknown throughout; huge logits, whole logits NaN."""
@@ -421,8 +367,6 @@ def test_two_way_without_a_side(tiles: str | None, g: torch.Generator, request: 
         assert torch.equal(x.grad.isnan(), want.isnan())
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_two_way_launches_little_and_only_once(g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels: list[str] = []
     run = fused._run
@@ -453,33 +397,6 @@ def test_two_way_launches_little_and_only_once(g: torch.Generator, monkeypatch: 
     assert kernels == 2 * ["partials", "settled", "gradient"]
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
-def test_a_pair_of_ones_own_has_no_kernel(g: torch.Generator) -> None:
-    class Doubled(BCE):
-        def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
-            value, slope = super().sided(z, side)
-            return 2 * value, 2 * slope
-
-    z, t = logits_of(g), targets_of(g, "hard")
-    assert Doubled().kernel() is None
-    torch.testing.assert_close(Doubled()(z, t), 2 * BCE()(z, t))
-    assert isinstance(BCE().kernel(), fused.Pair)
-
-    class Renamed(BCE):
-        pass
-
-    assert isinstance(Renamed().kernel(), fused.Pair)
-    counts = torch.full((L,), 7)
-    with_kernel = {
-        row.name for row in TABLE if isinstance(loss := row.make(counts, 400, "mean"), AnalyticLoss) and loss.kernel()
-    }
-    assert {"BCE", "Focal", "ASL", "NT-BCE", "SPA", "LDAM"} <= with_kernel
-    assert not isinstance(TwoWay(), AnalyticLoss)
-
-
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_float64_takes_the_plain_path(g: torch.Generator) -> None:
     z = logits_of(g).double().requires_grad_()
     assert type(BCE()(z, targets_of(g, "hard")).grad_fn).__name__ == "_OnePassBackward"
@@ -496,8 +413,6 @@ def objectives(loss: AnalyticLoss, counts: Tensor, rule: Any, weighted: bool, se
     return made[0], made[1]
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize(
     ("rule", "long"),
     [("ignore", False), ("negative", False), ("weak_negative", False), ("wan", False), ("ignore", True), ("wan", True)],
@@ -543,8 +458,6 @@ def test_objective(rule: str, how: str, long: bool, g: torch.Generator, request:
             torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b))
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_the_masked_loss_of_the_bench_is_that_of_an_objective(g: torch.Generator) -> None:
     counts, index = torch.randint(20, 380, (L,), generator=g), torch.randperm(B, generator=g)
     plm = PartialLabelMasking(counts, 400, initial="mean", seed=3)
@@ -552,8 +465,6 @@ def test_the_masked_loss_of_the_bench_is_that_of_an_objective(g: torch.Generator
     assert torch.equal(masked_inside(plm, index)(z, t), Objective(BCE(), masking=plm)(z, t, index).total)
 
 
-@inside
-@pytest.mark.usefixtures("fuse")
 def test_objective_without_masks_and_twice_differentiated(g: torch.Generator) -> None:
     counts = torch.randint(20, 380, (L,), generator=g)
     loss = DistributionBalanced(counts, 400)
@@ -572,7 +483,6 @@ def test_objective_without_masks_and_twice_differentiated(g: torch.Generator) ->
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-10)
 
 
-@inside
 @pytest.mark.parametrize("width", [16, 2048])
 def test_label_pairs(width: int, g: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of positives, soft and unknown labels, any strides: the plain sum and gradient in float64."""
@@ -605,118 +515,34 @@ def test_label_pairs(width: int, g: torch.Generator, monkeypatch: pytest.MonkeyP
             )
 
 
-@outside
-def test_the_choice(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
-    assert not choice.fuses(cpu)
-    with choice.using("fused"):
-        assert choice.fuses(cpu)
+def safe_logits(rows: int, labels: int, bins: int) -> torch.Tensor:
+    """Logits whose σ is not so near an edge of a bin that rounding decides, and extremes."""
+    p = (torch.randint(0, bins, (rows, labels)) + 0.05 + 0.9 * torch.rand(rows, labels)) / bins
+    z = torch.logit(p.double()).float()
+    z.view(-1)[:4] = torch.tensor([1e4, -1e4, 60.0, -60.0])[: z.numel()]
+    return z
+
+
+@pytest.mark.parametrize("kind", ["int8", "bool", "soft", "transposed"])
+@pytest.mark.parametrize("shape", [(13, 37), (1, 1), (33, 5), (0, 7)])
+@pytest.mark.parametrize("bins", [2, 10])
+def test_histogram(shape: tuple[int, int], kind: str, bins: int) -> None:
+    rows, labels = shape
+    z = safe_logits(rows, labels, bins)
+    t = torch.randint(-1, 2, shape, dtype=torch.int8)
+    if kind == "bool":
+        t = t > 0
+    elif kind == "soft":
+        t = torch.rand(shape).where(t >= 0, torch.tensor(-1.0))
+    elif kind == "transposed":
+        z, t = z.t().contiguous().t(), t.t().contiguous().t()
+    one, other = (PartialLabelMasking(torch.full((labels,), 3), 40, bins=bins) for _ in range(2))
+    for _ in range(2):  # counts add up
+        with choice.using("fused"):
+            one.observe_logits(z, t)
         with choice.using("plain"):
-            assert not choice.fuses(cpu)
-        assert choice.fuses(cpu)
-    with pytest.raises(ValueError, match="STEELYARD_KERNELS is 'fast'"), choice.using("fast"):  # type: ignore[arg-type]
-        pass
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 5))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Old One")
-    choice._supported.cache_clear()
-    with caplog.at_level("WARNING", "steelyard"):
-        assert not choice.fuses(gpu)
-        assert not choice.fuses(gpu)
-    assert len(caplog.records) == 1
-    assert "Old One is older" in caplog.text
-    choice._supported.cache_clear()
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
-    monkeypatch.setitem(sys.modules, "triton", None)
-    caplog.clear()
-    assert not choice.fuses(gpu)
-    assert "Triton is not installed" in caplog.text
-    choice._supported.cache_clear()
-
-
-BLOCK, FLAT, ROW = range(3)
-ASL = dict(KIND=1, G_POS=1.0, G_NEG=4.0, M=0.05, EDGE=-2.944439, EDGE_REST=-5e-8)
-VARIANTS: dict[str, dict[str, Any]] = {
-    "bce": dict(),
-    "bf16": dict(logits="*bf16", targets="*u8", HOLES=False, DIVISOR=0),
-    "soft": dict(logits="*fp16", targets="*fp32", SIDED=False, H=0.05),
-    "asl": ASL,
-    "counted": dict(DIVISOR=2, G_POS=2.5, G_NEG=2.5),
-    "late": dict(DIVISOR=3),
-    "late_db": dict(DIVISOR=3, SHIFTS=1, REBALANCED=1, SHAPE=BLOCK),
-    "backward": dict(UPSTREAM=1, SKIP=True),
-    "each": dict(EACH=True, SLOPE=False),
-    "each_backward": dict(UPSTREAM=2, SHAPE=BLOCK),
-    "db_focal": dict(SHIFTS=2, REBALANCED=2, WEIGHT=True, G_POS=2.0, G_NEG=2.0, SHAPE=BLOCK),
-    "r_bce": dict(SHIFTS=1, REBALANCED=1, SHAPE=BLOCK),
-    "drawn": dict(MASK=1, keep="*i32", INDEXED=True, ASSUMED=True, SHAPE=BLOCK),
-    "counter": dict(MASK=1, keep="*i32", SHAPE=BLOCK, GRAIN=4),
-    "stored": dict(MASK=2, INDEXED=True, SHAPE=BLOCK, keep="*u8"),
-    "row": dict(SHIFTS=2, REBALANCED=2, WEIGHT=True, G_POS=2.0, G_NEG=2.0, SHAPE=ROW),
-    "row_bf16": dict(logits="*bf16", SHIFTS=1, REBALANCED=2, SHAPE=ROW),
-    "row_drawn": dict(MASK=1, keep="*i32", SHAPE=ROW, GRAIN=1),
-    "row_stored": dict(MASK=2, INDEXED=True, SHAPE=ROW, keep="*u8"),
-    "cells": dict(CELLS=True, targets="*fp32", SIDED=False, SHAPE=BLOCK, **ASL),
-}
-
-
-TILE = dict(R=16, C=128, z_col=1, t_col=1)
-MARGINS: dict[str, dict[str, Any]] = {
-    "partials": dict(TILE, CELLS=False, SETTLE=False, N=128, K=16),
-    "partials_settle": dict(TILE, CELLS=True, SETTLE=True, N=128, K=16),
-    "settled": dict(N=16, K=128),
-    "gradient": dict(TILE, CELLS=False),
-}
-
-
-@outside
-@pytest.mark.parametrize(
-    "name", [*VARIANTS, "count", "count_cells", "rows", "rows_cells", "scaled", "label_pairs", *MARGINS]
-)
-def test_compiles_for_hopper(name: str) -> None:
-    """The interpreter runs what the compiler refuses; compiling needs no GPU."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    from steelyard.kernels import margins, pairs, targets
-
-    pointers = dict.fromkeys(
-        ("b_given", "weight", "shifts", "inverse", "drawn", "keep", "upstream", "divisor", "out"), "*fp32"
-    )
-    pointers |= dict(logits="*fp32", targets="*i8", counted="*u8", items="*i64", parts="*fp64", counter="*i32")
-    pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32", grad="*fp32")
-    pointers |= dict(partial="*fp32", stats="*fp32")
-    floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu", "t_neg", "t_pos")
-    others = {
-        "count": (targets.count, dict(WORDS=True, C=4096)),
-        "count_cells": (targets.count, dict(WORDS=False, C=4096)),
-        "rows": (targets.rows, dict(HOLES=True, GRAIN=16, C=2048, t_col=1)),
-        "rows_cells": (targets.rows, dict(HOLES=True, GRAIN=1, C=2048, t_col=1)),
-        "scaled": (pairs.scaled, dict(C=2048)),
-        "label_pairs": (label_pairs._pairs, dict(WIDTH=1024, SOME=4)),
-    } | {key: (getattr(margins, key.partition("_")[0]), given) for key, given in MARGINS.items()}
-    kernel, constants = others.get(name, (pairs.loss, {}))
-    if kernel is pairs.loss:
-        flags = ("CELLS", "ASSUMED", "WEIGHT", "INDEXED", "EACH", "SKIP", "DETACH")
-        variant = VARIANTS[name]
-        shape = variant.get("SHAPE", FLAT)
-        constants = dict.fromkeys(flags, False) | dict.fromkeys(("KIND", "MASK", "UPSTREAM", "REBALANCED", "SHIFTS"), 0)
-        constants |= dict.fromkeys(("K_POS", "K_NEG", "C_POS", "C_NEG"), 1.0)
-        constants |= dict.fromkeys(("B_POS", "B_NEG", "G_POS", "G_NEG", "H", "M", "EDGE", "EDGE_REST"), 0.0)
-        constants |= dict(SIDED=True, HOLES=True, DIVISOR=1, SLOPE=True, SHAPE=shape, GRAIN=(1, 16, 4)[shape])
-        constants |= dict(R=2 if shape == BLOCK else 1, C=2048 if shape == FLAT else 1024, z_col=1, t_col=1)
-        pointers |= {k: v for k, v in variant.items() if k in pointers}
-        constants |= {k: v for k, v in variant.items() if k not in pointers}
-        pointers["grad"] = pointers["logits"]
-    names = kernel.arg_names
-    kinds = {n: "constexpr" if n in constants else pointers.get(n, "fp32" if n in floats else "i32") for n in names}
-    attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n in pointers}
-    values = {(names.index(n),): v for n, v in constants.items()}
-    source = triton.compiler.ASTSource(kernel, kinds, values, attributes)
-    done = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-    assert done.asm["cubin"]
-    if kernel is pairs.loss and constants["GRAIN"] > 1 and name != "counter":
-        assert re.search(r"ld\.global\.v[42]", done.asm["ptx"])  # several cells at once
-    if name in ("count", "rows"):
-        assert re.search(r"ld\.global\.v4", done.asm["ptx"])  # sixteen targets at once
-    if name == "partials":  # labels are folded in registers: nothing is exchanged before the rows are, after the loop
-        assert not re.search(r"shfl|bar\.sync", done.asm["ptx"].partition("st.global")[0])
+            other.observe_logits(z, t)
+    assert torch.equal(one.histogram, other.histogram)
+    assert other.histogram.sum() == 2 * (t != -1).sum()
+    with pytest.raises(ValueError, match=rf"logits has shape .*: give \(B, {labels}\)"):
+        one.observe_logits(torch.zeros(2, labels + 1), torch.zeros(2, labels))

@@ -351,16 +351,9 @@ def test_a_wrong_class_weight_is_named_by_its_place(wrong: float, shown: str) ->
     for name in ("pos_weight", "neg_weight"):
         with pytest.raises(ValueError, match=rf"^{name}\[2\] is {shown}: a class weight is positive and finite$"):
             losses.SPA().log_odds(torch.zeros(2, 4), **{name: weight})
+        with pytest.raises(ValueError, match=rf"^{name} is {shown}"):
+            losses.SPA().probability(torch.zeros(2, 4), **{name: wrong})
+        with pytest.raises(ValueError, match=rf"^{name} has shape \(3,\)"):
+            losses.SPA().probability(torch.zeros(2, 4), **{name: torch.ones(3)})
     with pytest.raises(ValueError, match=rf"^weight\[2\] is {shown}: a weight is finite and at least 0$"):
         losses.SPA()(torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([0.0, 0.5, wrong, -5.0]))
-
-
-@pytest.mark.parametrize(
-    ("weight", "fragment"), [(0.0, "0"), (-1.0, "-1"), (float("nan"), "nan"), (torch.ones(3), "3"), (math.inf, "inf")]
-)
-def test_wrong_class_weights(weight: object, fragment: str) -> None:
-    for name in ("pos_weight", "neg_weight"):
-        with pytest.raises(ValueError) as caught:
-            losses.SPA().probability(torch.zeros(2, 4), **{name: weight})  # type: ignore[arg-type]
-        assert name in str(caught.value)
-        assert fragment in str(caught.value)

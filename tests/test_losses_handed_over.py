@@ -29,9 +29,11 @@ def launched(
     divisor: torch.Tensor | float | None = None,
     weight: torch.Tensor | None = None,
     rebalanced: fused.Rebalanced | None = None,
+    rule: fused.Rule = fused.IGNORED,
+    mask: fused.Mask | None = None,
 ) -> torch.Tensor:
     """`fused.value` as its description says, for BCE."""
-    assert pair.kind == fused.SOFTPLUS
+    assert (pair.kind, rule, mask) == (fused.SOFTPLUS, fused.IGNORED, None)
     if isinstance(given, torch.Tensor):
         a, known = given.clamp_min(0).float(), (given >= 0).float()
         b = known - a
@@ -84,7 +86,17 @@ def test_kernels_are_given_all_that_a_loss_is_made_of(
 
 
 def test_a_loss_that_computes_something_else_has_no_kernel() -> None:
-    for name in ("sided", "positive", "negative", "forward", "evaluate", "cost_and_slope", "amount", "divisor"):
+    for name in (
+        "sided",
+        "positive",
+        "negative",
+        "forward",
+        "evaluate",
+        "evaluate_batch",
+        "cost_and_slope",
+        "amount",
+        "divisor",
+    ):
         changed = {name: getattr(losses.BCE, name)}
         assert type("Changed", (losses.BCE,), changed)().kernel() is None, name
         assert type("WithItsOwn", (losses.BCE,), changed | {"kernel": losses.BCE.kernel})().kernel() is not None

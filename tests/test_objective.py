@@ -26,7 +26,7 @@ from steelyard.balance import (
 )
 from steelyard.labels.targets import as_targets
 from steelyard.objective import Role
-from steelyard.objective.objective import RULES, Rule, _assumed
+from steelyard.objective.objective import RULES, Rule
 
 Z = np.array([[0.3, -1.0, 2.0, 0.5], [-2.0, 1.5, 0.1, -0.7], [1.0, 0.0, -3.0, 2.5]])
 Y = np.array([[1, 0, -1, -1], [-1, -1, 0, 1], [-1, -1, -1, -1]])
@@ -48,31 +48,21 @@ def total(objective: Objective, z: np.ndarray = Z, y: np.ndarray = Y, index: tor
 
 
 @pytest.mark.parametrize("reduction", ["sum", "item", "mean"])
-def test_ignore(reduction: losses.Reduction) -> None:
-    cells = np.where(Y == 1, up(Z), np.where(Y == 0, down(Z), 0)).sum()
-    share = {"sum": 1, "item": 3, "mean": 4}[reduction]
-    assert total(Objective(losses.BCE(reduction=reduction))) == pytest.approx(cells / share)
-
-
-@pytest.mark.parametrize("reduction", ["sum", "item", "mean"])
-def test_negative(reduction: losses.Reduction) -> None:
-    cells = np.where(Y == 1, up(Z), down(Z)).sum()
-    share = {"sum": 1, "item": 3, "mean": 12}[reduction]
-    assert total(Objective(losses.BCE(reduction=reduction), "negative")) == pytest.approx(cells / share)
-
-
-@pytest.mark.parametrize("reduction", ["sum", "item", "mean"])
 @pytest.mark.parametrize("loss", [losses.BCE, losses.SPA])
-def test_weak_rules_weigh_one_over_the_other_labels(reduction: losses.Reduction, loss: type[losses.SPA]) -> None:
-    """Weak negative: unknown cells weigh 1/(L−1). WAN: all that are not positive do."""
-    one = loss(reduction=reduction)
+@pytest.mark.parametrize(
+    ("rule", "negative", "unknown", "counted"),
+    [("ignore", 1, 0, 4), ("negative", 1, 1, 12), ("weak_negative", 1, 1 / 3, 12), ("wan", 1 / 3, 1 / 3, 12)],
+)
+def test_rules_weigh_negatives_and_unknown_labels(
+    rule: Rule, negative: float, unknown: float, counted: int, loss: type[losses.SPA], reduction: losses.Reduction
+) -> None:
+    """Weak rules weigh by 1/(L−1). Soft labels are in part negatives."""
     pair = ref.bce() if loss is losses.BCE else ref.spa()
     plus, minus = (np.vectorize(lambda v, t=t: float(pair.cost(v, t)))(Z) for t in (1, 0))
-    share = {"sum": 1, "item": 3, "mean": 12}[reduction]
-    weak = np.where(Y == 1, plus, np.where(Y == 0, minus, minus / 3)).sum() / share
-    wan = np.where(Y == 1, plus, minus / 3).sum() / share
-    assert total(Objective(one, "weak_negative")) == pytest.approx(weak)
-    assert total(Objective(one, "wan")) == pytest.approx(wan)
+    for y in (Y, np.where(Y < 0, Y, np.where(Y == 1, 0.8, 0.25))):
+        cells = np.where(y < 0, unknown * minus, y * plus + negative * (1 - y) * minus).sum()
+        share = {"sum": 1, "item": 3, "mean": counted}[reduction]
+        assert total(Objective(loss(reduction=reduction), rule), y=y) == pytest.approx(cells / share)
 
 
 @pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
@@ -89,14 +79,6 @@ def test_where_no_other_label_is_or_one_weak_negatives_weigh_1(n_labels: int) ->
     want = total(Objective(losses.BCE(), "negative"), z, y)
     assert total(Objective(losses.BCE(), "weak_negative"), z, y) == pytest.approx(want)
     assert total(Objective(losses.BCE(), "wan"), z, y) == pytest.approx(want)
-
-
-def test_soft_targets_under_every_rule() -> None:
-    y = np.where(Y < 0, Y, np.where(Y == 1, 0.8, 0.25))
-    known = np.where(y >= 0, y * up(Z) + (1 - y) * down(Z), 0)
-    assert total(Objective(losses.BCE(reduction="sum")), y=y) == pytest.approx(known.sum())
-    both = known + np.where(y < 0, down(Z), 0)
-    assert total(Objective(losses.BCE(reduction="sum"), "negative"), y=y) == pytest.approx(both.sum())
 
 
 def test_pseudo_labels(tmp_path: Path) -> None:
@@ -304,9 +286,10 @@ def test_a_rule_as_the_kernels_know_it_is_the_rule(rule: str) -> None:
         resolver = RULES[rule]()
         said, known_to_kernels = resolver(targets, torch.tensor(Z), None), resolver.rule(torch.tensor(Z))
         assert known_to_kernels is not None
-        got = _assumed(known_to_kernels, targets.values)
-        torch.testing.assert_close(got.a.double(), said.a, check_dtype=False)
-        torch.testing.assert_close(got.b.double(), said.b, check_dtype=False)
+        is_known, present = (targets.values != -1).double(), targets.values.double().clamp_min(0)
+        absent = known_to_kernels.negative * (is_known - present) + known_to_kernels.unknown * (1 - is_known)
+        torch.testing.assert_close(present, said.a)
+        torch.testing.assert_close(absent, said.b)
         assert known_to_kernels.assumed == (said.counted is None)  # the mean is over all labels
         alone = RULES[rule]()
         assert [float(w) for w in alone.class_weights()] == [1, 1]

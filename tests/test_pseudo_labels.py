@@ -1,4 +1,4 @@
-"""The store of pseudo-labels: two generations, restarts, unvisited items."""
+"""The store of pseudo-labels: files and mistakes; epochs, restarts and resets are in test_state_machines."""
 
 from __future__ import annotations
 
@@ -28,94 +28,6 @@ def test_starts_at_one_half(tmp_path: Path) -> None:
     got = store.read(ALL)
     assert got.dtype == torch.float32
     assert (got == 0.5).all()
-
-
-def test_an_epoch_reads_what_the_one_before_wrote(tmp_path: Path) -> None:
-    store = PseudoLabels(tmp_path, N, L)
-    store.start_epoch(1)
-    first, second = table(1), table(2)
-    store.write(ALL, first)
-    assert (store.read(ALL) == 0.5).all()
-    store.start_epoch(2)
-    assert near(store.read(ALL), first)
-    store.write(ALL, second)
-    assert near(store.read(ALL), first)
-    store.start_epoch(3)
-    assert near(store.read(ALL), second)
-    assert near(store.read(torch.tensor([3, 3, 0])), second[[3, 3, 0]])
-
-
-def test_items_an_epoch_did_not_visit_keep_theirs(tmp_path: Path) -> None:
-    store = PseudoLabels(tmp_path, N, L)
-    store.start_epoch(1)
-    store.write(ALL[:8], table(1)[:8])
-    store.start_epoch(2)
-    store.write(ALL[6:10], table(2)[6:10])
-    store.start_epoch(3)
-    store.write(ALL[:1], table(3)[:1])
-    want = torch.cat([table(1)[:6], table(2)[6:10], torch.full((2, L), 0.5)])
-    assert near(store.read(ALL), want)
-    store.start_epoch(4)
-    want[0] = table(3)[0]
-    assert near(store.read(ALL), want)
-    for epoch in (5, 6, 7):
-        store.start_epoch(epoch)
-        assert near(store.read(ALL), want)
-
-
-@pytest.mark.parametrize("flush", [True, False])
-def test_restart_in_the_middle_of_an_epoch(tmp_path: Path, flush: bool) -> None:
-    """A batch repeated after a crash reads what it read at first."""
-    store = PseudoLabels(tmp_path, N, L)
-    store.start_epoch(1)
-    store.write(ALL, table(1))
-    store.start_epoch(2)
-    store.write(ALL[:5], table(2)[:5])
-    if flush:
-        store.flush()
-    again = PseudoLabels(tmp_path, N, L)
-    again.start_epoch(2)
-    assert near(again.read(ALL), table(1))
-    again.write(ALL[:5], table(4)[:5])
-    again.write(ALL[5:9], table(2)[5:9])
-    again.start_epoch(3)
-    assert near(again.read(ALL), torch.cat([table(4)[:5], table(2)[5:9], table(1)[9:]]))
-
-
-def test_restart_at_the_beginning_of_an_epoch(tmp_path: Path) -> None:
-    store = PseudoLabels(tmp_path, N, L)
-    store.start_epoch(1)
-    store.write(ALL, table(1))
-    store.flush()
-    again = PseudoLabels(tmp_path, N, L)
-    again.start_epoch(2)
-    assert near(again.read(ALL), table(1))
-
-
-def test_beginning_an_epoch_again_changes_nothing(tmp_path: Path) -> None:
-    store = PseudoLabels(tmp_path, N, L)
-    store.start_epoch(1)
-    store.write(ALL[:4], table(1)[:4])
-    store.start_epoch(1)
-    assert (store.read(ALL) == 0.5).all()
-    store.start_epoch(2)
-    store.start_epoch(2)
-    assert near(store.read(ALL), torch.cat([table(1)[:4], torch.full((8, L), 0.5)]))
-
-
-def test_reset(tmp_path: Path) -> None:
-    store = PseudoLabels(tmp_path, N, L)
-    for epoch in (1, 2, 3):
-        store.start_epoch(epoch)
-        store.write(ALL, table(epoch))
-    store.reset()
-    store.start_epoch(1)
-    assert (store.read(ALL) == 0.5).all()
-    store.start_epoch(2)
-    assert (store.read(ALL) == 0.5).all()
-    again = PseudoLabels(tmp_path, N, L)
-    again.start_epoch(2)
-    assert (again.read(ALL) == 0.5).all()
 
 
 def test_two_stores_on_the_same_files_see_each_other(tmp_path: Path) -> None:
@@ -200,32 +112,6 @@ def test_mistakes(tmp_path: Path, name: str) -> None:
     assert (store.read(ALL) == 0.5).all()
 
 
-def test_held_on_a_device_they_are_what_the_files_say(tmp_path: Path) -> None:
-    """Two stores go through the same writes, one of them held; the files agree whenever it lets go of them."""
-    plain, held = PseudoLabels(tmp_path / "plain", N, L), PseudoLabels(tmp_path / "held", N, L)
-    for store in (plain, held):
-        store.start_epoch(1)
-        store.write(ALL[:3], table(1)[:3])
-    assert not held.held
-    held.hold_on(torch.device("cpu"))
-    assert held.held
-    for epoch in (1, 1, 2, 3, 4):
-        for store in (plain, held):
-            store.start_epoch(epoch)
-            store.write(ALL[epoch : epoch + 6], table(epoch)[epoch : epoch + 6])
-        assert torch.equal(plain.read(ALL), held.read(ALL))
-    assert torch.equal(held.read(torch.tensor([2, 2, 9])), plain.read(torch.tensor([2, 2, 9])))
-    held.flush()
-    again = PseudoLabels(tmp_path / "held", N, L)
-    for store in (plain, again):
-        store.start_epoch(5)
-    assert torch.equal(plain.read(ALL), again.read(ALL))
-    held.let_go()
-    assert not held.held
-    held.start_epoch(5)
-    assert torch.equal(plain.read(ALL), held.read(ALL))
-
-
 def test_what_was_held_and_not_flushed_is_lost(tmp_path: Path) -> None:
     store = PseudoLabels(tmp_path, N, L)
     store.start_epoch(1)
@@ -233,18 +119,6 @@ def test_what_was_held_and_not_flushed_is_lost(tmp_path: Path) -> None:
     store.write(ALL, table(1))
     store.let_go()
     store.start_epoch(2)
-    assert (store.read(ALL) == 0.5).all()
-
-
-def test_reset_reaches_what_is_held(tmp_path: Path) -> None:
-    store = PseudoLabels(tmp_path, N, L)
-    store.hold_on(torch.device("cpu"))
-    for epoch in (1, 2):
-        store.start_epoch(epoch)
-        store.write(ALL, table(epoch))
-    store.reset()
-    assert (store.read(ALL) == 0.5).all()
-    store.start_epoch(3)
     assert (store.read(ALL) == 0.5).all()
 
 

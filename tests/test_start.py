@@ -101,9 +101,17 @@ def gradient(objective: Objective, values: np.ndarray, z: torch.Tensor) -> torch
     return bias.grad / one.grad.abs()
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("rule", PLAIN_RULES)
-@pytest.mark.parametrize("row", LINKED, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    ("row", "rule", "weighting"),
+    [
+        (row, rule, weighting)
+        for i, row in enumerate(LINKED)
+        for j, rule in enumerate(PLAIN_RULES)
+        for k, weighting in enumerate(WEIGHTINGS)
+        if row.name in ("BCE", "DB") or (i + j + k) % 6 == 0
+    ],
+    ids=lambda x: getattr(x, "name", x),
+)
 def test_the_link_gives_the_share_of_positives(row: Any, rule: str, weighting: str, tmp_path: Path) -> None:
     """Against Σa, Σb summed in NumPy and links of 60 digits."""
     values = table()
@@ -358,20 +366,17 @@ def test_positives_alone_need_a_rule_for_unknown_labels() -> None:
     sy.fit((x, positives), "bce", settings=given, verbose=False)
 
 
-@pytest.mark.parametrize("recipe", ["pal", "plm"])
-def test_a_run_broken_off_goes_on_as_if_it_had_not_been(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_broken_off_goes_on_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its start is computed again, from labels alone, and its weights and pseudo-labels are those that were kept."""
     x, y = (part[:200] for part in rare(2000))
     y[::3] = np.where(y[::3] == 0, -1, y[::3])
     given: dict[str, Any] = {
-        "recipe": recipe,
-        "settings": {"train": {"epochs": 3, "batch_size": 20, "device": "cpu", "checkpoint_seconds": 0}},
+        "recipe": "pal",
+        "settings": {"train": {"epochs": 2, "batch_size": 20, "device": "cpu", "checkpoint_seconds": 0}},
         "verbose": False,
     }
     sy.fit((x, y), out=tmp_path / "straight", **given)
-    plain, taken = Eager.run, iter(range(14))
+    plain, taken = Eager.run, iter(range(11))
 
     def broken(self: Eager, *more: Any) -> int:
         if next(taken, None) is None:

@@ -50,10 +50,6 @@ def test_class_balanced(mode: str, beta: float) -> None:
     np.testing.assert_allclose(full(weighting, TARGETS), ref.class_balanced(TARGETS, COUNTS, beta, mode), rtol=1e-9)
 
 
-def test_class_weights_have_mean_1() -> None:
-    assert full(ClassBalanced(torch.tensor(COUNTS)), TARGETS)[0].mean() == pytest.approx(1.0, abs=1e-12)
-
-
 def test_effective_number_of_huge_counts_and_beta_near_1() -> None:
     counts = [10**9, 10**6, 1]
     for beta in (0.9999, 1 - 1e-9):
@@ -68,12 +64,6 @@ def test_rebalanced(parameters: tuple[float, float, float]) -> None:
     np.testing.assert_allclose(full(weighting, TARGETS), ref.rebalanced(TARGETS, COUNTS, *parameters), rtol=1e-11)
     empty = full(weighting, TARGETS[2:3])
     np.testing.assert_allclose(empty, 1 + parameters[0], rtol=1e-12)
-
-
-def test_rebalanced_known_value() -> None:
-    """One positive: its own r is 1; a class twice as frequent has r = ½."""
-    got = full(Rebalanced(torch.tensor([100, 50]), 0.1, 10.0, 0.2), np.array([[0, 1]]))
-    np.testing.assert_allclose(got[0], [0.1 + 1 / (1 + np.exp(-3.0)), 0.1 + 1 / (1 + np.exp(-8.0))], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +85,10 @@ def test_dtypes_and_unknown(weighting: Weighting) -> None:
         assert torch.equal(plain, weighting(targets))
 
 
-@given(st.lists(st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4), min_size=1, max_size=6))
+@given(st.lists(st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4), min_size=0, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_any_batch(rows: list[list[int]]) -> None:
-    targets = np.array(rows)
+    targets = np.array(rows, int).reshape(-1, 4)
     np.testing.assert_allclose(
         full(Rebalanced(torch.tensor(COUNTS)), targets), ref.rebalanced(targets, COUNTS), rtol=1e-10
     )
@@ -107,15 +97,6 @@ def test_any_batch(rows: list[list[int]]) -> None:
         np.testing.assert_allclose(got, ref.class_balanced(targets, COUNTS, 0.9, mode), rtol=1e-9)
     weights = InverseFrequency(torch.tensor(COUNTS))(torch.tensor(targets)).expand(targets.shape)
     np.testing.assert_allclose(weights, ref.inverse_frequency(targets, COUNTS), rtol=1e-6)
-
-
-def test_empty_batch() -> None:
-    for weighting in (
-        InverseFrequency(torch.tensor(COUNTS)),
-        Rebalanced(torch.tensor(COUNTS)),
-        ClassBalanced(torch.tensor(COUNTS)),
-    ):
-        assert weighting(torch.zeros(0, 4)).expand(0, 4).shape == (0, 4)
 
 
 def test_deferred_starts_when_told() -> None:

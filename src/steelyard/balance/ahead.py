@@ -35,10 +35,6 @@ class Ahead:
         """Take back what was drawn: what it was drawn from is to change."""
         self.epoch = 0
 
-    def rows(self, epoch: int, index: Tensor) -> Tensor | None:
-        """Return the draws (B, L) of items `index`, None where this epoch was not drawn ahead."""
-        return self._rows[index] if self.epoch == epoch else None
-
     def table(self, epoch: int) -> Tensor | None:
         """Return the draws (N, L) of all items, None where this epoch was not drawn ahead."""
         return self._rows if self.epoch == epoch else None

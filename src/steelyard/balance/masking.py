@@ -12,6 +12,7 @@ from steelyard.balance.ahead import Ahead
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
 from steelyard.kernels.choice import fuses
+from steelyard.kernels.fused import Mask
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, check_known, check_vector, check_within, known, refuse
 
@@ -88,6 +89,7 @@ class PartialLabelMasking(nn.Module):
         self.register_buffer("histogram", torch.zeros(2, self.n_labels, bins, dtype=torch.int64))
         self.epoch, self.n_drawn = 1, 0
         self.ahead = Ahead()
+        self._cached: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
 
     @property
     def keep_probabilities(self) -> tuple[Tensor, Tensor]:
@@ -113,20 +115,36 @@ class PartialLabelMasking(nn.Module):
         a running counter, kept in the state, takes their place.
         """
         t = as_tensor(targets)
-        self._check_shape("targets", t)
+        return self.kept(self.of_batch(t, index), t)
+
+    def of_batch(self, targets: Tensor, index: ArrayLike | None) -> Mask:
+        """Return what decides the mask of a batch, as `kept` and the fused kernels take it."""
+        self._check_shape("targets", targets)
+        n, first = len(targets), self.n_drawn
         if index is None:
-            items = self.n_drawn + torch.arange(len(t), device=t.device)
-            self.n_drawn += len(t)
-        else:
-            items = as_tensor(index)
-            if items.shape != t.shape[:1] or items.dtype.is_floating_point:
-                raise ValueError(
-                    f"index is {tuple(items.shape)} of {items.dtype}: give a whole number for each item, ({len(t)},)"
-                )
-            drawn = self.ahead.rows(self.epoch, items)
-            if drawn is not None:
-                return drawn
-        return self._kept(t, items.to(t.device))
+            self.n_drawn += n
+            return Mask(self._thresholds(), None, False, self.seed, self.epoch, first)
+        items = as_tensor(index)
+        if items.shape != (n,) or items.dtype.is_floating_point:
+            raise ValueError(
+                f"index is {tuple(items.shape)} of {items.dtype}: give a whole number for each item, ({n},)"
+            )
+        table = self.ahead.table(self.epoch)
+        items = items.to(targets.device if table is None else table.device).contiguous()
+        if table is not None:
+            return Mask(table, items, stored=True)
+        return Mask(self._thresholds(), items, False, self.seed, self.epoch)
+
+    def kept(self, mask: Mask, targets: Tensor) -> Tensor:
+        """Return which labels (B, L) of a batch are kept, bool."""
+        items = mask.items
+        if mask.stored:
+            return mask.keep[items]
+        if items is None:
+            items = mask.first_item + torch.arange(len(targets), device=targets.device)
+        u = uniform(mask.seed, mask.epoch, items, self.n_labels)
+        positive, negative = mask.keep.to(targets.device) * 2.0**-24
+        return (u < torch.where(targets >= 0.5, positive, negative)) | ~known(targets)
 
     def draw_ahead(self, targets: Tensor) -> None:
         """Draw the masks of this epoch for all items, whose targets are `targets` (N, L), at once.
@@ -136,7 +154,8 @@ class PartialLabelMasking(nn.Module):
         self._check_shape("targets", targets)
 
         def rows(some: slice) -> Tensor:
-            return self._kept(targets[some], torch.arange(some.start, some.stop, device=targets.device))
+            items = torch.arange(some.start, some.stop, device=targets.device)
+            return self.kept(Mask(self._thresholds(), items, False, self.seed, self.epoch), targets[some])
 
         self.ahead.draw(self.epoch, len(targets), self.n_labels, rows)
 
@@ -201,10 +220,14 @@ class PartialLabelMasking(nn.Module):
         self.epoch, self.n_drawn = (int(v) for v in state)
         self.ahead.forget()
 
-    def _kept(self, t: Tensor, items: Tensor) -> Tensor:
-        keep_positive, keep_negative = (k.to(t.device) for k in self.keep_probabilities)
-        u = uniform(self.seed, self.epoch, items, self.n_labels)
-        return (u < torch.where(t >= 0.5, keep_positive, keep_negative)) | ~known(t)
+    def _thresholds(self) -> Tensor:
+        """Return `thresholds`, computed once for as long as the ratios stay the same."""
+        if torch.compiler.is_compiling():
+            return self.thresholds
+        key = (self.ratio.data_ptr(), self.ratio.device, self.ratio._version)
+        if self._cached[0] != key:
+            self._cached = (key, self.thresholds)
+        return self._cached[1]
 
     def _initial(self, initial: Initial | Tensor) -> Tensor:
         r = self.data_ratio

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from steelyard.balance import draws
 from steelyard.labels import Labels
-from steelyard.labels.cells import spans
 
 Index = NDArray[np.int64]
 
@@ -58,7 +57,7 @@ def _split_groups(labels: Labels, groups: Index, fraction: float, seed: int) -> 
 def _hand_out(labels: Labels, fraction: float, seed: int) -> NDArray[np.int8]:
     """Assign every item to a side, rarest label first."""
     starts, members = labels.items_by_label()
-    row_starts, columns = rows_of_positives(labels)
+    present = labels.present()
     n_labels, counts = labels.n_labels, labels.counts
     wanted = np.floor(fraction * counts + 0.5).astype(np.int64)
     wanted = np.where(counts > 1, np.clip(wanted, 1, counts - 1), 0)
@@ -72,8 +71,8 @@ def _hand_out(labels: Labels, fraction: float, seed: int) -> NDArray[np.int8]:
         chosen = own[draws.distinct(draws.key(seed, "split label", c), n_held, len(own))]
         side[own] = _REST
         side[chosen] = _HELD
-        held += _labels_of(chosen, row_starts, columns, n_labels)
-        free -= _labels_of(own, row_starts, columns, n_labels)
+        held += np.bincount(present[chosen].indices, minlength=n_labels)
+        free -= np.bincount(present[own].indices, minlength=n_labels)
     bare = np.flatnonzero(side == _FREE)
     share = np.clip(np.floor(fraction * len(labels) + 0.5), 1, len(labels) - 1)
     n_held = int(np.clip(share - np.count_nonzero(side == _HELD), 0, len(bare)))
@@ -125,15 +124,7 @@ def _harm(side: int, has: NDArray[Any], held: Index, counts: Index) -> int:
     return int(np.count_nonzero((here == 1) & (counts[has] > 1)))
 
 
-def _labels_of(items: Index, row_starts: Index, columns: NDArray[Any], n_labels: int) -> Index:
-    """Count the labels of `items`, (L,)."""
-    lengths = row_starts[items + 1] - row_starts[items]
-    return np.bincount(columns[spans(row_starts[items], lengths)], minlength=n_labels)
-
-
 def rows_of_positives(labels: Labels) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return (starts, columns): the labels of item i are `columns[starts[i] : starts[i + 1]]`."""
-    items, columns = labels.positives()
-    starts = np.zeros(len(labels) + 1, np.int64)
-    np.cumsum(np.bincount(items, minlength=len(labels)), out=starts[1:])
-    return starts, columns
+    present = labels.present()
+    return present.indptr, present.indices

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.processes import summed
+from steelyard.kernels import fused
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, check_counts
 
@@ -33,6 +34,10 @@ class Weighting(nn.Module, ABC):
         dtype = dtype or (torch.float64 if t.dtype == torch.float64 else torch.float32)
         present = t.clamp_min(0).to(dtype) if t.dtype != torch.bool else t.to(dtype)
         return self.weights(present).expand(t.shape)
+
+    def kernel(self) -> fused.Rebalanced | None:
+        """Return these weights as the fused kernels know them, None if they do not."""
+        return None
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Take note that an epoch begins; most weightings do not care."""
@@ -148,6 +153,16 @@ class Rebalanced(Weighting):
         n = check_counts(counts, floor=floor)
         self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
         self.register_buffer("inverse", n.min() / n, persistent=False)
+        self._copied: tuple[Tensor, int, fused.Rebalanced] | None = None
+
+    def kernel(self) -> fused.Rebalanced | None:
+        """Return these weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
+        if type(self) is not Rebalanced or torch.compiler.is_compiling():
+            return None
+        numbers, of, copied = (self.alpha, self.beta, self.mu), self.inverse, self._copied
+        if copied is None or copied[0] is not of or copied[1] != of._version or copied[2][1:] != numbers:
+            self._copied = copied = of, of._version, fused.Rebalanced(of.to(torch.float32), *numbers)
+        return copied[2]
 
     def weights(self, present: Tensor) -> Tensor:
         """Return r̂ (B, L)."""

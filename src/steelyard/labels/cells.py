@@ -1,13 +1,13 @@
-"""Compressed rows of labels: only the cells that differ from one fill value are kept."""
+"""Compressed rows of labels: only the cells that differ from one fill value are kept, in a CSR array of SciPy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from steelyard.labels.targets import UNKNOWN
 
@@ -15,101 +15,66 @@ Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = NDArray[np.int64]
 
 _BLOCK = 1 << 22  # dense cells of a block of rows
-_PAIR = 1000  # multiply-adds of a matrix product that take as long as counting one pair of cells
 
 
-class Block(NamedTuple):
-    """Kept cells of consecutive items: `items` counts from the block's first row, `first`."""
+class Cells(NamedTuple):
+    """The cells of an (N, L) table that differ from `fill`, 0 or −1: a CSR array that also stores zeros.
 
-    first: int
-    n_items: int
-    items: Index
-    columns: Array
-    data: Array
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The cells of an (N, L) table that differ from `fill`; those of item i are `starts[i] : starts[i + 1]`.
-
-    Arguments: `shape` (N, L); `fill`, 0 or −1; `starts` (N + 1,); `columns`, increasing within an item; `data`, int8
-    where every value is 1, 0 or −1, else float32.
+    Its data are int8 where every value is 1, 0 or −1, else float32.
     """
 
-    shape: tuple[int, int]
+    matrix: Any
     fill: int
-    starts: Index
-    columns: Array
-    data: Array
-
-    def __post_init__(self) -> None:
-        for array in (self.starts, self.columns, self.data):
-            array.setflags(write=False)
-
-    def __reduce__(self) -> tuple[type[Cells], tuple[Any, ...]]:
-        return Cells, (self.shape, self.fill, self.starts, self.columns, self.data)
 
     @classmethod
     def from_dense(cls, values: Array) -> Cells:
         """Compress checked `values` (N, L), with the fill value that leaves fewer cells to keep."""
-        shape = (values.shape[0], values.shape[1])
-        parts = [values[start:stop] for start, stop in row_blocks(*shape)]
+        parts = [values[start:stop] for start, stop in row_blocks(*values.shape)]
         surplus = sum(np.count_nonzero(part == UNKNOWN) - np.count_nonzero(part == 0) for part in parts)
-        kind = np.float32 if any(is_soft(narrow(part)) for part in parts) else np.int8
-        return cls._from_blocks(map(narrow, parts), shape, UNKNOWN if surplus > 0 else 0, np.dtype(kind))
+        return cls.from_blocks(map(narrow, parts), values.shape, UNKNOWN if surplus > 0 else 0)
 
     @classmethod
-    def _from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, int], fill: int, dtype: np.dtype[Any]) -> Cells:
-        """Compress blocks of consecutive rows, `narrow`, to data of `dtype`."""
+    def from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, ...], fill: int) -> Cells:
+        """Compress blocks of consecutive rows, `narrow`."""
         lengths: list[Array] = [np.zeros(1, np.int64)]
-        columns: list[Array] = [np.zeros(0, column_type(shape[1]))]
-        data: list[Array] = [np.zeros(0, dtype)]
+        columns: list[Array] = [np.zeros(0, np.int32)]
+        data: list[Array] = [np.zeros(0, np.int8)]
         for part in blocks:
             kept = part != fill
             lengths.append(np.count_nonzero(kept, axis=1))
-            columns.append(np.nonzero(kept)[1].astype(columns[0].dtype))
-            data.append(part[kept].astype(data[0].dtype))
-        starts = np.cumsum(np.concatenate(lengths), dtype=np.int64)
-        return cls(shape, fill, starts, np.concatenate(columns), np.concatenate(data))
+            columns.append(np.nonzero(kept)[1].astype(np.int32))
+            data.append(as_stored(part[kept]))
+        starts = np.cumsum(np.concatenate(lengths))
+        return cls(as_csr(np.concatenate(data), np.concatenate(columns), starts, shape), fill)
 
     @classmethod
-    def from_sorted(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> Cells:
-        """Compress distinct cells, `narrow` and sorted by item, then column; those equal to `fill` are left out."""
+    def from_listed(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> Cells:
+        """Compress distinct cells, `narrow`; those equal to `fill` are left out."""
         kept = data != fill
         if not kept.all():
             items, columns, data = items[kept], columns[kept], data[kept]
-        starts = np.zeros(shape[0] + 1, np.int64)
-        for start in range(0, len(items), _BLOCK):  # bincount widens what it is given
-            part = items[start : start + _BLOCK]
-            starts[1 + int(part[0]) : 2 + int(part[-1])] += np.bincount(part - part[0])
-        return cls(shape, fill, np.cumsum(starts), columns.astype(column_type(shape[1])), as_stored(data).copy())
-
-    def blocks(self) -> Iterator[Block]:
-        """Blocks of rows whose dense form is small."""
-        for start, stop in row_blocks(*self.shape):
-            begin, end = int(self.starts[start]), int(self.starts[stop])
-            items = np.repeat(np.arange(stop - start), np.diff(self.starts[start : stop + 1]))
-            yield Block(start, stop - start, items, self.columns[begin:end], self.data[begin:end])
-
-    def items(self) -> Array:
-        """The item of each kept cell."""
-        kind = np.int32 if self.shape[0] < 2**31 else np.int64
-        return np.repeat(np.arange(self.shape[0], dtype=kind), np.diff(self.starts))
+        kind = np.int32 if max(shape) < 2**31 else np.int64
+        return cls(csr_array((as_stored(data), (items.astype(kind), columns.astype(kind))), shape), fill)
 
     def dense(self, index: Index) -> Array:
         """Return the rows at `index` as a dense array (k, L)."""
-        cells, lengths = self._gather(index)
-        values = np.full((len(index), self.shape[1]), self.fill, self.data.dtype)
-        row = np.repeat(np.arange(len(index)) * self.shape[1], lengths)
-        values.ravel()[row + self.columns[cells]] = self.data[cells]
+        rows = self.matrix[index]
+        values = np.full(rows.shape, self.fill, rows.dtype)
+        values[np.repeat(np.arange(len(index)), np.diff(rows.indptr)), rows.indices] = rows.data
         return values
 
     def take(self, index: Index) -> Cells:
         """Return the rows at `index`, compressed."""
-        cells, lengths = self._gather(index)
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        return Cells((len(index), self.shape[1]), self.fill, starts, self.columns[cells], as_stored(self.data[cells]))
+        rows = self.matrix[index]
+        rows.data = as_stored(rows.data)
+        return self._replace(matrix=rows)
+
+    def marked(self, mark: Callable[[Array], Array]) -> Any:
+        """Return a CSR array of 1 at the kept cells whose value passes `mark`."""
+        m = self.matrix
+        ones = csr_array((mark(m.data).astype(np.int32), m.indices, m.indptr), m.shape, copy=True)
+        ones.eliminate_zeros()
+        return ones
 
     def arranged(self, places: Index, n_labels: int, missing: int) -> Cells:
         """Return L = `n_labels` columns: column c at `places[c]`, dropped where that is −1; all others hold `missing`.
@@ -117,13 +82,13 @@ class Cells:
         Where what is missing would have to be kept, the fill value is the one that leaves fewer cells to keep, and no
         more than a block of rows is dense at a time.
         """
-        kept, shape = np.flatnonzero(places >= 0), (self.shape[0], n_labels)
-        at = places[self.columns]
+        kept, shape = np.flatnonzero(places >= 0), (self.matrix.shape[0], n_labels)
+        cells = self.matrix.tocoo()
+        at = places[cells.col]
         there = at >= 0
-        data = self.data[there]
+        data = cells.data[there]
         if len(kept) == n_labels or missing == self.fill:
-            key, data = sorted_by_key(self.items()[there].astype(np.int64) * n_labels + at[there], data)
-            return Cells.from_sorted(*np.divmod(key, n_labels), data, shape, self.fill)
+            return Cells.from_listed(cells.row[there], at[there], data, shape, self.fill)
         n_other = shape[0] * len(kept) - np.count_nonzero(data == missing)
         fill = missing if n_other < len(data) + shape[0] * (n_labels - len(kept)) else self.fill
 
@@ -133,31 +98,13 @@ class Cells:
                 block[:, places[kept]] = self.dense(np.arange(start, stop))[:, kept]
                 yield block
 
-        return Cells._from_blocks(blocks(), shape, fill, as_stored(data).dtype)
+        return Cells.from_blocks(blocks(), shape, fill)
 
-    def _gather(self, index: Index) -> tuple[Index, Index]:
-        lengths = self.starts[index + 1] - self.starts[index]
-        return spans(self.starts[index], lengths), lengths
 
-    def together(self, left: Callable[[Array], Array], right: Callable[[Array], Array]) -> NDArray[np.int64]:
-        """Count, for labels i and j, the items whose kept cell i passes `left` and whose kept cell j passes `right`."""
-        n_labels = self.shape[1]
-        total = np.zeros((n_labels, n_labels), np.int64)
-        for block in self.blocks():
-            a, b = left(block.data), right(block.data)
-            items_a, items_b = block.items[a], block.items[b]
-            columns_a, columns_b = block.columns[a].astype(np.int64), block.columns[b]
-            n_b = np.bincount(items_b, minlength=block.n_items)
-            partners = n_b[items_a]
-            if int(partners.sum()) * _PAIR < block.n_items * n_labels**2:
-                pairs = spans((np.cumsum(n_b) - n_b)[items_a], partners)
-                np.add.at(total.ravel(), np.repeat(columns_a * n_labels, partners) + columns_b[pairs], 1)
-            else:
-                dense = np.zeros((2, block.n_items, n_labels), np.float32)
-                dense[0, items_a, columns_a] = 1
-                dense[1, items_b, columns_b] = 1
-                total += (dense[0].T @ dense[1]).astype(np.int64)
-        return total
+def as_csr(data: Array, columns: Array, starts: Array, shape: tuple[int, ...]) -> Any:
+    """Return a CSR array, with indices of 32 bits where they are enough."""
+    kind = np.int32 if max(*shape, len(data)) < 2**31 else np.int64
+    return csr_array((data, columns.astype(kind), starts.astype(kind)), shape)
 
 
 def row_blocks(n_items: int, n_labels: int) -> Iterator[tuple[int, int]]:
@@ -167,23 +114,9 @@ def row_blocks(n_items: int, n_labels: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, n_items)
 
 
-def spans(starts: Index, lengths: Index) -> Index:
-    """Concatenate the ranges starts[k] … starts[k] + lengths[k] − 1."""
-    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
-
-
 def column_type(n_labels: int) -> np.dtype[Any]:
     """The smallest unsigned integer that holds the number of a label."""
     return np.min_scalar_type(n_labels - 1)
-
-
-def sorted_by_key(key: Index, data: Array) -> tuple[Index, Array]:
-    """Sort checked values by their key; int8 ones travel in the key's last two bits, far faster than a gather."""
-    if is_soft(data):
-        order = np.argsort(key, kind="stable")
-        return key[order], data[order]
-    packed = np.sort(4 * key + (data.astype(np.int8) + 1))
-    return packed >> 2, (packed & 3).astype(np.int8) - np.int8(1)
 
 
 def narrow(values: Array) -> Array:

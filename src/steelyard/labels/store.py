@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard._files import replacing
-from steelyard.labels.cells import Array, Cells, column_type, is_soft
+from steelyard.labels.cells import Array, Cells, as_csr, column_type, is_soft
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, bad_values
 from steelyard.labels.targets import UNKNOWN
@@ -22,11 +22,11 @@ def write(path: Path, cells: Cells, names: Sequence[str], ids: Ids) -> None:
     """Write a table to `path`, whole or not at all."""
     arrays: dict[str, Array] = {
         "format": np.array(_FORMAT),
-        "shape": np.array(cells.shape, np.int64),
+        "shape": np.array(cells.matrix.shape, np.int64),
         "fill": np.array(cells.fill, np.int64),
-        "starts": cells.starts,
-        "columns": cells.columns,
-        "data": cells.data,
+        "starts": cells.matrix.indptr.astype(np.int64),
+        "columns": cells.matrix.indices.astype(column_type(cells.matrix.shape[1])),
+        "data": cells.matrix.data,
         **_pack("names", Ids(names, "names")),
         **_pack("ids", ids),
     }
@@ -42,8 +42,7 @@ def read(path: Path) -> tuple[Cells, Ids, Ids]:
         if arrays["format"] != _FORMAT:
             raise ValueError(f"its format is {arrays['format']}, this version reads {_FORMAT}")
         shape = (int(arrays["shape"][0]), int(arrays["shape"][1]))
-        cells = Cells(shape, int(arrays["fill"]), arrays["starts"], arrays["columns"], arrays["data"])
-        _check(cells)
+        cells = _checked(shape, int(arrays["fill"]), arrays["starts"], arrays["columns"], arrays["data"])
         return cells, _unpack("names", arrays, shape[1]), _unpack("ids", arrays, shape[0])
     except FileNotFoundError:
         raise
@@ -79,20 +78,17 @@ def _unpack(what: str, arrays: dict[str, Array], n: int) -> Ids:
     return Ids(texts, what)
 
 
-def _check(cells: Cells) -> None:
-    n_items, n_labels = cells.shape
-    starts, columns, data = cells.starts, cells.columns, cells.data
-    if min(n_items, n_labels - 1) < 0 or cells.fill not in (0, UNKNOWN):
-        raise ValueError(f"its shape is {cells.shape} and its fill value {cells.fill}")
-    if starts.dtype != np.int64 or columns.dtype != column_type(n_labels) or data.dtype not in (np.int8, np.float32):
+def _checked(shape: tuple[int, int], fill: int, starts: Array, columns: Array, data: Array) -> Cells:
+    if min(shape[0], shape[1] - 1) < 0 or fill not in (0, UNKNOWN):
+        raise ValueError(f"its shape is {shape} and its fill value {fill}")
+    if starts.dtype != np.int64 or columns.dtype != column_type(shape[1]) or data.dtype not in (np.int8, np.float32):
         raise ValueError(f"its arrays have dtypes {starts.dtype}, {columns.dtype}, {data.dtype}")
-    if starts.shape != (n_items + 1,) or not columns.shape == data.shape == (starts[-1],) or starts[0] != 0:
+    if not columns.shape == data.shape == (starts[-1],):
         raise ValueError(f"its arrays have shapes {starts.shape}, {columns.shape}, {data.shape}")
-    if (starts[1:] < starts[:-1]).any() or (columns >= n_labels).any():
-        raise ValueError("its rows or columns are out of order")
-    increasing = columns[1:] > columns[:-1]
-    increasing[starts[1:-1][(starts[1:-1] > 0) & (starts[1:-1] < len(columns))] - 1] = True
-    if not increasing.all():
+    matrix = as_csr(data, columns, starts, shape)
+    matrix.check_format(full_check=True)
+    if not matrix.has_canonical_format:
         raise ValueError("a cell is listed twice in it")
-    if bad_values(data) is not None or (data == cells.fill).any() or (data.dtype == np.float32) != is_soft(data):
+    if bad_values(data) is not None or (data == fill).any() or (data.dtype == np.float32) != is_soft(data):
         raise ValueError(f"it holds a value that does not belong: {LEGEND}")
+    return Cells(matrix, fill)

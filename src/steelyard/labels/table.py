@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.labels import store
-from steelyard.labels.cells import Array, Cells, Index, narrow, row_blocks, sorted_by_key
+from steelyard.labels.cells import Array, Cells, Index, column_type, narrow, row_blocks
 from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
@@ -30,7 +30,7 @@ class Labels:
     """All labels of N items: 1 present, 0 absent, between them soft, −1 unknown; frozen, sparse inside.
 
     Only the cells that differ from one fill value (0 or −1) are kept: ten million items with five known labels each
-    take about 230 MB. A label counts as positive where its value is at least .5; an unknown one is never a negative.
+    take about 290 MB. A label counts as positive where its value is at least .5; an unknown one is never a negative.
 
     Arguments: `values` (N, L), numpy array or tensor of real numbers; `names` of the L labels and `ids` of the N
     items, distinct strings ("0", "1", … where not given).
@@ -86,7 +86,8 @@ class Labels:
         data = narrow(data)
         key = row * shape[1] + column
         if not (key[1:] > key[:-1]).all():
-            key, data = sorted_by_key(key, data)
+            order = np.argsort(key, kind="stable")
+            key, data = key[order], data[order]
             again = np.flatnonzero(key[1:] == key[:-1]) + 1
             if len(differ := again[data[again] != data[again - 1]]):
                 i, j = divmod(int(key[differ[0]]), shape[1])
@@ -95,7 +96,7 @@ class Labels:
                 raise ValueError(f"the cell of {who} is listed twice, as {low} and as {high}: list it once")
             key, data = np.delete(key, again), np.delete(data, again)
             row, column = np.divmod(key, shape[1])
-        return cls._of(Cells.from_sorted(row, column, data, shape, fill), label_names, item_ids)
+        return cls._of(Cells.from_listed(row, column, data, shape, fill), label_names, item_ids)
 
     @classmethod
     def from_scipy(cls, matrix: Any, fill: int = 0, names: Names | None = None, ids: Names | None = None) -> Labels:
@@ -110,6 +111,8 @@ class Labels:
         return self
 
     def _fill_in(self, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> None:
+        for array in (cells.matrix.data, cells.matrix.indices, cells.matrix.indptr):
+            array.setflags(write=False)
         vars(self).update(_cells=cells, names=names, ids=ids, item_groups=groups)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -136,12 +139,12 @@ class Labels:
     @property
     def n_items(self) -> int:
         """N, the number of items."""
-        return self._cells.shape[0]
+        return int(self._cells.matrix.shape[0])
 
     @property
     def n_labels(self) -> int:
         """L, the number of labels."""
-        return self._cells.shape[1]
+        return int(self._cells.matrix.shape[1])
 
     @property
     def fill(self) -> int:
@@ -151,7 +154,7 @@ class Labels:
     @property
     def values(self) -> Array:
         """All labels as a new dense array (N, L), int8, or float32 where one is soft; refused over 2 GB."""
-        size = self.n_items * self.n_labels * self._cells.data.itemsize
+        size = self.n_items * self.n_labels * self._cells.matrix.dtype.itemsize
         if size > _DENSE_LIMIT:
             raise ValueError(
                 f"values of {self.n_items:,} items × {self.n_labels:,} labels would take {size / 1e9:.1f} GB: "
@@ -184,7 +187,9 @@ class Labels:
 
     def renamed(self, names: Names) -> Labels:
         """Return the same table with its labels called `names`, in their order."""
-        return Labels._of(self._cells, _as_texts(self._cells.shape, names, self.ids)[0], self.ids, self.item_groups)
+        return Labels._of(
+            self._cells, _as_texts((self.n_items, self.n_labels), names, self.ids)[0], self.ids, self.item_groups
+        )
 
     def grouped(self, groups: ArrayLike | None) -> Labels:
         """Return the same table whose items belong to `groups` (N,), any values; None for no groups."""
@@ -198,18 +203,23 @@ class Labels:
 
     def cells(self) -> tuple[Array, Array, Array]:
         """Return items, labels and values of the cells that are not `fill`, by item, as `from_cells` takes them."""
-        return self._cells.items(), self._cells.columns, self._cells.data
+        m = self._cells.matrix
+        items = np.repeat(np.arange(self.n_items, dtype=np.int32 if self.n_items < 2**31 else None), np.diff(m.indptr))
+        return items, _frozen(m.indices.astype(column_type(self.n_labels))), m.data
 
     def positives(self) -> tuple[Array, Array]:
         """Return items and labels of the positive cells, by item, then label."""
-        kept = self._cells.data >= 0.5
-        return self._cells.items()[kept], self._cells.columns[kept]
+        cells = self.present().tocoo()
+        return cells.row, cells.col
+
+    def present(self) -> Any:
+        """Return a SciPy CSR array (N, L) of 1 at the positive cells."""
+        return self._cells.marked(_positive)
 
     def items_by_label(self) -> tuple[Index, Array]:
         """Return (starts, items): the items that have label c are `items[starts[c] : starts[c + 1]]`, increasing."""
-        items, columns = self.positives()
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
-        return starts, items[np.argsort(columns, kind="stable")]
+        columns = self.present().tocsc()
+        return columns.indptr, columns.indices
 
     # ---- statistics by label
 
@@ -264,7 +274,9 @@ class Labels:
     def cooccurrence(self) -> Index:
         """Return n_{i∩j}, the items that have both labels, (L, L); its diagonal is `counts`."""
         self._check_square()
-        return self._cells.together(_positive, _positive)
+        has = self.present()
+        both: Index = (has.T @ has).toarray().astype(np.int64)
+        return both
 
     def conditional(self) -> Floats:
         """Return p(i|j) as [i, j], (L, L): among items with label j for which i is known, the share that has i.
@@ -272,11 +284,8 @@ class Labels:
         With nothing unknown this is n_{i∩j} / n_j. NaN where no item with label j has i known.
         """
         both = self.cooccurrence()
-        if self.fill == UNKNOWN:
-            known = self._cells.together(lambda data: data != UNKNOWN, _positive)
-        else:
-            known = self.counts - self._cells.together(lambda data: data == UNKNOWN, _positive)
-        return _ratio(both, known)
+        listed = (self._listed().T @ self.present()).toarray()
+        return _ratio(both, listed if self.fill == UNKNOWN else self.counts - listed)
 
     def resampled_prior(self) -> Floats:
         """Return the prior of each label after class-aware sampling, (L,), eq. 1 of the distribution-balanced loss.
@@ -287,21 +296,14 @@ class Labels:
         unknown it is positives over known labels among the draws, Σ_j (n_{i∩j}/n_j) / Σ_j (k_{i∩j}/n_j) with k_{i∩j}
         the items with label j for which i is known; NaN where i is known for no item that can be drawn.
         """
-        visited, drawable = np.count_nonzero(self.counts), 0
         share = np.divide(1, self.counts, out=np.zeros(self.n_labels), where=self.counts > 0)
-        positive, listed, n_listed = np.zeros((3, self.n_labels))
-        for block in self._cells.blocks():
-            has = _positive(block.data)
-            weight = np.bincount(block.items[has], share[block.columns[has]], minlength=block.n_items)
-            drawable += int(np.count_nonzero(weight))
-            positive += np.bincount(block.columns[has], weight[block.items[has]], minlength=self.n_labels)
-            listed_here = (weight[block.items] > 0) & ((block.data == UNKNOWN) != (self.fill == UNKNOWN))
-            columns, items = block.columns[listed_here], block.items[listed_here]
-            listed += np.bincount(columns, weight[items], minlength=self.n_labels)
-            n_listed += np.bincount(columns, minlength=self.n_labels)
+        has, listed = self.present(), self._listed()
+        weight = has @ share
+        positive, amount = has.T @ weight, listed.T @ weight
         if self.fill == UNKNOWN:
-            return _ratio(positive, listed)
-        return _ratio(positive, np.where(n_listed < drawable, visited - listed, 0))
+            return _ratio(positive, amount)
+        some_known = listed.T @ (weight > 0) < np.count_nonzero(weight)
+        return _ratio(positive, np.where(some_known, np.count_nonzero(self.counts) - amount, 0))
 
     # ---- files
 
@@ -315,11 +317,13 @@ class Labels:
         cells, names, ids = store.read(Path(path))
         return cls._of(cells, tuple(names), ids)
 
+    def _listed(self) -> Any:
+        """Return a CSR array of 1 at the known cells where `fill` is −1, at the unknown ones where it is 0."""
+        return self._cells.marked(lambda data: (data == UNKNOWN) != (self.fill == UNKNOWN))
+
     def _count(self, mark: Callable[[Array], Array]) -> Index:
-        total = np.zeros(self.n_labels, np.int64)
-        for block in self._cells.blocks():
-            total += np.bincount(block.columns[mark(block.data)], minlength=self.n_labels)
-        return _frozen(total)
+        m = self._cells.matrix
+        return _frozen(np.bincount(m.indices[mark(m.data)], minlength=self.n_labels))
 
     def _check_square(self) -> None:
         if 8 * self.n_labels**2 > _DENSE_LIMIT:

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.weighting import Rebalanced, Weighting
-from steelyard.kernels import fused
-from steelyard.labels.targets import ArrayLike, as_targets
-from steelyard.losses.loss import Cells, Reduction, check_weight, compute_dtype, known_cells
+from steelyard.labels.targets import ArrayLike
+from steelyard.losses.loss import Reduction
 from steelyard.losses.negative_tolerant import NegativeTolerant
-from steelyard.losses.pair import AnalyticLoss, PairLoss
+from steelyard.losses.pair import PairLoss
 
 
 class WeightedLoss(nn.Module):
@@ -25,7 +24,6 @@ class WeightedLoss(nn.Module):
         self.loss: PairLoss = loss
         self.weighting: Weighting = weighting
         self.eta_range = loss.eta_range
-        self._inside: tuple[Tensor | None, int, fused.Rebalanced | None] = (None, 0, None)
 
     @property
     def reduction(self) -> Reduction:
@@ -34,37 +32,13 @@ class WeightedLoss(nn.Module):
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
-        loss, weighting = self._parts()
-        loss.check_logits(logits)
+        loss, weighting = self.loss, self.weighting
+        batch = loss.batch(logits, targets, weight)
         if logits.shape[1] != weighting.n_labels:
             raise ValueError(
                 f"logits has {logits.shape[1]} labels, but the weighting was made for {weighting.n_labels}"
             )
-        checked = as_targets(targets, logits, loss.validate)
-        if type(weighting) is Rebalanced and isinstance(loss, AnalyticLoss):
-            pair = loss.kernel_for(logits)
-            if pair is not None:
-                w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
-                inside, weights = self._rebalanced(weighting), weighting.weights
-                return loss.by_kernel(pair, logits, checked, weight=w, rebalanced=inside, weights=weights)
-        cells = known_cells(checked, compute_dtype(logits))
-        cells = cells.times(weighting.weights(cells.a))
-        return loss.evaluate(logits, cells if weight is None else cells.times(check_weight(weight, logits, cells)))
-
-    def _parts(self) -> tuple[PairLoss, Weighting]:
-        """Return loss and weighting without a module's own look-up, which takes as long as a small launch."""
-        return self._modules["loss"], self._modules["weighting"]  # type: ignore[return-value]
-
-    def _rebalanced(self, weighting: Rebalanced) -> fused.Rebalanced:
-        """Return the weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
-        of = weighting._buffers["inverse"]
-        assert of is not None
-        numbers = weighting.alpha, weighting.beta, weighting.mu
-        seen, version, inside = self._inside
-        if inside is None or seen is not of or version != of._version or inside[1:] != numbers:
-            inside = fused.Rebalanced(of.to(torch.float32), *numbers)
-            self._inside = of, of._version, inside
-        return inside
+        return loss.evaluate_batch(logits, batch._replace(weights=weighting.weights, rebalanced=weighting.kernel()))
 
     def positive(self, z: Tensor) -> Tensor:
         """Return ℓ₊(z) without its weight."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
+from steelyard.kernels.fused import IGNORED, Mask, Rebalanced, Rule
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 
 Reduction = Literal["mean", "item", "sum", "none"]
@@ -74,6 +76,40 @@ def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
     return Cells(a, counted.to(dtype) - a, counted, a if targets.hard else None)
 
 
+class Batch(NamedTuple):
+    """Checked targets and what decides how they enter a loss: a rule for unknown labels, a mask, weights.
+
+    `cells` applies them in this order. Rule, mask and class-wise weights are here twice: as functions, and as the fused
+    kernels know them, so that a loss can choose.
+    """
+
+    targets: Targets
+    rule: Rule | None = IGNORED
+    """None: the kernels do not know it."""
+    resolve: Callable[[], Cells] | None = None
+    """The cells under the rule; None: unknown labels are ignored."""
+    mask: Mask | None = None
+    kept: Callable[[], Tensor] | None = None
+    """The mask (B, L)."""
+    rebalanced: Rebalanced | None = None
+    weights: Callable[[Tensor], Tensor] | None = None
+    """Weights that follow from the present labels (B, L); the kernels know them if `rebalanced` is given."""
+    weight: Tensor | None = None
+    """Further weights, which broadcast to (B, L); values at unknown labels are ignored."""
+
+    def cells(self, dtype: torch.dtype) -> Cells:
+        """Return the coefficients: unknown labels resolved, then masked, then weighted."""
+        cells = known_cells(self.targets, dtype) if self.resolve is None else self.resolve()
+        present = cells.a
+        if self.kept is not None:
+            cells = cells.times(self.kept().to(dtype))
+        if self.weights is not None:
+            cells = cells.times(self.weights(present))
+        if self.weight is not None:
+            cells = cells.times(self.weight if cells.counted is None else torch.where(cells.counted, self.weight, 0))
+        return cells
+
+
 class Loss(nn.Module, ABC):
     """A loss of logits (B, L) and targets (B, L).
 
@@ -97,11 +133,17 @@ class Loss(nn.Module, ABC):
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        return self.evaluate_batch(logits, self.batch(logits, targets, weight))
+
+    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the reduced loss of `batch`; a loss that has a fused kernel may use it here."""
+        return self.evaluate(logits, batch.cells(compute_dtype(logits)), divisor)
+
+    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Batch:
+        """Return checked targets and weights, unknown labels ignored."""
         self.check_logits(logits)
-        cells = known_cells(as_targets(targets, logits, self.validate), compute_dtype(logits))
-        if weight is not None:
-            cells = cells.times(check_weight(weight, logits, cells))
-        return self.evaluate(logits, cells)
+        checked = as_targets(targets, logits, self.validate)
+        return Batch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
 
     def check_logits(self, logits: Tensor) -> None:
         """Raise unless `logits` is a real floating (B, L) tensor with this loss's L."""
@@ -129,8 +171,8 @@ def or_one(amount: Tensor | float) -> Tensor | float:
     return torch.where(amount > 0, amount, 1) if isinstance(amount, Tensor) else amount or 1.0
 
 
-def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Tensor:
-    """Return `weight` as a tensor that broadcasts to `logits`; on the CPU its values are checked where they count."""
+def check_weight(weight: ArrayLike | float, logits: Tensor, targets: Targets) -> Tensor:
+    """Return `weight` as a tensor that broadcasts to `logits`; on the CPU its values at known labels are checked."""
     dtype = compute_dtype(logits)
     w = torch.tensor(weight, dtype=dtype) if isinstance(weight, int | float) else as_tensor(weight).to(dtype)
     w = w.to(logits.device) if w.ndim == 0 else w
@@ -145,10 +187,10 @@ def check_weight(weight: ArrayLike | float, logits: Tensor, cells: Cells) -> Ten
         )
     if w.device != logits.device:
         raise ValueError(f"weight is on {w.device}, but logits is on {logits.device}: move one of them")
-    if cells.counted is not None and w.shape == logits.shape:
-        w = torch.where(cells.counted, w, 0)
     if w.device.type == "cpu" and not torch.compiler.is_compiling() and w.numel():
         low, high = torch.aminmax(w)
         if not (low.item() >= 0 and high.item() < math.inf):
-            refuse(~((w >= 0) & (w < math.inf)), "weight", w, "a weight is finite and at least 0")
+            bad = ~((w >= 0) & (w < math.inf))
+            bad = bad & known(targets.values) if w.shape == logits.shape else bad
+            refuse(bad, "weight", w, "a weight is finite and at least 0")
     return w

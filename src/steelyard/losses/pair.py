@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from torch import Tensor
 from steelyard.kernels import fused
 from steelyard.kernels.choice import fuses
 from steelyard.kernels.compiled import compiled, compiles
-from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, refuse
-from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, check_weight, compute_dtype, known_cells
+from steelyard.labels.targets import ArrayLike, as_tensor, refuse
+from steelyard.losses.loss import Batch, Cells, Loss, NoLink, Reduction, compute_dtype
 
 
 class PairLoss(Loss):
@@ -99,6 +98,11 @@ class PairLoss(Loss):
         return cost if self.reduction == "none" else cost.sum() / divisor
 
 
+_COMPUTING = {"sided", "positive", "negative", "cost_and_slope", "amount", "divisor"}
+_COMPUTING |= {"forward", "evaluate", "evaluate_batch"}
+"""The methods of a loss that a kernel stands for."""
+
+
 class AnalyticLoss(PairLoss):
     """A pair that knows its derivatives: value and gradient come from one pass, one (B, L) tensor is kept.
 
@@ -108,8 +112,7 @@ class AnalyticLoss(PairLoss):
     def __init_subclass__(cls) -> None:
         """Take away the kernel of a class that changes what its parent computes and gives no kernel of its own."""
         super().__init_subclass__()
-        changed = {"sided", "positive", "negative", "forward", "evaluate", "cost_and_slope", "amount", "divisor"}
-        if changed & vars(cls).keys() and "kernel" not in vars(cls):
+        if _COMPUTING & vars(cls).keys() and "kernel" not in vars(cls):
             cls.kernel = AnalyticLoss.kernel  # type: ignore[method-assign]
 
     def kernel(self) -> fused.Pair | None:
@@ -131,45 +134,28 @@ class AnalyticLoss(PairLoss):
         """Return ℓ₋(z), what an absent label costs."""
         return self.sided(_as_float(z), 0.0)[0]
 
-    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
-        self.check_logits(logits)
-        pair = self.kernel_for(logits)
-        if pair is None:
-            return super().forward(logits, targets, weight)
-        checked = as_targets(targets, logits, self.validate)
-        w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
-        return self.by_kernel(pair, logits, checked, weight=w)
-
     def kernel_for(self, logits: Tensor) -> fused.Pair | None:
         """Return the pair for the fused kernels, None where they are not for this loss or these logits."""
         return self.kernel() if fuses(logits.device) and fused.takes(logits) else None
 
-    def by_kernel(
-        self,
-        pair: fused.Pair,
-        logits: Tensor,
-        targets: Targets,
-        *,
-        weight: Tensor | None = None,
-        rebalanced: fused.Rebalanced | None = None,
-        weights: Callable[[Tensor], Tensor] | None = None,
-    ) -> Tensor:
-        """Return the loss by the fused kernels; `weights`, of present labels, is what `rebalanced` stands for."""
-        w = None if weight is None else weight.expand(logits.shape)
-
-        def plain(z: Tensor) -> Tensor:
-            return _of_targets(self, z, targets, w, weights)
-
+    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the reduced loss of `batch`, by one launch where the fused kernels know all that is in it."""
+        pair = self.kernel_for(logits)
+        if pair is None or batch.rule is None or (batch.weights is None) != (batch.rebalanced is None):
+            return super().evaluate_batch(logits, batch, divisor)
+        if divisor is None and self.reduction != "mean":  # the kernels count known labels
+            divisor = self.divisor(logits.shape, Cells(logits, logits))
         return fused.value(
             logits,
-            targets.values,
+            batch.targets.values,
             pair,
-            plain,
+            lambda z: _plainly(self, z, batch, divisor),
             each=self.reduction == "none",
-            divisor=None if self.reduction == "mean" else self.divisor(logits.shape, Cells(logits, logits)),
-            weight=w,
-            rebalanced=rebalanced,
+            divisor=divisor,
+            rule=batch.rule,
+            weight=None if batch.weight is None else batch.weight.expand(logits.shape),
+            rebalanced=batch.rebalanced,
+            mask=batch.mask,
         )
 
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
@@ -220,43 +206,25 @@ class FormulaLoss(PairLoss):
         tiny = torch.finfo(torch.float64).tiny
         return (torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))).to(z.dtype)
 
-    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
-        if not compiles(logits.device):
-            return super().forward(logits, targets, weight)
-        self.check_logits(logits)
-        checked = as_targets(targets, logits, self.validate)
-        w = None if weight is None else check_weight(weight, logits, Cells(logits, logits))
-        return compiled(_of_targets, self, logits, checked, w)
+    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the reduced loss of `batch`, compiled as a whole where it is targets and weights alone."""
+        if compiles(logits.device) and batch.resolve is None and batch.weights is None:
+            return compiled(_plainly, self, logits, batch, divisor)
+        return super().evaluate_batch(logits, batch, divisor)
 
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
         divisor = self.divisor(logits.shape, cells) if divisor is None else divisor
         if not compiles(logits.device):
             return self._plain(logits, cells, divisor)
-        cost = compiled(_of_cells, self, logits, cells)
+        cost = compiled(type(self)._plain, self, logits, cells, 1.0)
         return cost if self.reduction == "none" else cost / divisor
 
 
-def _of_targets(
-    loss: PairLoss,
-    logits: Tensor,
-    targets: Targets,
-    weight: Tensor | None,
-    weights: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Return the loss of checked targets by plain means; `weights` are of present labels."""
-    cells = known_cells(targets, compute_dtype(logits))
-    if weights is not None:
-        cells = cells.times(weights(cells.a))
-    if weight is not None:
-        cells = cells.times(weight if cells.counted is None else torch.where(cells.counted, weight, 0))
-    return loss._plain(logits, cells, loss.divisor(logits.shape, cells))
-
-
-def _of_cells(loss: PairLoss, logits: Tensor, cells: Cells) -> Tensor:
-    """Return the loss of cells by plain means, its sum where it is reduced."""
-    return loss._plain(logits, cells, 1.0)
+def _plainly(loss: PairLoss, logits: Tensor, batch: Batch, divisor: Tensor | float | None) -> Tensor:
+    """Return the loss of a batch by plain means."""
+    cells = batch.cells(compute_dtype(logits))
+    return loss._plain(logits, cells, loss.divisor(logits.shape, cells) if divisor is None else divisor)
 
 
 class _OnePass(torch.autograd.Function):

@@ -136,8 +136,10 @@ class Annotation(Resolver):
         """Return the cells but for p, with pseudo-labels from the store."""
         if self.store is None:
             raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
-        shares = self.ahead.rows(self.epoch, items) if dtype == torch.float32 else None
-        if shares is None:
+        table = self.ahead.table(self.epoch) if dtype == torch.float32 else None
+        if table is not None:
+            shares = table[items]
+        else:
             shares = self._shares(targets, self._picked(items, targets.shape[1]), dtype)
         return self._weighed(targets, read_for(self.store, items, targets), shares)
 

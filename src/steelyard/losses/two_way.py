@@ -10,9 +10,9 @@ from torch import Tensor
 
 from steelyard.kernels import fused, two_way
 from steelyard.kernels.choice import fuses
-from steelyard.labels.targets import ArrayLike, as_targets
+from steelyard.kernels.fused import IGNORED
 from steelyard.losses.focused import softplus
-from steelyard.losses.loss import Cells, Loss, NoLink, compute_dtype
+from steelyard.losses.loss import Batch, Cells, Loss, NoLink, compute_dtype
 
 
 class TwoWay(Loss):
@@ -37,14 +37,12 @@ class TwoWay(Loss):
                 raise ValueError(f"{name} is {value}: it must be positive and finite")
         self.t_pos, self.t_neg = float(t_pos), float(t_neg)
 
-    def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+        """Return the loss of `batch`; where it is targets alone, the kernels read those."""
         is_own = type(self).evaluate is not TwoWay.evaluate  # a subclass's: it is given cells
-        if weight is not None or is_own or not _fuses(logits):
-            return super().forward(logits, targets, weight)
-        self.check_logits(logits)
-        checked = as_targets(targets, logits, self.validate)
-        return two_way.value(logits, checked.values, None, self.t_neg, self.t_pos)
+        if is_own or batch.rule != IGNORED or any(part is not None for part in batch[3:]) or not _fuses(logits):
+            return super().evaluate_batch(logits, batch, divisor)
+        return two_way.value(logits, batch.targets.values, None, self.t_neg, self.t_pos)
 
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
         """Return the loss of `cells`; its two means have their own divisors."""
@@ -70,7 +68,7 @@ class TwoWay(Loss):
 
 def _fuses(logits: Tensor) -> bool:
     """Return whether the fused kernels are used."""
-    return isinstance(logits, Tensor) and fuses(logits.device) and fused.takes(logits)
+    return fuses(logits.device) and fused.takes(logits)
 
 
 def _opened(x: Tensor, weight: Tensor) -> Tensor:

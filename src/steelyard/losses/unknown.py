@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.pseudo_labels import PseudoLabels
-from steelyard.kernels.fused import Rule
+from steelyard.kernels.fused import IGNORED, Rule
 from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype, known_cells
 
@@ -62,49 +62,56 @@ class Resolver(nn.Module, ABC):
         return False
 
 
-class Ignore(Resolver):
-    """Unknown labels cost nothing and are not counted."""
+class Weighted(Resolver):
+    """A rule that only weighs: known negatives by one number, unknown labels, taken as negatives, by another."""
+
+    def weights(self, n_labels: int) -> Rule:
+        """Return the weights in a table of so many labels; here unknown labels are left out."""
+        return IGNORED
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
-        return known_cells(targets, compute_dtype(logits))
+        rule, dtype = self.weights(logits.shape[1]), compute_dtype(logits)
+        if not rule.assumed:
+            return known_cells(targets, dtype)
+        if rule.negative == rule.unknown:
+            values = targets.values if targets.all_known else targets.values.clamp_min(0)
+            cells = known_cells(Targets(values, True, targets.hard), dtype)
+            return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
+        cells = known_cells(targets, dtype)
+        unknown = (~known(targets.values)).to(dtype)
+        return cells._replace(b=cells.b * rule.negative + unknown * rule.unknown, counted=None)
 
     def rule(self, logits: Tensor) -> Rule | None:
-        """Return the rule."""
-        return Rule() if type(self) is Ignore else None
+        """Return the rule; a subclass that computes cells in its own way has none."""
+        return self.weights(logits.shape[1]) if type(self).forward is Weighted.forward else None
 
 
-class Negative(Resolver):
+class Ignore(Weighted):
+    """Unknown labels cost nothing and are not counted."""
+
+
+class Negative(Weighted):
     """Unknown labels are negatives (AN, "assume negative")."""
 
     assumes_negative = True
 
-    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
-        return _unknown_as_negative(targets, logits)
-
-    def rule(self, logits: Tensor) -> Rule | None:
-        """Return the rule."""
-        return Rule(True, unknown=1.0) if type(self) is Negative else None
+    def weights(self, n_labels: int) -> Rule:
+        """Return the weights."""
+        return Rule(True, 1.0, 1.0)
 
 
-class WeakNegative(Resolver):
+class WeakNegative(Weighted):
     """Unknown labels are negatives of weight 1/(L−1)."""
 
     assumes_negative = True
 
-    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
-        cells = known_cells(targets, compute_dtype(logits))
-        unknown = (~known(targets.values)).to(cells.b.dtype)
-        return cells._replace(b=cells.b + unknown / _others(logits), counted=None)
-
-    def rule(self, logits: Tensor) -> Rule | None:
-        """Return the rule."""
-        return Rule(True, unknown=1 / _others(logits)) if type(self) is WeakNegative else None
+    def weights(self, n_labels: int) -> Rule:
+        """Return the weights."""
+        return Rule(True, 1.0, 1 / max(n_labels - 1, 1))
 
 
-class WeakAssumedNegative(Resolver):
+class WeakAssumedNegative(Weighted):
     """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published)."""
 
     assumes_negative = True
@@ -114,18 +121,11 @@ class WeakAssumedNegative(Resolver):
         super().__init__()
         self.register_buffer("weight", torch.ones(()))  # torch.compile drops what is written to a float64 scalar
 
-    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
-        self.weight.fill_(1 / _others(logits))
-        cells = _unknown_as_negative(targets, logits)
-        return cells._replace(b=cells.b / _others(logits))
-
-    def rule(self, logits: Tensor) -> Rule | None:
-        """Return the rule, and note the weight of negatives."""
-        if type(self) is not WeakAssumedNegative:
-            return None
-        self.weight.fill_(1 / _others(logits))
-        return Rule(True, negative=1 / _others(logits), unknown=1 / _others(logits))
+    def weights(self, n_labels: int) -> Rule:
+        """Return the weights, and note that of negatives."""
+        share = 1 / max(n_labels - 1, 1)
+        self.weight.fill_(share)
+        return Rule(True, share, share)
 
     def class_weights(self) -> tuple[float, Tensor]:
         """Return (1, 1/(L−1)); (1, 1) before the first batch."""
@@ -191,12 +191,3 @@ def need_index(index: Tensor | None) -> Tensor:
     if index is None:
         raise ValueError("index is missing: pseudo-labels belong to items, so give each item's number in the data set")
     return index
-
-
-def _unknown_as_negative(targets: Targets, logits: Tensor) -> Cells:
-    values = targets.values if targets.all_known else targets.values.clamp_min(0)
-    return known_cells(Targets(values, True, targets.hard), compute_dtype(logits))
-
-
-def _others(logits: Tensor) -> int:
-    return max(logits.shape[1] - 1, 1)

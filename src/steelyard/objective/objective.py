@@ -13,10 +13,9 @@ from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.weighting import ExpectedWeights, Weighting
-from steelyard.kernels import fused
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
 from steelyard.losses.distribution_balanced import WeightedLoss
-from steelyard.losses.loss import Cells, Loss, NoLink, or_one
+from steelyard.losses.loss import Batch, Cells, Loss, NoLink, compute_dtype, or_one
 from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.losses.unknown import Ignore, Negative, Resolver, WeakAssumedNegative, WeakNegative
 
@@ -98,11 +97,7 @@ class Objective(nn.Module):
             raise ValueError(f"the parts were made for different numbers of labels: {told}")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
-        self._kept: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
-        self.beside: Callable[[], AbstractContextManager[None]] = nullcontext
-        """In which context note is taken of what no gradient waits for."""
-        self.join: Callable[[], None] = lambda: None
-        """Waits for what was prepared beside the network."""
+        self.overlap()
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Begin epoch `epoch` (from 1) of `n_epochs`: moves PLM's ratios, deferred weights, d and q.
@@ -130,23 +125,20 @@ class Objective(nn.Module):
 
         In training mode labels are masked, and note is taken of what PLM, pseudo-labels and class weights need.
         """
-        self.join()
+        self._join()
         self.loss.check_logits(logits)
         checked = as_targets(targets, logits, self.loss.validate)
         seen = logits.detach()
-        main = self._fused(logits, checked, index)
-        if main is None:
-            cells = self.cells(checked, seen, index)
-            main = self.loss.evaluate(logits, cells, self._divisor(logits, cells))
+        batch = self._batch(checked, seen, index)
+        parts = {"loss": self.loss.evaluate_batch(logits, batch, self._divisor(logits, batch))}
         if self.masking is not None and self.masking.observes == "training" and self.training:
-            with self.beside():
-                self.masking.observe_logits(seen, self._masked(checked))
-        parts = {"loss": main}
+            with self._beside():
+                self.masking.observe_logits(seen, self.masked(checked))
         means = self.resolver.extra(checked, logits, index) | self._penalties(logits, checked.values)
         share = self._share(logits) if means else 1.0
         parts |= {name: part * share for name, part in means.items()}
         if self.training:
-            with self.beside():
+            with self._beside():
                 self.resolver.remember(index, seen, self.probability)
         return Value(torch.stack([part.to(parts["loss"].dtype) for part in parts.values()]).sum(), parts)
 
@@ -155,15 +147,15 @@ class Objective(nn.Module):
 
         In training mode labels are masked, and the mean weights of each class are noted.
         """
-        cells: Cells = self.resolver(targets, logits, index)
-        resolved = cells
-        if self.masking is not None and self.training:
-            cells = cells.times(self.masking.mask(self._masked(targets), index).to(cells.a.dtype))
-        if self.expected is not None:
-            weights = self._weights(targets.values, cells.a.dtype)
-            self._note(self.expected, weights, resolved)
-            cells = cells.times(weights)
-        return cells
+        return self._batch(targets, logits, index).cells(compute_dtype(logits))
+
+    def overlap(
+        self,
+        beside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        join: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Note what no gradient waits for in the context `beside()`, and call `join` before a batch, as for streams."""
+        self._beside, self._join = beside, join
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
         """Return (w₊, w₋): the mean weights with which positives and negatives of each class enter training."""
@@ -199,72 +191,44 @@ class Objective(nn.Module):
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
 
-    def _fused(self, logits: Tensor, targets: Targets, index: Tensor | None) -> Tensor | None:
-        """Return rule, mask, weights and loss in one launch; None where that cannot be."""
-        loss, masking, values = self.loss, self.masking if self.training else None, targets.values
-        pair = loss.kernel_for(logits) if isinstance(loss, AnalyticLoss) else None
-        if pair is None or not isinstance(loss, AnalyticLoss):
-            return None
-        if masking is not None and (masking.n_labels != logits.shape[1] or not _numbers_items(index, logits)):
-            return None
-        rule = self.resolver.rule(logits)
+    def _batch(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Batch:
+        """Return a batch with its rule, mask and weights; while training, note the weights of positives and negatives.
+
+        A rule that the fused kernels do not know may have a state: it is called once.
+        """
+        dtype, rule = compute_dtype(logits), self.resolver.rule(logits)
+        resolve: Callable[[], Cells] = lambda: self.resolver(targets, logits, index)  # noqa: E731
         if rule is None:
-            return None
-        keep = None if masking is None else self._keep(masking, values, index)
-        weights = None
+            cells = resolve()
+            resolve = lambda: cells  # noqa: E731
+        batch = Batch(targets, rule, resolve)
+        if self.masking is not None and self.training:
+            masking, shown = self.masking, self.masked(targets)
+            mask = masking.of_batch(shown, index)
+            batch = batch._replace(mask=mask, kept=lambda: masking.kept(mask, shown))
         if self.expected is not None:
-            weights = self._weights(values, torch.float32)
-            self._note(self.expected, weights, _assumed(rule, values))
-        counted = None if rule.assumed or targets.all_known else known(values) if n_processes() > 1 else None
-        divisor: Tensor | float | None = self._divisor(logits, Cells(values, values, counted))
-        if n_processes() == 1 and loss.reduction == "mean":
-            divisor = None  # the kernels count
+            weights = torch.stack([weighting(targets.values, dtype) for weighting in self._weightings()]).prod(dim=0)
+            if self.training:
+                self.expected.observe(weights, *resolve()[:2])
+            batch = batch._replace(weight=weights)
+        return batch
 
-        def plain(z: Tensor) -> Tensor:
-            cells = self.resolver(targets, z.detach(), index)
-            if keep is not None and masking is not None:
-                items = keep.first_item + torch.arange(len(z), device=z.device) if index is None else index
-                kept = keep.keep[items] if keep.stored else masking._kept(self._masked(targets), items)
-                cells = cells.times(kept.to(cells.a.dtype))
-            if weights is not None:
-                cells = cells.times(weights)
-            return loss._plain(z, cells, loss.divisor(z.shape, cells) if divisor is None else divisor)
-
-        return fused.value(logits, values, pair, plain, divisor=divisor, rule=rule, weight=weights, mask=keep)
-
-    def _keep(self, masking: PartialLabelMasking, targets: Tensor, index: Tensor | None) -> fused.Mask:
-        """Return PLM's masks as the fused kernels know them."""
-        table = None if index is None else masking.ahead.table(masking.epoch)
-        if table is not None:
-            return fused.Mask(table, index, stored=True)
-        first_item = masking.n_drawn
-        if index is None:
-            masking.n_drawn += len(targets)
-        key = (masking.ratio.data_ptr(), masking.ratio.device, masking.ratio._version)
-        if self._kept[0] != key:
-            self._kept = (key, masking.thresholds)
-        return fused.Mask(self._kept[1], index, False, masking.seed, masking.epoch, first_item)
-
-    def _masked(self, targets: Targets) -> Tensor:
+    def masked(self, targets: Targets) -> Tensor:
         """Return the targets as PLM's masks see them."""
         return targets.values.clamp_min(0) if self.resolver.assumes_negative else targets.values
 
-    def _weights(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the batch's weights."""
-        return torch.stack([weighting(targets, dtype) for weighting in self._weightings()]).prod(dim=0)
-
-    def _note(self, expected: ExpectedWeights, weights: Tensor, cells: Cells) -> None:
-        """Take note, while training, of the weights that positives and negatives enter with, assumed ones included."""
-        if self.training:
-            expected.observe(weights, cells.a, cells.b)
-
-    def _divisor(self, logits: Tensor, cells: Cells) -> Tensor | float:
-        """Return what the sum over cells is divided by, over the whole batch of all processes."""
+    def _divisor(self, logits: Tensor, batch: Batch) -> Tensor | float | None:
+        """Return what the sum over cells is divided by, over the whole batch of all processes; None with one alone."""
         processes = n_processes()
         if processes == 1:
-            return self.loss.divisor(logits.shape, cells)
+            return None
         if self.loss.reduction == "sum":
             return 1 / processes  # DDP takes the mean of what should be a sum
+        if batch.rule is not None and isinstance(self.loss, AnalyticLoss):
+            values, all_counted = batch.targets.values, batch.rule.assumed or batch.targets.all_known
+            cells = Cells(values, values, None if all_counted else known(values))
+        else:
+            cells = batch.cells(compute_dtype(logits))
         amount = torch.as_tensor(self.loss.amount(logits.shape, cells), dtype=torch.float64, device=logits.device)
         return or_one(summed(amount)) / processes
 
@@ -291,20 +255,3 @@ class Objective(nn.Module):
 
     def _weightings(self) -> list[Weighting]:
         return [w for w in self.weightings if isinstance(w, Weighting)]
-
-
-def _assumed(rule: fused.Rule, targets: Tensor) -> Cells:
-    """Return the cells of `targets` under a rule of the fused kernels."""
-    is_known, present = known(targets).to(torch.float32), targets.to(torch.float32).clamp_min(0)
-    return Cells(present, rule.negative * (is_known - present) + rule.unknown * (1 - is_known))
-
-
-def _numbers_items(index: Tensor | None, logits: Tensor) -> bool:
-    """Return whether `index` is what the fused kernels take: a whole number for each item, on their device, or None."""
-    return index is None or (
-        isinstance(index, Tensor)
-        and index.shape == logits.shape[:1]
-        and index.device == logits.device
-        and not index.dtype.is_floating_point
-        and index.is_contiguous()
-    )

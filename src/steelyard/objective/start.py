@@ -13,7 +13,7 @@ from torch import Tensor
 
 from steelyard.balance.weighting import Weighting
 from steelyard.labels import Labels
-from steelyard.labels.targets import Targets, as_targets, known
+from steelyard.labels.targets import as_targets, known
 from steelyard.losses.loss import Cells, NoLink
 from steelyard.losses.pair import PairLoss
 from steelyard.objective.expected_positives import ExpectedPositives
@@ -136,18 +136,12 @@ def _cells(objective: Objective, values: Tensor, index: Tensor) -> Cells:
     """The cells of some items in the first epoch, masked as they are on average, and weighted."""
     logits = torch.zeros(values.shape, dtype=torch.float64)
     targets = as_targets(values, logits, False)
-    cells: Cells = objective.resolver(targets, logits, index)
+    cells = objective.cells(targets, logits, index)
     if objective.masking is not None:
         keep_positive, keep_negative = objective.masking.keep_probabilities
-        t = _as_masked(objective, targets)
+        t = objective.masked(targets)
         cells = cells.times(torch.where(known(t), torch.where(t >= 0.5, keep_positive, keep_negative), 1.0))
-    for weighting in objective.weightings:
-        cells = cells.times(weighting(targets.values, torch.float64))
     return cells
-
-
-def _as_masked(objective: Objective, targets: Targets) -> Tensor:
-    return targets.values.clamp_min(0) if objective.resolver.assumes_negative else targets.values
 
 
 def _floored(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

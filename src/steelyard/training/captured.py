@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +83,7 @@ class Captured:
             self.stream, self.side = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
             self.pool = torch.cuda.graph_pool_handle()
             self.update.beside, self.update.join = self._beside, self._join
-            self.job.objective.beside, self.job.objective.join = self._beside, self._join
+            self.job.objective.overlap(self._beside, self._join)
             _lay_out(self.job.model, self.job.optimizer)
             if isinstance(update.forward, Step) and self._compiles():
                 update.forward.set_compiled(torch.compile(self.job.model, dynamic=False))
@@ -171,7 +171,7 @@ class Captured:
 
     def close(self) -> None:
         """Give back what the steps needed."""
-        self.job.objective.beside, self.job.objective.join = nullcontext, lambda: None
+        self.job.objective.overlap()
         self._forget()
 
     def _compiles(self) -> bool:
