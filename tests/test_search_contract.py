@@ -28,7 +28,7 @@ from steelyard.search import Hit, Index, Query, QueryError
 
 pytest.importorskip("duckdb")
 
-QUERIES = int(os.environ.get("STEELYARD_RANDOM_QUERIES", "300"))
+QUERIES = int(os.environ.get("STEELYARD_RANDOM_QUERIES", "150"))
 NAMES = [
     *(
         "dog",
@@ -108,7 +108,7 @@ def test_pages_deep_in_a_ranking_with_deleted_items_are_those_of_the_reference(t
     index.append(ids[3000:], p[3000:])
     g, place = random.Random(8), {name: i for i, name in enumerate(NAMES)}
     for round in range(2):
-        for i in range(20):
+        for i in range(10):
             q = random_query(g, len(NAMES)) if i % 2 else conjunction(g, len(NAMES))
             text, wanted = text_of(g, q, NAMES), ranking(q, p, ids, 140)
             for k, offset in ((1, 0), (50, 0), (50, 10), (40, 100)):
@@ -414,7 +414,7 @@ def test_kills_at_random_moments(tmp_path: Path, writers: Writers) -> None:
 
 
 def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
-    batches = 25
+    batches = 6
     Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
     writing = threading.Event()
     problems: list[BaseException] = []
@@ -435,7 +435,7 @@ def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
 
     writing.set()
     writers.start("append_batches", tmp_path, batches)
-    readers = [threading.Thread(target=read) for _ in range(3)]
+    readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
     code = writers.ended()
@@ -455,7 +455,7 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
 
     def write(name: str) -> None:
         try:
-            for i in range(8):
+            for i in range(3):
                 with Index.open(tmp_path) as index:
                     index.append([f"{name}-{i}"], np.ones((1, 3)))
         except BaseException as problem:
@@ -468,8 +468,8 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
         writer.join()
     assert problems == []
     with Index.open(tmp_path) as index:
-        assert index.n_items == 1 + 4 * 8
-        assert index.generation == 1 + 4 * 8
+        assert index.n_items == 1 + 4 * 3
+        assert index.generation == 1 + 4 * 3
     assert not (tmp_path / ".writing").exists()
 
 
@@ -489,13 +489,13 @@ def test_threads_share_an_index_that_grows(tmp_path: Path) -> None:
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for i in range(20):
+    for i in range(8):
         index.append([f"new{i}"], [[1.0, 0.0]])
     stop.set()
     for reader in readers:
         reader.join()
     assert problems == []
-    assert index.n_items == 120
+    assert index.n_items == 108
 
 
 def test_without_duckdb_one_sentence_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ FENCE: Final = 1024
 MOST_HITS: Final = 100_000
 _MOST_COLUMNS: Final = 1000
 _MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
-_SMALL: Final = 32 << 20  # bytes of a file for which one thread is enough
+_SMALL: Final = 32 << 20  # bytes of a file for which one thread and the plainest plan are enough
 _FEW: Final = 8  # ids that are looked for one by one
 _AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
 _KEPT, _LONGEST, _MOST_VALUES = 256, 8192, 512  # answers that are kept for a file, their SQL, their values: some 8 MB
@@ -120,12 +120,13 @@ class DataFile:
 
     def __init__(self, path: Path, n_labels: int, threads: int) -> None:
         self.path, self._n_labels, size = path, n_labels, path.stat().st_size
+        is_large = size > _SMALL
         connection = connect(
-            threads=threads if size > _SMALL else 1,
+            threads=threads if is_large else 1,
             memory_limit=f"{min(_MEMORY, (128 << 20) + size) >> 20}MiB",
             temp_directory="",
             preserve_insertion_order=False,
-            late_materialization_max_rows=MOST_HITS,  # texts and probabilities are read of the best items alone
+            late_materialization_max_rows=MOST_HITS if is_large else 0,  # texts are read of the best items alone
         )
         attach(connection, path, "f")
         self.ask = partial(ask, connection, path.parent)

@@ -25,6 +25,7 @@ from steelyard.search.pointer import FileFacts, Pointer
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
 _WORN: Final = 0.2  # of the rows of a file that may be dead
+_GROWTH: Final = 4  # a search asks every file, which takes 3 ms each: few files are worth more writing
 
 
 class Items(NamedTuple):
@@ -138,11 +139,11 @@ def _living(
 def _first_merged(before: Generation, size: int) -> int:
     """Return the data file from which on all are written again as one, so that about log N of them stay.
 
-    Those at most twice as large as what comes after them are merged, and all from one on that is mostly dead.
+    Those at most `_GROWTH` times as large as what comes after them are merged, and all from one on that is mostly dead.
     """
     files = before.pointer.files
     first = len(files)
-    while first and files[first - 1].items + files[first - 1].dead <= 2 * size:
+    while first and files[first - 1].items + files[first - 1].dead <= _GROWTH * size:
         first -= 1
         size += files[first].items + files[first].dead
     return min([first, *(n for n, file in enumerate(files) if len(before.dead[n]) > _WORN * file.items)])
