@@ -12,9 +12,11 @@ import gc
 import importlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +61,40 @@ def content(folder: Path) -> dict[str, Any]:
         ids = sorted(hit.id for hit in index.search("dog", k=1000))
         assert len(ids) == index.n_items == len(index)
         rows = index.rows(ids)
-        paths = {i: index.path(i) for i in ids[::9]}
-        return {"notes": index.notes, "paths": paths} | dict(zip(ids, rows.tolist(), strict=True))
+        return {"notes": index.notes, "paths": index.paths(ids)} | dict(zip(ids, rows.tolist(), strict=True))
 
 
-def killed(folder: Path, what: str, at: int) -> None:
-    """Make a change and die at its `at`-th touch of the folder."""
-    seen = 0
+def moments(folder: Path, copies: Path, what: str) -> list[Path]:
+    """Make a change; return copies of the folder as a kill at each touch of it would leave it, each state once."""
+    states: dict[Any, Path] = {}
 
-    def touch(event: str, given: Any) -> None:
-        nonlocal seen
-        if event in TOUCHES and str(folder) in str(given[0]):
-            seen += 1
-            if seen == at:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def touched() -> None:
+        facts = [(path, path.stat()) for path in sorted(folder.rglob("*"))]
+        state = tuple((path, now.st_size, now.st_mtime_ns, now.st_ino) for path, now in facts)
+        if folder.exists() and state not in states:
+            states[state] = Path(shutil.copytree(folder, copies / f"{what}-{len(states)}"))
 
-    sys.addaudithook(touch)
-    change(folder, what)
+    _watches[str(folder)] = touched
+    try:
+        change(folder, what)
+    finally:
+        del _watches[str(folder)]
+    return list(states.values())
+
+
+_watches: dict[str, Callable[[], None]] = {}
+
+
+def _watch(event: str, given: Any) -> None:
+    if event in TOUCHES:
+        for folder, touched in [*_watches.items()]:
+            if str(given[0]).startswith(folder):
+                del _watches[folder]  # what it does itself is not watched
+                touched()
+                _watches[folder] = touched
+
+
+sys.addaudithook(_watch)
 
 
 def reads(folder: Path) -> None:

@@ -12,11 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from steelyard.search.sql import BEST_FIRST
-
 if TYPE_CHECKING:
     from steelyard.search import Index
-    from steelyard.search.sql import Statement
+    from steelyard.search.plan import Statement
 
 _GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\[]{}*?"})
 
@@ -45,8 +43,8 @@ class Spark:
     def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer, see `Engine`."""
         try:
-            sql = f"{asked.text} {BEST_FIRST} LIMIT {k} OFFSET {offset}"
-            rows = self._session.sql(sql, args=list(asked.parameters)).collect()
+            chosen = ", ".join(["id", *(f"p{j}" for _, j in asked.columns)])
+            rows = self._session.sql(f"{asked.best('items', chosen, 'id', k)} OFFSET {offset}").collect()
         except spark_errors() as error:
             raise ValueError(f"{self._folder} cannot be searched by Spark: {reason(error)}") from None
         return [tuple(row) for row in rows]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from steelyard.search import Index, Query
-from steelyard.search.formula import Bound, leaves, quoted
-from steelyard.search.plan import Plan, evaluate, gate, holds
+from steelyard.search.formula import leaves, quoted
+from steelyard.search.plan import evaluate, gate, holds
 
 
 class Step(NamedTuple):
@@ -43,38 +43,40 @@ def explain(index: Index, query: Query, id: str) -> Explanation:
     eta = {label: row[label] for label in query.labels}
     bounds = gate(query.formula)
     admitted = bool(holds(bounds, eta))
-    shown: set[Plan] = set()
+    plan = query.plan(index.names)
+    values = [float(value) for value in evaluate(plan, eta)]
+    shown: set[int] = set()
 
-    def shows(part: Plan, depth: int, before: str) -> Iterator[Step]:
-        value = float(evaluate(part, eta))
-        if part in shown and part.parts:
-            yield Step(depth, f"{before}as above", value)
+    def shows(n: int, depth: int, before: str) -> Iterator[Step]:
+        kind, inner, label, value, bound = plan[n]
+        if n in shown and inner:
+            yield Step(depth, f"{before}as above", values[n])
             return
-        shown.add(part)
-        inner, name, befores = part.parts, quoted(part.label), [""] * len(part.parts)
-        match part.kind:
+        shown.add(n)
+        name, befores = quoted(label), [""] * len(plan)
+        match kind:
             case "constant":
-                text = "certain" if part.value else "impossible"
+                text = "certain" if value else "impossible"
             case "factor":
-                text = name if part.value else f"~{name} = 1 − {eta[part.label]:.6g}"
+                text = name if value else f"~{name} = 1 − {eta[label]:.6g}"
             case "holds":
-                text = f"{part.bound}: {'holds' if value else 'does not hold'}"
+                text = f"{bound}: {'holds' if values[n] else 'does not hold'}"
             case "product":
                 text = "all, the product of"
             case "complement":
                 text = "at least one, 1 minus the product of what lacks each"
-                inner = inner[0].parts if inner[0].kind == "product" else inner
-                befores = [""] * len(inner)
+                inner = plan[inner[0]].parts if plan[inner[0]].kind == "product" else inner
             case "split":
                 text = f"{name} repeats: with it and without it"
-                befores = [f"with {name}: ", f"without {name}, times {1 - eta[part.label]:.6g}: "]
-        yield Step(depth, before + text, value)
-        if part.kind == "split":
-            yield Step(depth + 1, f"{name}, which multiplies the first", eta[part.label])
-        for one, introduced in zip(inner, befores, strict=True):
-            yield from shows(one, depth + 1, introduced)
+                befores = [f"with {name}: ", f"without {name}, times {1 - eta[label]:.6g}: "]
+        yield Step(depth, before + text, values[n])
+        if kind == "split":
+            yield Step(depth + 1, f"{name}, which multiplies the first", eta[label])
+        for part, introduced in zip(inner, befores, strict=False):
+            yield from shows(part, depth + 1, introduced)
 
-    steps = [*shows(query.plan(index.names), 0, "")]
+    steps = [*shows(len(plan) - 1, 0, "")]
     for leaf in leaves(bounds):
-        steps += shows(Plan("holds", bound=leaf if isinstance(leaf, Bound) else None), 0, "")
+        held = bool(holds(leaf, eta))
+        steps.append(Step(0, f"{leaf}: {'holds' if held else 'does not hold'}", float(held)))
     return Explanation(steps[0].value if admitted else 0.0, admitted, eta, tuple(steps))

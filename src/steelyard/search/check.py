@@ -15,17 +15,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_AT_ONCE = 16
+_AT_ONCE = 16  # columns: each takes a block of memory
 
 
 def check(folder: Path, names: Sequence[str]) -> None:
     """Raise a ValueError unless the files can be read to their ends; those that are known are not read."""
-    known = _known(folder)
-    strange = [name for name in names if _stamp(folder / name) not in known]
+    known: list[object] = []
+    if (note := _note(folder)) is not None:
+        with suppress(OSError, ValueError, TypeError):
+            known = list(json.loads(note.read_text()))
+    strange = [str((folder / name).absolute()) for name in names if _stamp(folder / name) not in known]
     if not strange:
         return
-    paths = [str((folder / name).absolute()) for name in strange]
-    done = subprocess.run([sys.executable, "-I", __file__, *paths], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-I", __file__, *strange], capture_output=True, text=True)
     if done.returncode:
         why = done.stderr.strip().splitlines()[-1:] if done.returncode > 0 else ["DuckDB crashed on it"]
         raise ValueError(f"{folder} is corrupt ({' '.join(why):.160})")
@@ -36,19 +38,10 @@ def trust(folder: Path, names: Sequence[str]) -> None:
     """Note that this user has written or read all of these files."""
     from steelyard._files import write_atomic
 
-    if (note := _note(folder)) is None:  # they are read again next time
-        return
-    with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(note, json.dumps([_stamp(folder / name) for name in names]))
-
-
-def _known(folder: Path) -> list[list[object]]:
-    note = _note(folder)
-    try:
-        return list(json.loads(note.read_text())) if note else []
-    except (OSError, ValueError, TypeError):
-        return []
+    if (note := _note(folder)) is not None:  # else they are read again next time
+        with suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(note, json.dumps([_stamp(folder / name) for name in names]))
 
 
 def _note(folder: Path) -> Path | None:

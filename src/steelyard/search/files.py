@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 from steelyard.search.check import check
+from steelyard.search.plan import Statement
 from steelyard.search.pointer import AGAIN, Pointer
-from steelyard.search.sql import BEST_FIRST, Statement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,20 +33,13 @@ Row: TypeAlias = tuple[int, int]
 """The number of a data file and a row of it."""
 
 FENCE: Final = 1024
+MOST_HITS: Final = 100_000
 _MOST_COLUMNS: Final = 1000
 _MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
-_SMALL: Final = 32 << 20  # bytes of a file for which one thread is enough
+_SMALL: Final = 32 << 20  # bytes of a file for which one thread and the plainest plan are enough
 _FEW: Final = 8  # ids that are looked for one by one
-_FEW_DEAD: Final = 10_000  # rows that are quicker left out of an answer than by DuckDB
-_SHALLOW: Final = 1000  # items of a ranking whose probabilities are read together with their ids
-_SAMPLE: Final = 65_536  # rows that are ranked first, where at most one in _SAMPLED of them is asked for
-_SAMPLED: Final = 64
-_MOST_KEPT: Final = 8 << 20  # bytes of answers that are kept for one file
 _AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
-
-
-class Gone(Exception):
-    """A data file is not there any more: another generation has come."""
+_KEPT, _LONGEST, _MOST_VALUES = 256, 8192, 512  # answers that are kept for a file, their SQL, their values: some 8 MB
 
 
 def columns(n_labels: int) -> tuple[list[str], int]:
@@ -91,19 +81,23 @@ def attach(connection: Any, path: Path, alias: str, options: str = "READ_ONLY") 
 
 
 def ask(
-    connection: Any,
-    folder: Path,
-    sql: str,
-    parameters: Sequence[Any] = (),
-    seconds: float | None = None,
-    given: Any = None,
+    connection: Any, folder: Path, sql: str, parameters: Sequence[Any] = (), seconds: float = 0, given: Any = None
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, which may read the Arrow reader `given`; an error is one sentence."""
+    """Return the rows of a statement, which may read the Arrow reader `given`; an error is one sentence.
+
+    It is interrupted after so many `seconds`; 0 is never.
+    """
     import duckdb
 
     try:
-        with connection.cursor() as cursor, _limited(cursor, seconds):
-            return cursor.execute(sql, list(parameters)).fetchall()  # type: ignore[no-any-return]
+        with connection.cursor() as cursor:
+            timer = Timer(seconds, cursor.interrupt)
+            if seconds:
+                timer.start()
+            try:
+                return cursor.execute(sql, list(parameters)).fetchall()  # type: ignore[no-any-return]
+            finally:
+                timer.cancel()
     except duckdb.InterruptException:
         raise TimeoutError("the query takes too long: ask for fewer labels, or repeat fewer of them") from None
     except duckdb.OutOfMemoryException:
@@ -115,56 +109,28 @@ def ask(
         raise ValueError(f"{folder} cannot be used ({why:.160}): {AGAIN}") from None
 
 
-@contextmanager
-def _limited(cursor: Any, seconds: float | None) -> Iterator[None]:
-    """Interrupt what a cursor does after `seconds`."""
-    global _watch
-    if seconds is None:
-        yield
-        return
-    _deadlines[id(cursor)] = cursor, time.monotonic() + seconds
-    if not _watch.is_alive():
-        _watch = Thread(target=_watch_deadlines, daemon=True)
-        _watch.start()
-    try:
-        yield
-    finally:
-        del _deadlines[id(cursor)]
-
-
-_deadlines: dict[int, tuple[Any, float]] = {}
-_watch = Thread()  # one for all: to start one for each statement takes as long as the statement
-
-
-def _watch_deadlines() -> None:
-    while True:
-        time.sleep(0.05)
-        _interrupt_late()
-
-
-def _interrupt_late() -> None:
-    for cursor, deadline in [*_deadlines.values()]:
-        if time.monotonic() > deadline:
-            cursor.interrupt()
-
-
 @final
 class DataFile:
     """One data file, open until nobody refers to it; may be used by several threads.
 
+    ask: gives the rows of a statement about the tables of `f`, see the function of this name.
     dead: the rows of earlier files that it says are dead, by the name of the file.
     labels: that it lists.
     """
 
     def __init__(self, path: Path, n_labels: int, threads: int) -> None:
         self.path, self._n_labels, size = path, n_labels, path.stat().st_size
-        self._connection = connect(
-            threads=threads if size > _SMALL else 1,
+        is_large = size > _SMALL
+        connection = connect(
+            threads=threads if is_large else 1,
             memory_limit=f"{min(_MEMORY, (128 << 20) + size) >> 20}MiB",
             temp_directory="",
             preserve_insertion_order=False,
+            late_materialization_max_rows=MOST_HITS if is_large else 0,  # texts are read of the best items alone
         )
-        attach(self._connection, path, "f")
+        attach(connection, path, "f")
+        self.ask = partial(ask, connection, path.parent)
+        self._recent = lru_cache(_KEPT)(self.ask)  # a file never changes
         for statement in (
             *tables("memory", n_labels),
             "SET enable_external_access = false",
@@ -180,63 +146,22 @@ class DataFile:
         for file, row in self.ask("SELECT file, row FROM f.dead"):
             self.dead[file].add(row)
         self.labels = tuple(name for (name,) in self.ask("SELECT name FROM f.labels ORDER BY rowid"))
-        self._lock, self._bytes = Lock(), 0
-        self._kept: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         self._fence = [id for (id,) in self.ask("SELECT id FROM f.fence ORDER BY rowid")]
 
-    def ask(self, sql: str, parameters: Sequence[Any] = (), seconds: float | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement about the tables of `f`."""
-        return ask(self._connection, self.path.parent, sql, parameters, seconds)
-
-    def top(
-        self, asked: Statement, k: int, least: float, dead: Collection[int], seconds: float | None
-    ) -> list[tuple[Any, ...]]:
-        """Return (id, score, row, probabilities …) of the best `k` rows that are not dead and score at least `least`.
-
-        Probabilities are left out where `k` is large, as for a page deep in the ranking: few of the rows are asked for.
-        """
-        own = [column(j, self._n_labels) for j in asked.places]
-        chosen = "".join(f", {name} AS p{j}" for name, j in zip(own, asked.places, strict=True))
-        few, lives, limit = len(dead) <= _FEW_DEAD, "true", k
-        if few:
-            limit += len(dead)
-        else:  # dead rows of a file only become more: their number says which they are
-            dead_rows = f"memory.dead{len(dead)}"
-            self.ask(f"CREATE TABLE IF NOT EXISTS {dead_rows} AS SELECT unnest(?::BIGINT[]) AS row", [[*dead]])
-            lives = f"rowid NOT IN (SELECT row FROM {dead_rows})"
-
-        def ranked(where: str, least: float) -> list[tuple[int, float]]:
-            """Rows are sorted by id and quicker to rank: texts and probabilities are read of the best alone."""
-            scored = f"WITH items AS (SELECT rowid AS id{chosen} FROM f.items WHERE {where}) {asked.text}"
-            bound = [least] if least >= 0 else []  # with one DuckDB works scores out twice, and ranks few of them
-            best = f"SELECT id, score FROM ({scored}) AS asked{' WHERE score >= CAST(? AS DOUBLE)' * len(bound)}"
-            rows = self.ask(f"{best} {BEST_FIRST} LIMIT {limit}", [*asked.parameters, *bound], seconds)
-            return [(row, score) for row, score in rows]
-
-        def best() -> list[tuple[Any, ...]]:
-            bound = least
-            if limit * _SAMPLED <= _SAMPLE < len(self._fence) * FENCE:  # few rows are ranked faster than many:
-                sample = ranked(f"{lives} AND rowid < {_SAMPLE}", least)  # the best of all are not below its best
-                bound = sample[-1][1] if len(sample) == limit else least
-            rows = [one for one in ranked(lives, bound) if one[0] not in dead][:k]
-            values = self.values([row for row, _ in rows], ["id", *(own if k <= _SHALLOW else [])]) if rows else {}
-            return [(values[row][0], score, row, *values[row][1:]) for row, score in rows]
-
-        return self._recent((asked, k, least, len(dead)), best)
-
-    def _recent(self, key: tuple[Any, ...], make: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-        """Return what was made under a key before, or is made now: a file never changes."""
-        with self._lock:
-            if key in self._kept:
-                return self._kept.setdefault(key, self._kept.pop(key))
-        made = make()
-        with self._lock:
-            self._kept[key] = made
-            self._bytes += _bytes(key) + _bytes(made)
-            while self._bytes > _MOST_KEPT:
-                oldest = next(iter(self._kept))
-                self._bytes -= _bytes(oldest) + _bytes(self._kept.pop(oldest))
-        return made
+    def top(self, asked: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> list[tuple[Any, ...]]:
+        """Return (score, id, row) of the best `k` rows that are not dead, with probabilities where they are `read`."""
+        own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in asked.columns]
+        source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
+        chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
+        limit = k
+        while True:  # until enough of the best are alive
+            sql = asked.best(source, ", ".join(chosen), "row", limit)  # rows are sorted by id
+            is_small = len(sql) <= _LONGEST and limit * len(chosen) <= _MOST_VALUES
+            best = (self._recent if is_small else self.ask)(sql, seconds=seconds)
+            alive = [row for row in best if row[2] not in dead][:k]
+            if len(alive) == k or len(best) < limit:
+                return alive
+            limit *= 4
 
     def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
         """Return some columns of some rows."""
@@ -249,12 +174,9 @@ class DataFile:
         select = f"SELECT id, rowid, {chosen} FROM f.items WHERE"
         if len(ids) > _FEW:
             return self.ask(f"{select} id IN (SELECT unnest(?::VARCHAR[]))", [ids])
+        ends = [(id, bisect_right(self._fence, id) * FENCE) for id in ids]
         block = f"{select} rowid >= ? AND rowid < ? AND id = ?"
-        each = ((id, bisect_right(self._fence, id) * FENCE) for id in ids)
-        found = (
-            self._recent((chosen, id), partial(self.ask, block, [end - FENCE, end, id])) for id, end in each if end
-        )
-        return [row for rows in found for row in rows]
+        return [row for id, end in ends if end for row in self._recent(block, (end - FENCE, end, id))]
 
 
 class Generation(NamedTuple):
@@ -269,19 +191,17 @@ class Generation(NamedTuple):
     dead: tuple[set[int], ...]
     names: tuple[str, ...]
 
-    def top(self, asked: Statement, k: int, offset: int, seconds: float | None) -> list[tuple[Any, ...]]:
-        """See `Engine`."""
-        best, least, last = list[tuple[Any, ...]](), -1.0, k + offset
+    def top(self, asked: Statement, k: int, offset: int, seconds: float) -> list[tuple[Any, ...]]:
+        """Return (score, id, probabilities of the query's labels …) of the best items after the first `offset`."""
+        best: list[tuple[Any, ...]] = []
         for n, file in enumerate(self.files):
-            rows = file.top(asked, last, least, self.dead[n], seconds)
-            best += ((id, score, (n, row), *eta) for id, score, row, *eta in rows)
-            best = sorted(best, key=lambda row: (-row[1], row[0]))[:last]
-            least = best[-1][1] if len(best) == last else least
-        if last <= _SHALLOW:
-            return [(id, score, *eta) for id, score, _, *eta in best[offset:]]
-        chosen = [column(j, len(self.names)) for j in asked.places]
-        eta = self.values([row for _, _, row in best[offset:]], chosen)
-        return [(id, score, *eta[row]) for id, score, row in best[offset:]]
+            rows = file.top(asked, k + offset, not offset, self.dead[n], seconds)
+            best += ((-score, id, (n, row), eta) for score, id, row, *eta in rows)
+        page = sorted(best)[offset : offset + k]
+        if not offset:
+            return [(-score, id, *eta) for score, id, _, eta in page]
+        read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in asked.columns])
+        return [(-score, id, *read[row]) for score, id, row, _ in page]
 
     def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
         """Return some columns of some rows."""
@@ -311,7 +231,7 @@ class Generation(NamedTuple):
         left = [id for id in ids if id.isascii() or not any("\ud800" <= c <= "\udfff" for c in id)]
         found: dict[str, tuple[Row, Any]] = {}
         for n, file in enumerate(self.files):
-            rows = file.find(left, chosen) if left else []
+            rows = file.find(left, chosen)
             found |= {id: ((n, row), value) for id, row, value in rows if row not in self.dead[n]}
             left = [id for id in left if id not in found]
         return found
@@ -321,25 +241,14 @@ def opened(folder: Path, pointer: Pointer, threads: int | None = None, kept: Seq
     """Open the files of a generation; those of `kept` that are among them are used again."""
     known = {file.path.name: file for file in kept}
     paths = [folder / file.name for file in pointer.files]
-    try:
-        for path, file in zip(paths, pointer.files, strict=True):
-            if path.stat().st_size != file.bytes:
-                raise ValueError(f"{path} is corrupt (unexpected file size): {AGAIN}")
-        check(folder, [path.name for path in paths])
-        workers = threads or os.cpu_count() or 1
-        files = tuple(known.get(path.name) or DataFile(path, pointer.n_labels, workers) for path in paths)
-    except (FileNotFoundError, ValueError):
-        if all(path.exists() for path in paths):
-            raise
-        raise Gone(str(next(path for path in paths if not path.exists()))) from None
-    names = tuple(dict.fromkeys(name for name in files[0].labels if name is not None)) if files else ()
-    if files and len(names) != pointer.n_labels:
+    for path, file in zip(paths, pointer.files, strict=True):
+        if not path.exists() or path.stat().st_size != file.bytes:
+            raise ValueError(f"{path} is missing or corrupt (unexpected file size): {AGAIN}")
+    check(folder, [path.name for path in paths])
+    workers = threads or os.cpu_count() or 1
+    files = tuple(known.get(path.name) or DataFile(path, pointer.n_labels, workers) for path in paths)
+    names = tuple(dict.fromkeys(name for name in files[0].labels if name is not None))
+    if len(names) != pointer.n_labels:
         raise ValueError(f"{folder} is corrupt (its labels are not as many as it counts): {AGAIN}")
     dead = tuple(set[int]().union(*(later.dead[file.path.name] for later in files)) for file in files)
     return Generation(pointer, files, dead, names)
-
-
-def _bytes(what: object) -> int:
-    """Return about how many bytes something takes, with what is in it."""
-    inner = sum(map(_bytes, what)) if isinstance(what, tuple | list) else 0
-    return sys.getsizeof(what) + inner

@@ -141,12 +141,11 @@ def quoted(label: str) -> str:
     return '"' + label.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def check_label(label: str, names: Sequence[str], text: str, at: int) -> None:
-    """Raise, with suggestions, unless a label is one of `names`."""
-    if label not in names:
-        near = " or ".join(map(quoted, suggestions(label, names)))
-        advice = f"did you mean {near}?" if near else "give a label of the index"
-        raise QueryError(f"there is no label {_short(label)!r}: {advice}", text, at)
+def unknown_label(label: str, names: Sequence[str], text: str, at: int) -> QueryError:
+    """Return the error, with suggestions, of a label that is not one of `names`."""
+    near = " or ".join(map(quoted, suggestions(label, names)))
+    advice = f"did you mean {near}?" if near else "give a label of the index"
+    return QueryError(f"there is no label {_short(label)!r}: {advice}", text, at)
 
 
 def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
@@ -192,62 +191,61 @@ class Parser:
 
     def _either(self) -> Formula:
         parts = [self._both()]
-        while self._here.kind == "OR":
-            self._step()
+        while self._took("OR"):
             parts.append(self._both())
         return joined(False, parts)
 
     def _both(self) -> Formula:
         parts = [self._sole()]
-        while self._here.kind in ("AND", "NOT", "label", "("):
-            if self._here.kind == "AND":
-                self._step()
+        while self._took("AND") or self._here.kind in ("NOT", "label", "("):
             parts.append(self._sole())
         return joined(True, parts)
 
     def _sole(self) -> Formula:
         turned = False
-        while self._here.kind == "NOT":
-            self._step()
+        while self._took("NOT"):
             turned = not turned
-        formula = self._inner() if self._here.kind == "(" else self._leaf()
+        at = self._here.at
+        formula = self._inner(at) if self._took("(") else self._leaf()
         return negated(formula) if turned else formula
 
-    def _inner(self) -> Formula:
-        opened = self._step()
+    def _inner(self, opened: int) -> Formula:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._error(f"parentheses lie more than {_DEEPEST} deep: write less of them", opened.at)
+            raise self._error(f"parentheses lie more than {_DEEPEST} deep: write less of them", opened)
         formula = self._either()
         if self._here.kind == "end":
-            raise self._error("this parenthesis is not closed: write ) after what it holds", opened.at)
-        if self._here.kind != ")":
+            raise self._error("this parenthesis is not closed: write ) after what it holds", opened)
+        if not self._took(")"):
             raise self._unexpected("a label, AND, OR or )")
-        self._step()
         self._depth -= 1
         return formula
 
     def _leaf(self) -> Formula:
-        if self._here.kind != "label":
+        _, label, at = self._here
+        if not self._took("label"):
             raise self._unexpected("a label")
-        label = self._step()
         self._n_terms += 1
         if self._n_terms > MOST_TERMS:
-            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", label.at)
-        self.places.setdefault(label.value, label.at)
-        if self._here.kind != "sign":
-            return Term(label.value)
-        sign, number = self._step(), self._here
-        if not _NUMBER.fullmatch(number.value) or self._text[number.at] == '"':
-            raise self._unexpected(f"a number between 0 and 1 after {sign.value}")
-        if not 0 <= float(number.value) <= 1:
-            raise self._error(f"{_short(number.value)} is no probability: give 0 to 1, such as 0.8", number.at)
-        self._step()
-        return Bound(label.value, sign.value, _single(float(number.value)))
+            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", at)
+        self.places.setdefault(label, at)
+        sign = self._here.value
+        if not self._took("sign"):
+            return Term(label)
+        _, number, at = self._here
+        if not _NUMBER.fullmatch(number) or self._text[at] == '"':
+            raise self._unexpected(f"a number between 0 and 1 after {sign}")
+        if not 0 <= float(number) <= 1:
+            raise self._error(f"{_short(number)} is no probability: give 0 to 1, such as 0.8", at)
+        self._here = next(self._tokens)
+        return Bound(label, sign, _single(float(number)))
 
-    def _step(self) -> Token:
-        token, self._here = self._here, next(self._tokens)
-        return token
+    def _took(self, kind: str) -> bool:
+        """Step over a token of this kind; return whether there was one."""
+        if self._here.kind != kind:
+            return False
+        self._here = next(self._tokens)
+        return True
 
     def _error(self, what: str, at: int) -> QueryError:
         return QueryError(what, self._text, at)

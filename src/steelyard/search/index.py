@@ -8,23 +8,21 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
-from steelyard.search.files import DataFile, Generation, Gone, Row, opened
+from steelyard.search.files import MOST_HITS, DataFile, Generation, Row, opened
+from steelyard.search.plan import Statement
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
-from steelyard.search.sql import Statement, statement
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from steelyard.search.writing import Items, Paths
-
-MOST_HITS: Final = 100_000
 
 
 class Hit(NamedTuple):
@@ -37,10 +35,10 @@ class Hit(NamedTuple):
 
 
 class Engine(Protocol):
-    """What answers the SQL of `sql.statement` over the items of one index."""
+    """What answers a query over the items of one index."""
 
     def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
-        """Return the rows offset … offset + k of the answer: (id, score, probabilities of the query's labels …)."""
+        """Return the rows offset … offset + k of the answer: (score, id, probabilities of the query's labels …)."""
 
 
 @final
@@ -90,7 +88,7 @@ class Index:
             if pointers.exists(place) and not overwrite:
                 raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
             index = cls(place, Generation(Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept), (), (), labels))
-            index._write(index._now, items, [])
+            index._write(index._now, items, [], {})
             return index
 
     @classmethod
@@ -165,16 +163,15 @@ class Index:
             seconds: after which DuckDB gives up with a `TimeoutError`; by default never.
         """
         for name, value, least in (("k", k, 1), ("offset", offset, 0)):
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise ValueError(f"{name} is {value!r:.60}: give a whole number")
-            if value < least:
-                raise ValueError(f"{name} is {value}: give a whole number, at least {least}")
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+                raise ValueError(f"{name} is {value!r:.60}: give a whole number, at least {least}")
         k, offset, now = int(k), int(offset), self._open
         if k + offset > MOST_HITS:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
-        asked = statement(Query.parse(query, now.names) if isinstance(query, str) else query, now.names)
-        rows = now.top(asked, k, offset, seconds) if engine is None else engine.top(asked, k, offset)
-        return [Hit(item, score, dict(zip(asked.labels, eta, strict=True))) for item, score, *eta in rows]
+        asked = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
+        rows = now.top(asked, k, offset, seconds or 0) if engine is None else engine.top(asked, k, offset)
+        labels = [label for label, _ in asked.columns]
+        return [Hit(id, score, dict(zip(labels, eta, strict=True))) for score, id, *eta in rows]
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some items, which must be there."""
@@ -219,13 +216,10 @@ class Index:
 
     def append(self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None) -> None:
         """Add items whose ids are not there yet."""
-        from steelyard.search.writing import Items
-
-        items = Items.checked(ids, probabilities, paths, len(self.names))
-        with self._writing() as newest:
-            if there := newest.locate(items.ids.to_pylist()):
+        with self._writing(ids, probabilities, paths) as (newest, items, there):
+            if there:
                 raise ValueError(f"item {min(there)!r} is in {self.folder} already, nothing was added: use replace")
-            self._write(newest, items, [])
+            self._write(newest, items, [], {})
 
     def replace(
         self,
@@ -235,41 +229,39 @@ class Index:
         notes: Mapping[str, Any] | None = None,
     ) -> int:
         """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
-        from steelyard.search.writing import Items
-
-        items, changed = Items.checked(ids, probabilities, paths, len(self.names)), _plain(notes or {})
-        with self._writing() as newest:
-            there = newest.locate(items.ids.to_pylist())
+        changed = _plain(notes or {})
+        with self._writing(ids, probabilities, paths) as (newest, items, there):
             self._write(newest, items, [row for row, _ in there.values()], changed)
         return len(there)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items, which must be there."""
-        from steelyard.labels.ids import Ids
-
-        gone = list(Ids(ids))
-        with self._writing() as newest:
-            there = newest.locate(gone)
-            if missing := [id for id in gone if id not in there]:
+        with self._writing(ids) as (newest, _, there):
+            if missing := [id for id in ids if id not in there]:
                 raise ValueError(f"item {missing[0]!r} is not in {self.folder}: nothing was deleted")
-            self._write(newest, None, [row for row, _ in there.values()])
+            self._write(newest, None, [row for row, _ in there.values()], {})
 
     @contextmanager
-    def _writing(self) -> Iterator[Generation]:
-        """Give the newest generation to the only writer."""
+    def _writing(
+        self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None
+    ) -> Iterator[tuple[Generation, Items | None, dict[str, tuple[Row, Any]]]]:
+        """Give the newest generation to the only writer, with the items to write and where those that are there lie."""
+        from steelyard.labels.ids import Ids
+        from steelyard.search.writing import Items
+
+        items = None if probabilities is None else Items.checked(ids, probabilities, paths, len(self.names))
+        given = list(Ids(ids)) if items is None else items.ids.to_pylist()
         with sole(self.folder / pointers.LOCK, waits=True):
             newest = opened(self.folder, pointers.read(self.folder), self._threads, self._now.files)
             if newest.names != self.names:
                 raise ValueError(f"{self.folder} was made again with other labels: open it again")
-            yield newest
+            yield newest, items, newest.locate(given)
 
-    def _write(
-        self, before: Generation, items: Items | None, gone: list[Row], notes: Mapping[str, Any] | None = None
-    ) -> None:
+    def _write(self, before: Generation, items: Items | None, gone: list[Row], notes: dict[str, Any]) -> None:
         """Write the generation after `before` and go over to it."""
         from steelyard.search.writing import write
 
-        after = write(self.folder, before, items, gone, notes or {})
+        after = write(self.folder, before, items, gone, notes)
         self._now = opened(self.folder, after, self._threads, before.files)
         pointers.clean(self.folder, after)
 
@@ -278,12 +270,13 @@ class Index:
 
 
 def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) -> Generation:
-    for _ in range(100):
+    while True:
+        pointer = pointers.read(folder)
         try:
-            return opened(folder, pointers.read(folder), threads, kept)
-        except Gone as gone:  # between reading the pointer and opening its files a writer finished
-            missing = gone
-    raise ValueError(f"{missing} is missing: {pointers.AGAIN}")
+            return opened(folder, pointer, threads, kept)
+        except (FileNotFoundError, ValueError):
+            if pointers.read(folder) == pointer:  # else a writer finished meanwhile and removed files
+                raise
 
 
 def _plain(notes: Mapping[str, Any]) -> dict[str, Any]:

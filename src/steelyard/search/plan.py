@@ -5,21 +5,20 @@ no label occurs twice; a label x that does is first split off (Shannon's expansi
 
     P(f) = η_x P(f | x) + (1 − η_x) P(f | not x).
 
-Equal steps are one object and are worked out once; a plan has at most `MOST_STEPS` of them.
+A plan lists its steps, each made of steps before it; equal steps are one. NumPy works a plan out, and so do DuckDB and
+Spark, bit by bit alike: no name of a label and no text of a query ever stands in its SQL.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_, ge, gt, le, lt, mul, or_
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from steelyard.search.formula import FALSE, TRUE, Bound, Formula, Join, Term, joined, leaves, negated, replaced
 
-MOST_REPEATED: Final = 12
 MOST_STEPS: Final = 600
 _COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 
@@ -28,19 +27,44 @@ class TooLarge(Exception):
     """A plan would have more than `MOST_STEPS` steps."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Step(NamedTuple):
     """One step of the arithmetic."""
 
     kind: Literal["constant", "factor", "holds", "product", "complement", "split"]
     """0 or 1; η or 1 − η; 1 where a bound holds; the product of `parts`; 1 − part; η · yes + (1 − η) · no."""
-    parts: tuple[Plan, ...] = ()
+    parts: tuple[int, ...] = ()
     label: str = ""
     """Of a factor and a split."""
     value: float = 1.0
     """Of a constant; of a factor 1 for η, 0 for 1 − η."""
     bound: Bound | None = None
+
+
+Plan: TypeAlias = tuple[Step, ...]
+"""The last step is the whole; `parts` are places in the plan."""
+
+
+class Statement(NamedTuple):
+    """The SQL of a query over a relation with the columns p0, p1, …, the FLOAT probabilities of the labels.
+
+    columns: the place of each of its labels among those of the index.
+    condition: that items must meet to be found; "" where all do.
+    levels: columns that several steps are made of; each level is made of those before it.
+    score: DOUBLE.
+    """
+
+    columns: tuple[tuple[str, int], ...]
+    condition: str
+    levels: tuple[str, ...]
+    score: str
+
+    def best(self, source: str, chosen: str, tie: str, limit: int) -> str:
+        """Return the SELECT of the score and some columns of the best items of a relation, ties by the column `tie`."""
+        for level in self.levels:
+            source = f"(SELECT *, {level} FROM {source}) AS scored"
+        where = f" WHERE {self.condition}" if self.condition else ""
+        scored = f"SELECT {self.score} AS score, {chosen} FROM {source}{where}"
+        return f"{scored} ORDER BY score DESC, {tie} ASC LIMIT {limit}"
 
 
 def repeated(formula: Formula) -> list[str]:
@@ -51,27 +75,9 @@ def repeated(formula: Formula) -> list[str]:
 
 def plan(formula: Formula, order: Mapping[str, int]) -> Plan:
     """Return the arithmetic of a formula; `order` gives each label its place."""
-    return _Planner(order).expanded(_lowered(formula, True))
-
-
-def steps(plan: Plan) -> list[Plan]:
-    """Return every step once, those that a step is made of before it."""
-    seen: dict[Plan, None] = {}
-
-    def visit(step: Plan) -> None:
-        if step not in seen:
-            for part in step.parts:
-                visit(part)
-            seen[step] = None
-
-    visit(plan)
-    return list(seen)
-
-
-def shared(plan: Plan) -> set[Plan]:
-    """Return the steps that several others are made of, and that are made of others themselves."""
-    uses = Counter(part for step in steps(plan) for part in step.parts)
-    return {step for step, n in uses.items() if n > 1 and step.parts}
+    planner = _Planner(order)
+    last = planner.expanded(_lowered(formula, True))
+    return tuple(planner.steps)[: last + 1]
 
 
 def gate(formula: Formula) -> Formula:
@@ -79,32 +85,24 @@ def gate(formula: Formula) -> Formula:
     return replaced(formula, lambda leaf: leaf if isinstance(leaf, Bound) else TRUE)
 
 
-def evaluate(plan: Plan, eta: Mapping[str, Any]) -> Any:
-    """Return the score of an item, or of each of several: `eta` gives each label a number or an array (N,)."""
-    kept: dict[Plan, Any] = {}
-    several = shared(plan)
-
-    def value(step: Plan) -> Any:
-        if step in kept:
-            return kept[step]
-        match step.kind, [value(part) for part in step.parts]:
+def evaluate(plan: Plan, eta: Mapping[str, Any]) -> list[Any]:
+    """Return the value of each step, the score last; `eta` gives each label a number or an array (N,)."""
+    values: list[Any] = []
+    for kind, parts, label, value, bound in plan:
+        match kind, [values[part] for part in parts]:
             case "constant", _:
-                result: Any = step.value
+                values.append(value)
             case "factor", _:
-                result = eta[step.label] if step.value else 1.0 - eta[step.label]
+                values.append(eta[label] if value else 1.0 - eta[label])
             case "holds", _:
-                result = holds(step.bound, eta) * 1.0  # type: ignore[arg-type]
-            case "complement", [part]:
-                result = 1.0 - part
+                values.append(holds(bound or TRUE, eta) * 1.0)
+            case "complement", [inner]:
+                values.append(1.0 - inner)
             case "split", [yes, no]:
-                result = eta[step.label] * yes + (1.0 - eta[step.label]) * no
-            case _, parts:
-                result = reduce(mul, parts)
-        if step in several:
-            kept[step] = result
-        return result
-
-    return value(plan)
+                values.append(eta[label] * yes + (1.0 - eta[label]) * no)
+            case _, factors:
+                values.append(reduce(mul, factors))
+    return values
 
 
 def holds(formula: Formula, eta: Mapping[str, Any]) -> Any:
@@ -114,6 +112,46 @@ def holds(formula: Formula, eta: Mapping[str, Any]) -> Any:
         return reduce(and_ if formula.all else or_, parts, formula.all)
     assert isinstance(formula, Bound)
     return _COMPARE[formula.sign](eta[formula.label], formula.value)
+
+
+def statement(plan: Plan, formula: Formula, columns: Mapping[str, int]) -> Statement:
+    """Return the SQL of a plan and of the bounds of its formula: what several steps share is worked out once."""
+    uses = Counter(part for step in plan for part in step.parts)
+    texts, depths, levels = list[str](), list[int](), list[list[str]]()
+    for n, (kind, parts, label, value, bound) in enumerate(plan):
+        eta = f"CAST(p{columns[label]} AS DOUBLE)" if kind in ("factor", "split") else ""
+        match kind, [texts[part] for part in parts]:
+            case "constant", _:
+                text = "1e0" if value else "0e0"
+            case "factor", _:
+                text = eta if value else f"(1e0 - {eta})"
+            case "holds", _:
+                text = f"(CASE WHEN {_condition(bound or TRUE, columns)} THEN 1e0 ELSE 0e0 END)"
+            case "complement", [inner]:
+                text = f"(1e0 - {inner})"
+            case "split", [yes, no]:
+                text = f"({eta} * {yes} + (1e0 - {eta}) * {no})"
+            case _, factors:
+                text = f"({' * '.join(factors)})"
+        depth = max((depths[part] for part in parts), default=0)
+        if parts and uses[n] > 1:
+            levels += [[]] if depth == len(levels) else []
+            levels[depth].append(f"{text} AS s{n}")
+            text, depth = f"s{n}", depth + 1
+        texts.append(text)
+        depths.append(depth)
+    condition = _condition(gate(formula), columns)
+    return Statement(tuple(columns.items()), condition, tuple(map(", ".join, levels)), texts[-1])
+
+
+def _condition(formula: Formula, columns: Mapping[str, int]) -> str:
+    """Return a formula of bounds, "" where it is true anyway."""
+    if isinstance(formula, Join):
+        parts = [_condition(part, columns) for part in formula.parts]
+        text = (" AND " if formula.all else " OR ").join(parts)
+        return f"({text})" if len(parts) > 1 else text
+    assert isinstance(formula, Bound)
+    return f"p{columns[formula.label]} {formula.sign} CAST({formula.value:.16e} AS FLOAT)"
 
 
 def _lowered(formula: Formula, top: bool) -> Formula:
@@ -127,71 +165,74 @@ def _lowered(formula: Formula, top: bool) -> Formula:
 
 
 class _Planner:
-    """Makes one plan; counts what it costs to make and to work out, and stops at `MOST_STEPS`."""
+    """Makes one plan; counts what it costs to make and to work out, and stops at `MOST_STEPS`.
+
+    steps: those that were made.
+    """
 
     def __init__(self, order: Mapping[str, int]) -> None:
-        self.order = order
-        self.made: dict[Any, Plan] = {}
-        self.known: dict[Formula, Plan] = {}
-        self.size = 0
+        self._order, self._size = order, 0
+        self.steps: dict[Step, int] = {}
+        self._known: dict[Formula, int] = {}
 
-    def step(self, kind: Any, parts: tuple[Plan, ...] = (), **rest: Any) -> Plan:
-        key = kind, tuple(map(id, parts)), *rest.items()
-        if key not in self.made:
-            self.count(max(1, len(parts)))
-            self.made[key] = Plan(kind, parts, **rest)
-        return self.made[key]
-
-    def count(self, more: int) -> None:
-        self.size += more
-        if self.size > MOST_STEPS:
-            raise TooLarge
-
-    def expanded(self, formula: Formula) -> Plan:
-        if formula not in self.known:
+    def expanded(self, formula: Formula) -> int:
+        """Return the step of a formula, split by the labels that occur twice."""
+        if formula not in self._known:
             counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
             if twice := [label for label, n in counts.items() if n > 1]:
-                self.count(1)
-                first = min(twice, key=self.order.__getitem__)
+                self._count(1)
+                first = min(twice, key=self._order.__getitem__)
                 yes, no = (self.expanded(_given(formula, first, present)) for present in (True, False))
-                self.known[formula] = self.split(first, yes, no)
+                self._known[formula] = self._split(first, yes, no)
             else:
-                self.known[formula] = self.arithmetic(formula)
-        return self.known[formula]
+                self._known[formula] = self._arithmetic(formula)
+        return self._known[formula]
 
-    def split(self, label: str, yes: Plan, no: Plan) -> Plan:
+    def _split(self, label: str, yes: int, no: int) -> int:
         """A split, or less where that is bit by bit the same."""
-        for value, kept, other in ((1.0, yes, no), (0.0, no, yes)):
-            if other.kind == "constant" and not other.value:
-                return self.product([self.step("factor", label=label, value=value), kept])
-        return self.step("split", (yes, no), label=label)
+        never = self.steps.get(Step("constant", value=0.0))
+        if no == never:
+            return self._product([self._step(Step("factor", label=label)), yes])
+        if yes == never:
+            return self._product([self._step(Step("factor", label=label, value=0.0)), no])
+        return self._step(Step("split", (yes, no), label))
 
-    def arithmetic(self, formula: Formula) -> Plan:
-        """The plan of a formula in which no label occurs twice."""
-
-        def place(part: Formula) -> int:
-            """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
-            terms = (self.order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term))
-            return min(terms, default=len(self.order))
-
+    def _arithmetic(self, formula: Formula) -> int:
+        """The step of a formula in which no label occurs twice."""
         match formula:
             case Term(label, wanted):
-                return self.step("factor", label=label, value=float(wanted))
+                return self._step(Step("factor", label=label, value=float(wanted)))
             case Bound():
-                return self.step("holds", bound=formula)
+                return self._step(Step("holds", bound=formula))
             case Join(True, parts):
-                return self.product(map(self.arithmetic, sorted(parts, key=place)))
+                return self._product(map(self._arithmetic, sorted(parts, key=self._place)))
             case _ if formula == FALSE:
-                return self.step("constant", value=0.0)
+                return self._step(Step("constant", value=0.0))
             case _:
-                return self.step("complement", (self.arithmetic(negated(formula)),))
+                return self._step(Step("complement", (self._arithmetic(negated(formula)),)))
 
-    def product(self, parts: Iterable[Plan]) -> Plan:
+    def _place(self, part: Formula) -> int:
+        """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
+        terms = (self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term))
+        return min(terms, default=1 << 62)
+
+    def _product(self, parts: Iterable[int]) -> int:
         """The product; ones are left out."""
-        kept = tuple(part for part in parts if part.kind != "constant" or not part.value)
-        if len(kept) == 1:
-            return kept[0]
-        return self.step("product", kept) if kept else self.step("constant", value=1.0)
+        certain = Step("constant")
+        factors = tuple(part for part in parts if part != self.steps.get(certain))
+        if len(factors) == 1:
+            return factors[0]
+        return self._step(Step("product", factors) if factors else certain)
+
+    def _step(self, step: Step) -> int:
+        if step not in self.steps:
+            self._count(max(1, len(step.parts)))
+        return self.steps.setdefault(step, len(self.steps))
+
+    def _count(self, more: int) -> None:
+        self._size += more
+        if self._size > MOST_STEPS:
+            raise TooLarge
 
 
 def _given(formula: Formula, label: str, present: bool) -> Formula:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, final
 
-from steelyard.search.formula import Formula, Parser, QueryError, Term, check_label, leaves
-from steelyard.search.plan import MOST_REPEATED, Plan, TooLarge, evaluate, gate, holds, plan, repeated
+from steelyard.search.formula import Formula, Parser, QueryError, Term, leaves, unknown_label
+from steelyard.search.plan import Plan, Statement, TooLarge, evaluate, gate, holds, plan, repeated, statement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,7 @@ __all__ = ["Query", "QueryError"]
 
 
 @final
+@dataclass(frozen=True, repr=False)
 class Query:
     """Labels that are wanted and not wanted, made by `Query.parse`.
 
@@ -32,10 +34,9 @@ class Query:
     formula: what it says, NOT at the leaves only.
     """
 
-    __slots__ = ("_places", "formula", "text")
-
-    def __init__(self, text: str, formula: Formula, places: dict[str, int]) -> None:
-        self.text, self.formula, self._places = text, formula, places
+    text: str = field(compare=False)
+    formula: Formula
+    _places: dict[str, int] = field(compare=False)
 
     @classmethod
     def parse(cls, text: str, names: Sequence[str] | None = None) -> Query:
@@ -44,26 +45,20 @@ class Query:
         Anything that is no query is a `QueryError` that shows the place.
         """
         parser = Parser(text)
-        formula, places = parser.whole(), parser.places
-        twice = repeated(formula)
-        if len(twice) > MOST_REPEATED:
-            at = max(places[label] for label in twice)
-            raise QueryError(
-                f"{len(twice)} labels occur more than once: repeat at most {MOST_REPEATED} of them", text, at
-            )
-        query = cls(text, formula, places)
-        if names is not None:
-            query.check(names)
-            order = {name: i for i, name in enumerate(names)}
-            query._places = dict(sorted(places.items(), key=lambda place: order[place[0]]))
-        return query
+        query = cls(text, parser.whole(), parser.places)
+        if names is None:
+            return query
+        return cls(text, query.formula, {label: parser.places[label] for label in query.columns(names)})
 
-    def check(self, names: Sequence[str]) -> None:
-        """Raise a `QueryError` with suggestions if a label is not among `names`."""
+    def columns(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the place of each label among `names`, in their order; one that is not there is a `QueryError`."""
         if isinstance(names, str | bytes):
             raise ValueError(f"names is the single string {names!r:.60}: give one string for each")
+        columns = {name: i for i, name in enumerate(names) if name in self._places}
         for label, at in sorted(self._places.items(), key=lambda place: place[1]):
-            check_label(label, names, self.text, at)
+            if label not in columns:
+                raise unknown_label(label, names, self.text, at)
+        return columns
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -78,9 +73,8 @@ class Query:
 
     def plan(self, names: Sequence[str]) -> Plan:
         """Return the arithmetic of the score, factors in the order of `names`; one that is too long is an error."""
-        self.check(names)
         try:
-            return plan(self.formula, {name: i for i, name in enumerate(names)})
+            return plan(self.formula, self.columns(names))
         except TooLarge:
             again = repeated(self.formula)
             raise QueryError(
@@ -89,6 +83,10 @@ class Query:
                 self.text,
                 min((self._places[label] for label in again), default=0),
             ) from None
+
+    def statement(self, names: Sequence[str]) -> Statement:
+        """Return the SQL of the query over labels `names`."""
+        return statement(self.plan(names), self.formula, self.columns(names))
 
     def score(self, probabilities: ArrayLike, names: Sequence[str]) -> Floats:
         """Return the scores (N,) in float64, 0 for items that the bounds leave out.
@@ -99,34 +97,26 @@ class Query:
         """
         import numpy as np
 
-        eta = self._columns(probabilities, names)
-        return np.where(self.admits(probabilities, names), evaluate(self.plan(names), eta), 0.0)
+        eta = self._eta(probabilities, names)
+        return np.where(self.admits(probabilities, names), evaluate(self.plan(names), eta)[-1], 0.0)
 
     def admits(self, probabilities: ArrayLike, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return which items (N,) the bounds let pass: all of them where there are none."""
         import numpy as np
 
-        eta = self._columns(probabilities, names)
-        return np.full(len(np.asarray(probabilities)), holds(gate(self.formula), eta))
+        return np.full(len(np.asarray(probabilities)), holds(gate(self.formula), self._eta(probabilities, names)))
 
-    def _columns(self, probabilities: ArrayLike, names: Sequence[str]) -> dict[str, Floats]:
+    def _eta(self, probabilities: ArrayLike, names: Sequence[str]) -> dict[str, Floats]:
         import numpy as np
 
-        self.check(names)
         table = np.asarray(probabilities, np.float64)
+        columns = self.columns(names)
         if table.ndim != 2 or table.shape[1] != len(names):
             raise ValueError(f"probabilities has shape {table.shape}: give (N, {len(names)}), one column per name")
-        place = {name: i for i, name in enumerate(names)}
-        return {label: table[:, place[label]] for label in self.labels}
+        return {label: table[:, j] for label, j in columns.items()}
 
     def __str__(self) -> str:
         return str(self.formula)
 
     def __repr__(self) -> str:
         return f"Query.parse({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Query) and self.formula == other.formula
-
-    def __hash__(self) -> int:
-        return hash(self.formula)

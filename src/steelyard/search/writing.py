@@ -25,6 +25,7 @@ from steelyard.search.pointer import FileFacts, Pointer
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
 _WORN: Final = 0.2  # of the rows of a file that may be dead
+_GROWTH: Final = 4  # a search asks every file, which takes 3 ms each: few files are worth more writing
 
 
 class Items(NamedTuple):
@@ -102,14 +103,13 @@ def write(
     """
     old, added = before.pointer, 0 if items is None else len(items.ids)
     first = _first_merged(before, added + len(gone))
-    file = _write_file(folder, before, items, gone, first)
     after = old._replace(
         generation=old.generation + 1,
         n_items=old.n_items + added - len(gone),
-        files=(*old.files[:first], file),
+        files=(*old.files[:first], _write_file(folder, before, items, gone, first)),
         notes={**old.notes, **notes},
     )
-    trust(folder, [one.name for one in after.files])
+    trust(folder, [file.name for file in after.files])
     pointers.write(folder, after)
     return after
 
@@ -139,11 +139,11 @@ def _living(
 def _first_merged(before: Generation, size: int) -> int:
     """Return the data file from which on all are written again as one, so that about log N of them stay.
 
-    Those at most twice as large as what comes after them are merged, and all from one on that is mostly dead.
+    Those at most `_GROWTH` times as large as what comes after them are merged, and all from one on that is mostly dead.
     """
     files = before.pointer.files
     first = len(files)
-    while first and files[first - 1].items + files[first - 1].dead <= 2 * size:
+    while first and files[first - 1].items + files[first - 1].dead <= _GROWTH * size:
         first -= 1
         size += files[first].items + files[first].dead
     return min([first, *(n for n, file in enumerate(files) if len(before.dead[n]) > _WORN * file.items)])
@@ -151,23 +151,21 @@ def _first_merged(before: Generation, size: int) -> int:
 
 def _write_file(folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], first: int) -> FileFacts:
     """Write one more data file, which takes in those from `first` on; it is on the disk but does not count yet."""
-    file, n_before = f"{uuid.uuid4().hex}.duckdb", len(before.files)
-    fresh = [{row for m, row in gone if m == n} for n in range(n_before)]
-    noted = [
-        (kept.path.name, row)
-        for kept, rows in zip(before.files[:first], fresh, strict=False)
-        for row in sorted(rows.union(*(merged.dead[kept.path.name] for merged in before.files[first:])))
-    ]
+    dead, noted = [*map(set, before.dead)], dict[Row, None].fromkeys(row for row in gone if row[0] < first)
+    for n, row in gone:
+        dead[n].add(row)
+    for n, kept in enumerate(before.files[:first]):
+        noted |= {(n, row): None for merged in before.files[first:] for row in merged.dead[kept.path.name]}
+    file, n_labels = f"{uuid.uuid4().hex}.duckdb", len(before.names)
     partial = folder.absolute() / f".{file}.partial"
     with TemporaryDirectory() as elsewhere, connect(temp_directory=str(folder / ".spill.partial")) as connection:
         run = bound(ask, connection, folder)
         is_odd = "?" in str(partial)  # where DuckDB would begin the name of its log
         made = Path(elsewhere, partial.name) if is_odd else partial
-        group = max(2048, min(122_880, (1 << 27) // len(before.names) // 2048 * 2048))  # rows that are held in memory
+        group = max(2048, min(122_880, (1 << 27) // n_labels // 2048 * 2048))  # rows that are held in memory
         attach(connection, made, "made", f"ROW_GROUP_SIZE {group}, RECOVERY_MODE no_wal_writes")
-        for statement in tables("made", len(before.names)):
+        for statement in tables("made", n_labels):
             run(statement)
-        dead = [rows | new for rows, new in zip(before.dead, fresh, strict=True)]
         sources, parameters = _living(connection, before, dead, first, "*")
         if items is not None:
             sources.append("SELECT * FROM given")
@@ -175,7 +173,7 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
             order = " ORDER BY id" * (len(sources) > 1)
             insert = f"INSERT INTO made.items SELECT * FROM ({' UNION ALL '.join(sources)}){order}"
             run(insert, parameters, given=None if items is None else items.reader())
-        by_column = [[name for name, _ in noted], [row for _, row in noted]]
+        by_column = [[before.files[n].path.name for n, _ in noted], [row for _, row in noted]]
         run("INSERT INTO made.dead SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])", by_column)
         if first == 0:
             run("INSERT INTO made.labels SELECT unnest(?::VARCHAR[])", [list(before.names)])
