@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.config.advice import Advice, Evidence, advise
-from steelyard.data.inspect import Duplicates, find_duplicates
 from steelyard.data.files import listed
+from steelyard.data.inspect import Duplicates, Pairs, find_duplicates, find_pairs
 from steelyard.data.opening import Opened
-from steelyard.data.inspect import Pairs, find_pairs
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics.measures import number
 

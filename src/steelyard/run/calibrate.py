@@ -17,8 +17,7 @@ from steelyard.calibrate.crossfit import label_sets
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
-from steelyard.data.subset import skipped_at
-from steelyard.data.subset import Labelled
+from steelyard.data.subset import Labelled, skipped_at
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels.targets import known
 from steelyard.run import run_report

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 from steelyard.balance.split import stratified_split
 from steelyard.config.sections import DataSettings
-from steelyard.data.part import aligned
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.opening import existing
-from steelyard.data.opening import Opened, open_data
-from steelyard.data.part import open_part
+from steelyard.data.opening import Opened, existing, open_data
+from steelyard.data.part import aligned, open_part
 from steelyard.data.parts import part_named
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import ModelSettings, image_size, input_of

@@ -15,9 +15,8 @@ from torch import Tensor
 from steelyard.calibrate.crossfit import folds_of, mark_of
 from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import EvaluateSettings
-from steelyard.data.subset import skipped_at, skipped_sentence
 from steelyard.data.streams import Inputs
-from steelyard.data.subset import Labelled
+from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.matching import Match, match_labels

@@ -19,8 +19,7 @@ from steelyard import __version__
 from steelyard.calibrate.probability import Reading
 from steelyard.config.build import known_labels
 from steelyard.config.settings import Config
-from steelyard.data.subset import skipped_at, skipped_sentence
-from steelyard.data.subset import Labelled
+from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
 from steelyard.models import Model
