@@ -15,9 +15,8 @@ from steelyard.balance import PartialLabelMasking
 from steelyard.losses import BCE, LDAM
 from steelyard.objective import Objective
 from steelyard.objective.role import Role
-from steelyard.training.augment import OVERLAY, augment, n_draws, uniforms, varied
+from steelyard.training.augment import OVERLAY, augment, check_overlay, n_draws, overlaid, uniforms, union, varied
 from steelyard.training.batches import Batch
-from steelyard.training.overlay import check_overlay, overlaid, union
 from steelyard.training.settings import AugmentSettings
 
 WARPS = AugmentSettings(rotate=30, scale=0.4, shear=0.3, elastic=2)

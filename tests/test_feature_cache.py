@@ -25,7 +25,7 @@ from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.models import ModelSettings, build_model, frozen_data, frozen_features, input_of
-from steelyard.models.feature_store import bytes_kept, prune
+from steelyard.models.feature_file import bytes_kept, prune
 from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
 from steelyard.predict.feature_cache import feature_progress, keeping_of

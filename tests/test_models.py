@@ -26,12 +26,11 @@ from steelyard.models import Input, Model, ModelSettings, build_model, image_siz
 from steelyard.models.backbone import ImageBackbone
 from steelyard.models.heads import CosineHead
 from steelyard.models.lite import Lite
-from steelyard.models.ml_gcn import MLGCNHead, label_graph
+from steelyard.models.ml_gcn import MLGCNHead, label_graph, label_vectors
 from steelyard.models.normalise import Normalise
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.models.timm_backbone import TimmBackbone
-from steelyard.models.word_vectors import label_vectors
 
 LABELS = Labels(
     np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [-1, 0, 1]]), names=["dog", "traffic light", "sea_lion"]

@@ -40,14 +40,14 @@ from steelyard.data.loading import _begin
 from steelyard.labels import Labels
 from steelyard.losses import BCE, LDAM
 from steelyard.objective import Objective, Role
-from steelyard.training import files
+from steelyard.training import checkpoint as files
+from steelyard.training.batches import all_outputs
 from steelyard.training.checkpoint import Checkpoints
+from steelyard.training.distributed import Stopped
 from steelyard.training.finite import NotFinite
 from steelyard.training.loop import Outcome, train
 from steelyard.training.optimizer import make_optimizer, rate
-from steelyard.training.outputs import all_outputs
 from steelyard.training.settings import OptimizerSettings, SamplerSettings, ScheduleSettings, TrainSettings
-from steelyard.training.stopping import Stopped
 from training_jobs import (
     BreakOff,
     BrokenOff,
@@ -628,7 +628,7 @@ def everything_small(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
 def test_a_full_disk_in_the_middle_of_a_line_of_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes: dict[str, Any] = dict(batch_size=24, epochs=2)
     call = os.fsync
-    monkeypatch.setattr("steelyard.training.history.os.fsync", full_disk)
+    monkeypatch.setattr("steelyard.training.checkpoint.os.fsync", full_disk)
     monkeypatch.setattr("steelyard._files._flush", lambda path: None)
     with pytest.raises(OSError, match=r"No space left on device: .*history.jsonl") as e:
         run("role", tmp_path / "run", **changes)

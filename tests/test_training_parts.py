@@ -29,7 +29,6 @@ from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.training import group
 from steelyard.training.augment import augment
-from steelyard.training.average import Average
 from steelyard.training.batches import (
     Batches,
     Loaded,
@@ -39,11 +38,18 @@ from steelyard.training.batches import (
     make_sampler,
     n_workers,
     ordered,
+    outputs,
 )
-from steelyard.training.checkpoint import module_tensors, optimizer_tensors, restore_optimizer
-from steelyard.training.files import load_tensors, save_tensors
-from steelyard.training.history import History, read_history
-from steelyard.training.outputs import outputs
+from steelyard.training.checkpoint import (
+    History,
+    load_tensors,
+    module_tensors,
+    optimizer_tensors,
+    read_history,
+    restore_optimizer,
+    save_tensors,
+)
+from steelyard.training.job import Average
 from steelyard.training.settings import (
     AugmentSettings,
     OptimizerSettings,

@@ -22,12 +22,12 @@ from steelyard.losses import BCE, SPA, DistributionBalanced
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.objective import Objective, Role
 from steelyard.training import loop
-from steelyard.training.files import load_tensors
+from steelyard.training.batches import all_outputs
+from steelyard.training.checkpoint import load_tensors
+from steelyard.training.distributed import Stopped
 from steelyard.training.finite import NotFinite
 from steelyard.training.loop import Outcome, train
-from steelyard.training.outputs import all_outputs
 from steelyard.training.settings import OptimizerSettings, SamplerSettings, ScheduleSettings, TrainSettings
-from steelyard.training.stopping import Stopped
 from training_jobs import (
     BreakOff,
     BrokenOff,

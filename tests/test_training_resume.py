@@ -16,9 +16,8 @@ import pytest
 import torch
 
 from steelyard.balance import PseudoLabels
-from steelyard.training import files
-from steelyard.training.checkpoint import Checkpoints, State
-from steelyard.training.history import History
+from steelyard.training import checkpoint as files
+from steelyard.training.checkpoint import Checkpoints, History, State
 from steelyard.training.loop import train
 from training_jobs import BreakOff, BrokenOff, N, everything, forked, job, run, same, seeded, waited
 

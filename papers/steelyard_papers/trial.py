@@ -25,8 +25,7 @@ from steelyard.run.beginning import FREE, facts
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.fit import Asked, learn
-from steelyard.training.files import load_tensors, save_tensors
-from steelyard.training.history import read_history
+from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
 from steelyard.training.step import pick_device
 from steelyard_papers.in_memory import in_memory
 

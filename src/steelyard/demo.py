@@ -24,7 +24,7 @@ from steelyard.run import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
 from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
-from steelyard.training.history import read_history
+from steelyard.training.checkpoint import read_history
 
 CANVAS = 12
 RECIPES = {

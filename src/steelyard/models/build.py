@@ -19,7 +19,7 @@ from steelyard.models.heads import BottleneckHead, CosineHead, LinearHead, Place
 from steelyard.models.inputs import Input
 from steelyard.models.lite import KINDS, Lite
 from steelyard.models.members import Members
-from steelyard.models.ml_gcn import MLGCNHead, label_graph
+from steelyard.models.ml_gcn import MLGCNHead, label_graph, label_vectors
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.resnet import ResNet12, ResNet32
@@ -27,7 +27,6 @@ from steelyard.models.settings import ModelSettings
 from steelyard.models.small import Small
 from steelyard.models.tabular import MLP, Features
 from steelyard.models.timm_backbone import TimmBackbone, classifier_of, timm_size
-from steelyard.models.word_vectors import label_vectors
 
 _SMALL = 64
 

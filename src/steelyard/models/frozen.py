@@ -22,11 +22,9 @@ from steelyard.data.region_features import RegionDataset
 from steelyard.data.subset import Labelled, origin
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
-from steelyard.models.feature_file import FeatureFile, Kept, Writer
-from steelyard.models.feature_store import Keys, Loans, loans_for, note_use, prune, write_keys
-from steelyard.models.inputs import Input
+from steelyard.models.feature_file import FeatureFile, Kept, Keys, Loans, Writer, loans_for, note_use, prune, write_keys
+from steelyard.models.inputs import Input, in_pieces
 from steelyard.models.model import Model
-from steelyard.models.pieces import in_pieces
 from steelyard.models.tabular import Features
 
 Progress: TypeAlias = Callable[[int, int], None]

@@ -29,9 +29,9 @@ from steelyard.predict.prediction import batch_logits
 from steelyard.run import fit as whole
 from steelyard.run.datasets import Datasets
 from steelyard.training import group
+from steelyard.training.batches import all_outputs
+from steelyard.training.checkpoint import read_history
 from steelyard.training.distributed import together
-from steelyard.training.history import read_history
-from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_device
 
 Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"

@@ -28,7 +28,7 @@ from steelyard.predict.feature_cache import features_for, kept_for
 from steelyard.predict.prediction import batch_logits
 from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
-from steelyard.training.outputs import all_outputs
+from steelyard.training.batches import all_outputs
 
 Given: TypeAlias = tuple[ArrayLike, ArrayLike | Labels]
 

@@ -35,9 +35,8 @@ from steelyard.run.indexing import index_of
 from steelyard.run.recalibration import calibrated
 from steelyard.run.run_report import write_report
 from steelyard.training import group
-from steelyard.training.batches import is_array, n_workers
+from steelyard.training.batches import all_outputs, is_array, n_workers
 from steelyard.training.loop import Outcome
-from steelyard.training.outputs import all_outputs
 from steelyard.training.small_models import (
     OutOfFold,
     annotated_sentence,

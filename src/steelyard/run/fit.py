@@ -37,7 +37,7 @@ from steelyard.training.batches import check_share, n_workers
 from steelyard.training.distributed import missing_others, one_voice, together
 from steelyard.training.linear import is_convex
 from steelyard.training.loop import train
-from steelyard.training.progress import Watch, watch
+from steelyard.training.progress import Board, Watch, watch
 from steelyard.training.settings import LOOPS, AugmentSettings, Learner
 from steelyard.training.small_models import (
     annotated_sentence,
@@ -51,7 +51,6 @@ from steelyard.training.small_models import (
 )
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
-from steelyard.training.tensorboard import Board
 
 Configure = Callable[[str | None], Config]
 """From the name of a recipe, None for none, to the settings: "auto" is resolved in between, by the labels."""

@@ -15,12 +15,10 @@ from steelyard.balance.weighting import Deferred, Weighting
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
 from steelyard.objective import Objective
-from steelyard.training.augment import OVERLAY, check_images, n_draws, uniforms, varied
+from steelyard.training.augment import OVERLAY, check_images, n_draws, overlaid, uniforms, varied
 from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
-from steelyard.training.overlay import overlaid
 from steelyard.training.settings import AugmentSettings, TrainSettings
-from steelyard.training.step import Step
-from steelyard.training.update import Check, Update
+from steelyard.training.step import Check, Step, Update
 
 COMPILES_FROM = 5000
 """Steps from which on a network of images is compiled; chosen, not measured."""

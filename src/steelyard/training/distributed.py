@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 import torch
@@ -12,7 +15,6 @@ import torch.distributed as dist
 from steelyard.balance.processes import n_processes
 from steelyard.training import group
 from steelyard.training.finite import NotFinite
-from steelyard.training.stopping import Stopped
 
 Found = TypeVar("Found")
 
@@ -73,3 +75,35 @@ def missing_others() -> Iterator[None]:
             f"another process of this training is gone, which process {group.rank()} noticed: see what it said, then "
             "the same command goes on"
         ) from None
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop and has written a checkpoint."""
+
+
+class StopFlag:
+    """Whether a stop was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+@contextmanager
+def listening() -> Iterator[StopFlag]:
+    """Give a flag that Ctrl-C or SIGTERM raises; the second time Ctrl-C interrupts at once, as always."""
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def raise_flag(number: int, frame: FrameType | None) -> None:
+        if flag.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        flag.asked = True
+
+    before = {number: signal.signal(number, raise_flag) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -19,20 +19,18 @@ from steelyard.data.subset import Subset
 from steelyard.losses.pair import PairLoss
 from steelyard.objective import Objective
 from steelyard.training import group
+from steelyard.training.augment import check_overlay
 from steelyard.training.batches import Resident, is_array, make_batches, make_sampler
 from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.captured import Captured, can_capture, fits_on
-from steelyard.training.checkpoint import Checkpoints, without_prefix
+from steelyard.training.checkpoint import Checkpoints, History, Record, without_prefix
+from steelyard.training.distributed import Stopped, listening
 from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
-from steelyard.training.history import History, Record
 from steelyard.training.job import LOWER_IS_BETTER, Job
 from steelyard.training.optimizer import make_optimizer, rate
-from steelyard.training.overlay import check_overlay
 from steelyard.training.progress import Watch
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
-from steelyard.training.step import Step, pick_device, pick_precision
-from steelyard.training.stopping import Stopped, listening
-from steelyard.training.update import Eager, Update
+from steelyard.training.step import Eager, Step, Update, pick_device, pick_precision
 
 Validate = Callable[[nn.Module, torch.device], dict[str, float]]
 CHECK_EVERY = 50
