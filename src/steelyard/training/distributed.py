@@ -81,29 +81,22 @@ class Stopped(KeyboardInterrupt):
     """Training was asked to stop and has written a checkpoint."""
 
 
-class StopFlag:
-    """Whether a stop was asked for."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-
 @contextmanager
-def listening() -> Iterator[StopFlag]:
-    """Give a flag that Ctrl-C or SIGTERM raises; the second time Ctrl-C interrupts at once, as always."""
-    flag = StopFlag()
+def listening() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C or SIGTERM sets; the second time Ctrl-C interrupts at once, as always."""
+    asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield flag
+        yield asked
         return
 
-    def raise_flag(number: int, frame: FrameType | None) -> None:
-        if flag.asked and number == signal.SIGINT:
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        flag.asked = True
+        asked.set()
 
-    before = {number: signal.signal(number, raise_flag) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield flag
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

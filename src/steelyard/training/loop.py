@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from steelyard.training.batches import Resident, is_array, make_batches, make_sa
 from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.captured import Captured, can_capture, fits_on
 from steelyard.training.checkpoint import Checkpoints, History, Record, without_prefix
-from steelyard.training.distributed import StopFlag, Stopped, listening
+from steelyard.training.distributed import Stopped, listening
 from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
 from steelyard.training.job import LOWER_IS_BETTER, Job
 from steelyard.training.optimizer import make_optimizer, rate
@@ -165,7 +166,7 @@ class _Training:
         self.steps, self.lr = 0, 0.0
         """Of the epoch under way, and of the step taken last."""
 
-    def run_epoch(self, stop: StopFlag) -> None:
+    def run_epoch(self, stop: Event) -> None:
         """Take the steps that are left of the job's epoch."""
         job, settings, started = self.job, self.settings, self._clock()
         if job.step == 0:
@@ -188,14 +189,14 @@ class _Training:
             self.watch.step(job.epoch, job.step, steps)
             if job.step == steps or (n_processes() > 1 and job.step % CHECK_EVERY):
                 continue
-            if group.agreed(stop.asked or self._is_due()):
+            if group.agreed(stop.is_set() or self._is_due()):
                 started = self._pause(started)
                 self._save()
-                if group.agreed(stop.asked):
+                if group.agreed(stop.is_set()):
                     raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
         self._pause(started)
 
-    def end_epoch(self, stop: StopFlag) -> None:
+    def end_epoch(self, stop: Event) -> None:
         """Validate, keep what is best, write the history and, where it is time, a checkpoint; begin the next epoch."""
         job, settings = self.job, self.settings
         record = _record(job, self.steps, self.lr)
@@ -215,9 +216,9 @@ class _Training:
         for total in job.sums.values():
             total.zero_()
         is_due = self._is_due() or job.store is not None
-        if group.agreed(is_due or stop.asked or is_last or job.stopped_early):
+        if group.agreed(is_due or stop.is_set() or is_last or job.stopped_early):
             self._save()
-        if group.agreed(stop.asked) and not is_last:
+        if group.agreed(stop.is_set()) and not is_last:
             raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
 
     def outcome(self) -> Outcome:
