@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy, deepcopy
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
+from torch.optim.adamw import adamw
 
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
 from steelyard.losses.loss import Cells, known_cells
@@ -308,6 +309,15 @@ def _nothing(items: Items) -> Tensor:
 
 RATE = 1e-3
 DECAY = 1e-4
+_ADAMW: dict[str, Any] = {  # the class would import torch's compiler, seconds of a first fit
+    "fused": True,
+    "weight_decay": DECAY,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "amsgrad": False,
+    "maximize": False,
+}
 WARM_UP = 50
 """Steps over which the learning rate rises from 0."""
 PATIENCE = 5
@@ -349,7 +359,9 @@ def fit_hidden(
     n, size = len(x), batch_size(len(x))
     generator = torch.Generator(device="cpu").manual_seed(seed)
     torch.manual_seed(seed)
-    method = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
+    parameters = list(network.parameters())
+    means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    counts = [torch.zeros((), device=x.device) for _ in parameters]
     every = max(20, -(-n // size))
     best, best_step, kept, waits = float("inf"), 0, None, 0
     order, at = torch.randperm(n, generator=generator), 0
@@ -359,12 +371,11 @@ def fit_hidden(
             order, at = torch.randperm(n, generator=generator), 0
         rows = order[at : at + size].to(x.device)
         at += size
-        for group in method.param_groups:
-            group["lr"] = RATE * min(1.0, step / WARM_UP)
         value = loss.evaluate(network(x[rows]), picked(cells, rows), float(len(rows)))
-        method.zero_grad(set_to_none=True)
-        value.backward()
-        method.step()
+        gradients = list(torch.autograd.grad(value, parameters))
+        lr = RATE * min(1.0, step / WARM_UP)
+        with torch.no_grad():
+            adamw(parameters, gradients, means, squares, [], counts, lr=lr, **_ADAMW)
         if look is not None and step % every == 0:
             network.eval()
             with torch.no_grad():
