@@ -24,7 +24,7 @@ from steelyard.data.dataset import ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
-from steelyard.models import ModelSettings, build_model, frozen_data, frozen_features, input_of
+from steelyard.models import ModelSettings, build_model, frozen_data, input_of
 from steelyard.models.feature_file import bytes_kept, prune
 from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
@@ -38,6 +38,10 @@ from steelyard.run.recalibration import recalibrate
 from steelyard.training import progress
 
 N = 20
+
+
+def frozen_features(*given: Any, **more: Any) -> Any:
+    return frozen_data(*given, **more).inputs
 
 
 def photographs(folder: Path, n: int = N) -> list[Path]:

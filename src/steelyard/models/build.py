@@ -205,15 +205,9 @@ def _start_from(path: str, backbone: Backbone, name: str) -> None:
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copy every tensor to its place, or name the first that does not fit."""
-    own = module.state_dict()
-    for key in own:
-        if key not in tensors:
-            raise ValueError(f"{source} lacks the tensor {key}: it belongs to another model")
-        if tensors[key].shape != own[key].shape:
-            have, want = tuple(tensors[key].shape), tuple(own[key].shape)
-            raise ValueError(f"{source}: the tensor {key} has shape {have}, not {want}: it belongs to another model")
-    for key in tensors:
-        if key not in own:
-            raise ValueError(f"{source} holds the tensor {key}, which has no place here: it belongs to another model")
-    module.load_state_dict(dict(tensors))
+    """Copy every tensor to its place, or name what does not fit."""
+    try:
+        module.load_state_dict(dict(tensors))
+    except RuntimeError as error:
+        detail = " ".join(str(error).split("\n")[1:2]).strip().rstrip(".")
+        raise ValueError(f"{source} belongs to another model: {detail:.200}") from None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steelyard.data.dataset import ImageDataset
 from steelyard.data.region_features import RegionDataset
-from steelyard.data.subset import Subset
+from steelyard.data.subset import origin
 
 
 class Input(NamedTuple):
@@ -30,7 +30,7 @@ def input_of(data: Any) -> Input:
     """
     if len(data) == 0:
         raise ValueError("data holds no items: a network cannot be shaped without one")
-    source = data.data if isinstance(data, Subset) else data
+    source = origin(data)[0]
     if isinstance(source, ImageDataset):
         return Input("image", (3, *(source.size or (0, 0))))
     x = data[0][0]
