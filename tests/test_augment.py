@@ -15,9 +15,8 @@ from steelyard.balance import PartialLabelMasking
 from steelyard.losses import BCE, LDAM
 from steelyard.objective import Objective
 from steelyard.objective.role import Role
-from steelyard.training.augment import OVERLAY, augment, n_draws, uniforms, varied
+from steelyard.training.augment import OVERLAY, augment, check_overlay, n_draws, overlaid, uniforms, union, varied
 from steelyard.training.batches import Batch
-from steelyard.training.overlay import check_overlay, overlaid, union
 from steelyard.training.settings import AugmentSettings
 
 WARPS = AugmentSettings(rotate=30, scale=0.4, shear=0.3, elastic=2)
@@ -159,16 +158,12 @@ def test_every_other_image_is_as_likely() -> None:
         assert torch.equal(top.long(), torch.maximum(torch.arange(n), other))
         seen[torch.arange(n), other] += 1
     assert (seen.diagonal() == 0).all()
+    u = torch.full((n, 2), 1 - 2**-24)  # the largest that is drawn
+    assert overlaid(given, 1.0, u).inputs.shape == given.inputs.shape
+    alone = batch(1)
+    assert overlaid(alone, 1.0, u[:1]) is overlaid(alone, 0.0, u[:1]) is alone
     rate = seen[~torch.eye(n, dtype=torch.bool)] / (rounds / n)
     assert float((rate - 0.25).abs().max()) < 5 * math.sqrt(0.1875 / (rounds / n))
-
-
-def test_the_largest_random_number_names_an_image() -> None:
-    u = torch.full((4, 2), 1 - 2**-24)
-    assert overlaid(batch(4), 1.0, u).inputs.shape == (4, 1, 6, 6)
-    alone = batch(1)
-    assert overlaid(alone, 1.0, u[:1]) is alone
-    assert overlaid(alone, 0.0, u[:1]) is alone
 
 
 def test_what_keeps_something_for_every_item_is_refused() -> None:
@@ -182,18 +177,3 @@ def test_what_keeps_something_for_every_item_is_refused() -> None:
         check_overlay(0.5, Objective(LDAM(torch.tensor([3, 4]), softmax=True)))
     check_overlay(0.0, masked)
     check_overlay(0.5, Objective(BCE(), "negative"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"overlay": 1.5}, "train.augment.overlay is 1.5: it must lie between 0 and 1"),
-        ({"scale": -0.1}, "train.augment.scale is -0.1: it must be at least 0 and finite"),
-        ({"rotate": -1}, "train.augment.rotate is -1: it must be at least 0 and finite"),
-        ({"elastic": -1}, "train.augment.elastic is -1: it must be at least 0 and finite"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        AugmentSettings(**settings)  # type: ignore[arg-type]
-    assert str(caught.value) == message

@@ -24,8 +24,8 @@ from steelyard.data.dataset import ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
-from steelyard.models import ModelSettings, build_model, frozen_data, frozen_features, input_of
-from steelyard.models.feature_store import bytes_kept, prune
+from steelyard.models import ModelSettings, build_model, frozen_data, input_of
+from steelyard.models.feature_file import bytes_kept, prune
 from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
 from steelyard.predict.feature_cache import feature_progress, keeping_of
@@ -37,6 +37,10 @@ from steelyard.run.evaluation import evaluate
 from steelyard.training import progress
 
 N = 20
+
+
+def frozen_features(*given: Any, **more: Any) -> Any:
+    return frozen_data(*given, **more).inputs
 
 
 def photographs(folder: Path, n: int = N) -> list[Path]:

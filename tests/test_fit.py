@@ -30,7 +30,7 @@ from steelyard.run import train as whole
 from steelyard.run.datasets import Datasets
 from steelyard.search import Index
 from steelyard.training import group
-from steelyard.training.files import load_tensors
+from steelyard.training.checkpoint import load_tensors
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import re
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,15 @@ from steelyard.data.readers.vqa import Questions
 from steelyard.data.subset import Subset, skipped_at
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
-from steelyard.models import (
-    Input,
-    Model,
-    ModelSettings,
-    build_model,
-    frozen_data,
-    frozen_features,
-    input_of,
-)
+from steelyard.models import Input, Model, ModelSettings, build_model, frozen_data, input_of
 from steelyard.models.feature_file import FeatureFile
 from training_jobs import forked, waited
 
 N = 23
+
+
+def frozen_features(*given: Any, **more: Any) -> Any:
+    return frozen_data(*given, **more).inputs
 
 
 def arrays(n: int = N) -> ArrayDataset:
@@ -289,40 +284,20 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(frozen_features(model, data, tmp_path), found)
 
 
-def _compute(folder: str, queue: multiprocessing.Queue[int]) -> None:
-    torch.set_num_threads(1)
-    data = arrays()
-    model = network(data)
-    counted = Counted(model)
-    frozen_features(model, data, folder, batch_size=2, progress=lambda *_: time.sleep(0.02))
-    queue.put(counted.items)
-
-
-def test_of_two_processes_one_computes(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    queue: multiprocessing.Queue[int] = context.Queue()
-    both = [context.Process(target=_compute, args=(str(tmp_path), queue)) for _ in range(2)]
-    for process in both:
-        process.start()
-    assert sorted(queue.get(timeout=60) for _ in both) == [0, N]
-    for process in both:
-        process.join()
-
-
 def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
     data = arrays()
     model = network(data)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"features cannot be kept in .*file.*: give a folder that can be written to"):
-        frozen_features(model, data, tmp_path / "file")
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        frozen_features(model, data, tmp_path, batch_size=0)
-    with pytest.raises(ValueError, match="data holds no items"):
-        frozen_features(model, arrays(0), tmp_path)
-    with pytest.raises(ValueError, match="data is a Questions"):
-        frozen_features(model, Questions(["a"], np.array([1]), Labels(np.eye(1))), tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="images of many sizes: give the ImageDataset a size, such as 32"):
-        frozen_features(model, ImageDataset(photographs(tmp_path), Labels(np.eye(6))), tmp_path)
+    questions, images = Questions(["a"], np.array([1]), Labels(np.eye(1))), photographs(tmp_path)
+    for given, folder, more, match in (
+        (data, tmp_path / "file", {}, r"features cannot be kept in .*file.*: give a folder"),
+        (data, tmp_path, {"batch_size": 0}, "batch_size is 0"),
+        (arrays(0), tmp_path, {}, "data holds no items"),
+        (questions, tmp_path, {}, "data is a Questions"),
+        (ImageDataset(images, Labels(np.eye(6))), tmp_path, {}, "images of many sizes: .* such as 32"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            frozen_features(model, given, folder, **more)
     with torch.no_grad():
         model.backbone.stem[0][0].weight[0, 0, 0, 0] = torch.nan  # type: ignore[index,union-attr]
     with pytest.raises(ValueError, match=r"item 0 \(0\) has features that are not finite"):

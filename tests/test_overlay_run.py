@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from steelyard import fit
-from steelyard.training.augment import OVERLAY, uniforms
+from steelyard.training.augment import OVERLAY, overlaid, uniforms
 from steelyard.training.batches import Batch
-from steelyard.training.overlay import overlaid
 from steelyard.training.settings import AugmentSettings
 
 SETTINGS: dict[str, Any] = {

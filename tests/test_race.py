@@ -25,11 +25,11 @@ from steelyard.training.race import (
     RATE,
     Evidence,
     linear_specs,
-    positives_only,
     run_race,
     winner,
     work_units,
 )
+from steelyard.training.small_models import positives_only
 
 
 def made(n: int = 300, n_labels: int = 6, seed: int = 0, n_features: int = 12) -> tuple[np.ndarray, np.ndarray]:

@@ -22,10 +22,10 @@ from steelyard.models.model import Model
 from steelyard.objective import ExpectedPositives, Objective, Role, prior_logits
 from steelyard.objective.start import first_cells
 from steelyard.training.batches import item_frequencies
-from steelyard.training.files import load_tensors
+from steelyard.training.checkpoint import load_tensors
 from steelyard.training.settings import AugmentSettings, SamplerSettings, TrainSettings
 from steelyard.training.start import start_at_prior
-from steelyard.training.update import Eager
+from steelyard.training.step import Eager
 
 N, L = 400, 6
 SHARES = (0.01, 0.03, 0.1, 0.2, 0.35, 0.6)

@@ -12,8 +12,7 @@ import steelyard as sy
 from run_data import QUICK, items
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run import learn
-from steelyard.training.progress import Watch
-from steelyard.training.tensorboard import Board
+from steelyard.training.progress import Board, Watch
 
 
 class Noted(Watch):

@@ -20,9 +20,9 @@ from steelyard.losses import BCE, Annotation
 from steelyard.objective import Objective
 from steelyard.training import captured, loop
 from steelyard.training.augment import augment, uniforms, varied
-from steelyard.training.average import Average
 from steelyard.training.batches import make_sampler
 from steelyard.training.finite import NotFinite, check_weights
+from steelyard.training.job import Average
 from steelyard.training.settings import AugmentSettings, SamplerSettings
 
 

@@ -22,12 +22,12 @@ from steelyard.losses import BCE, SPA, DistributionBalanced
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.objective import Objective, Role
 from steelyard.training import loop
-from steelyard.training.files import load_tensors
+from steelyard.training.batches import all_outputs
+from steelyard.training.checkpoint import load_tensors
+from steelyard.training.distributed import Stopped
 from steelyard.training.finite import NotFinite
 from steelyard.training.loop import Outcome, train
-from steelyard.training.outputs import all_outputs
 from steelyard.training.settings import OptimizerSettings, SamplerSettings, ScheduleSettings, TrainSettings
-from steelyard.training.stopping import Stopped
 from training_jobs import (
     BreakOff,
     BrokenOff,
@@ -128,17 +128,13 @@ def plain(outcome: Outcome) -> dict[str, Any]:
     return {"weights": outcome.weights, "history": untimed(outcome.history), "kept": outcome.kept_epoch}
 
 
-def names() -> list[str]:
-    return [name if isinstance(name, str) else str(name.values[0]) for name in CASES]
-
-
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path]:
     """What both processes make of every case, and where."""
     folder = tmp_path_factory.mktemp("two")
 
     def work(rank: int) -> dict[str, Any]:
-        return {name: plain(train(**case(name, folder / name))) for name in names()}
+        return {name: plain(train(**case(name, folder / name))) for name in CASES}
 
     return together(work, folder), folder
 
@@ -181,7 +177,7 @@ def test_two_processes_train_as_one(name: str, two: tuple[list[dict[str, Any]], 
 
 def test_both_processes_return_the_same(two: tuple[list[dict[str, Any]], Path]) -> None:
     first, second = two[0]
-    for name in names():
+    for name in CASES:
         assert first[name]["history"] == second[name]["history"]
         assert first[name]["kept"] == second[name]["kept"]
         for key, value in first[name]["weights"].items():
@@ -356,19 +352,3 @@ def test_a_process_without_items_is_refused(tmp_path: Path) -> None:
             train(**{**case("mean", tmp_path / "run"), "settings": replace(SETTINGS, batch_size=15)})
 
     together(work, tmp_path)
-
-
-def test_the_last_odd_item_is_left_out(tmp_path: Path) -> None:
-    """As the samplers say: so that all processes make equally many steps."""
-
-    def work(rank: int) -> list[int]:
-        seen: list[int] = []
-        wanted = case("mean", tmp_path / "run")
-        data = wanted["data"] = arrays(N + 1)
-        wanted["model"].register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
-        wanted["validate"] = None
-        train(**wanted)
-        assert len(data) == N + 1
-        return seen
-
-    assert together(work, tmp_path) == [[8, 8, 8, 1] * 2] * 2

@@ -16,19 +16,19 @@ import pytest
 import torch
 
 from steelyard.balance import PseudoLabels
-from steelyard.training import files
-from steelyard.training.checkpoint import Checkpoints, State
-from steelyard.training.history import History
+from steelyard.training import checkpoint as files
+from steelyard.training.checkpoint import Checkpoints, History, State
 from steelyard.training.loop import train
 from training_jobs import BreakOff, BrokenOff, N, everything, forked, job, run, same, seeded, waited
 
 JOBS = ["annotation", "role", "plain"]
-KILLS = 20
+KILLS = 8
+Undisturbed = dict[str, tuple[dict[str, Any], float]]
+"""What each job leaves when nothing disturbs it, and the seconds it takes."""
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], float]]:
-    """What each job leaves when nothing disturbs it, and the seconds it takes."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     left = {}
     run("plain", tmp_path_factory.mktemp("first"), epochs=1)  # so that imports do not count
     for name in JOBS:
@@ -61,9 +61,7 @@ def finished(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_killed_at_random_moments(
-    name: str, undisturbed: dict[str, tuple[dict[str, Any], float]], tmp_path: Path
-) -> None:
+def test_killed_at_random_moments(name: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     want, seconds = undisturbed[name]
     moments = random.Random(name)
     kills = 0
@@ -136,23 +134,11 @@ PLACES: dict[str, tuple[Any, str, Callable[..., Any], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        (place, name)
-        for place in PLACES
-        for name in ("annotation", "role")
-        if "store" not in place or name == "annotation"
-    ],
-)
+@pytest.mark.parametrize("place", PLACES)
 def test_killed_in_the_worst_places(
-    place: str,
-    name: str,
-    undisturbed: dict[str, tuple[dict[str, Any], float]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    place: str, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, what, kill, counts = PLACES[place]
+    (where, what, kill, counts), name = PLACES[place], "annotation"
     monkeypatch.setattr("steelyard._files._flush", lambda path: None)  # a kill takes nothing from the system
     monkeypatch.setattr(PseudoLabels, "flush", lambda store: None)
     call = getattr(where, what)
@@ -178,9 +164,7 @@ def test_killed_in_the_worst_places(
 
 @pytest.mark.parametrize("name", ["annotation", "role"])
 @pytest.mark.parametrize("steps", [1, 4, 7])
-def test_another_exception_loses_nothing(
-    name: str, steps: int, undisturbed: dict[str, tuple[dict[str, Any], float]], tmp_path: Path
-) -> None:
+def test_another_exception_loses_nothing(name: str, steps: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     with pytest.raises(BrokenOff):
         run(name, tmp_path, watch=BreakOff(steps))
     with pytest.raises(BrokenOff):
@@ -191,7 +175,7 @@ def test_another_exception_loses_nothing(
 
 @pytest.mark.parametrize("seconds", [0.0, 1e6])
 def test_how_often_checkpoints_are_written_changes_nothing(
-    seconds: float, undisturbed: dict[str, tuple[dict[str, Any], float]], tmp_path: Path
+    seconds: float, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     run("annotation", tmp_path, checkpoint_seconds=seconds)
     assert len(list((tmp_path / "checkpoint").glob("0*.safetensors"))) == 2
@@ -225,11 +209,7 @@ def test_damage_of_any_byte_is_seen(half_way: dict[str, Path], tmp_path: Path) -
     assert files.load_tensors(newest)[1]["step"] == fallback["step"] + 1
     rng = random.Random(0)
     header = 8 + int.from_bytes(whole[:8], "little")
-    spots = [
-        *range(8),
-        *(rng.randrange(8, header) for _ in range(150)),
-        *(rng.randrange(len(whole)) for _ in range(150)),
-    ]
+    spots = [*range(8), *(rng.randrange(8, end) for end in [header, len(whole)] * 60)]
     for damage in [*spots, *(-rng.randrange(len(whole)) for _ in range(20)), -len(whole)]:
         if damage >= 0:
             flipped = whole[damage] ^ (1 << rng.randrange(8))
@@ -251,7 +231,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(
     name: str,
     damage: str,
     half_way: dict[str, Path],
-    undisturbed: dict[str, tuple[dict[str, Any], float]],
+    undisturbed: Undisturbed,
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "run"
@@ -289,12 +269,8 @@ def test_two_damaged_checkpoints_are_one_sentence(half_way: dict[str, Path], tmp
     shutil.copytree(half_way["role"], folder)
     for file in checkpoints_of(folder):
         file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(
-        ValueError, match=r"is damaged .*; no other checkpoint is left: train anew with --overwrite$"
-    ) as e:
+    with pytest.raises(ValueError, match=rf"{checkpoints_of(folder)[-1]} is damaged .*--overwrite$"):
         run("role", folder)
-    assert "\n" not in str(e.value)
-    assert str(checkpoints_of(folder)[-1]) in str(e.value)
 
 
 def test_a_checkpoint_of_another_format_is_refused(half_way: dict[str, Path], tmp_path: Path) -> None:
@@ -361,18 +337,7 @@ def test_a_store_that_was_deleted_is_refused(tmp_path: Path) -> None:
         run("annotation", tmp_path)
 
 
-@pytest.mark.parametrize("cut", [0, 7])
-def test_a_store_with_a_short_file_is_refused(cut: int, tmp_path: Path) -> None:
-    PseudoLabels(tmp_path, N, 5).flush()
-    file = tmp_path / "values-1.i8"
-    file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(ValueError, match=r"values-1.i8 is missing or not 300 bytes long"):
-        PseudoLabels(tmp_path, N, 5)
-
-
-def test_a_finished_run_only_tells_what_it_was(
-    undisturbed: dict[str, tuple[dict[str, Any], float]], tmp_path: Path
-) -> None:
+def test_a_finished_run_only_tells_what_it_was(undisturbed: Undisturbed, tmp_path: Path) -> None:
     first = run("role", tmp_path)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     second = run("role", tmp_path)

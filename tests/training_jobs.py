@@ -22,9 +22,9 @@ from steelyard.losses import BCE
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.metrics import mean_average_precision
 from steelyard.objective import Objective, Role
+from steelyard.training.batches import all_outputs
 from steelyard.training.checkpoint import Checkpoints
 from steelyard.training.loop import Outcome, train
-from steelyard.training.outputs import all_outputs
 from steelyard.training.progress import Watch
 from steelyard.training.settings import (
     AugmentSettings,

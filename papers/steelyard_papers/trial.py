@@ -25,8 +25,7 @@ from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.resume import FREE, facts
 from steelyard.run.train import TrainRequest, learn
-from steelyard.training.files import load_tensors, save_tensors
-from steelyard.training.history import read_history
+from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
 from steelyard.training.step import pick_device
 from steelyard_papers.in_memory import in_memory
 

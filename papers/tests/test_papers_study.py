@@ -22,7 +22,7 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.run.datasets import Datasets
 from steelyard.run.resume import FREE, facts
-from steelyard.training.history import History
+from steelyard.training.checkpoint import History
 from steelyard_papers import trial as trials
 from steelyard_papers.claim import claimed
 from steelyard_papers.job import Job

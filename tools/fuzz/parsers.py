@@ -49,8 +49,7 @@ from steelyard.objective.parts import Part, completed, make_loss
 from steelyard.run.deployment import read_prior
 from steelyard.search import Query, QueryError
 from steelyard.search import pointer as pointers
-from steelyard.training.files import load_tensors, save_tensors
-from steelyard.training.history import read_history
+from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
 
 
 class Target(NamedTuple):

@@ -9,7 +9,7 @@ from steelyard._cache import OFF
 from steelyard._schema import conform
 from steelyard.data.opening import FORMATS
 from steelyard.objective.parts import Part, Slot, completed, conflict
-from steelyard.training.checks import choice, least
+from steelyard.training.settings import choice, least
 
 Calibration = Literal["auto", "none", "link", "temperature", "platt", "isotonic"]
 Thresholds = Literal["f1", "half", "precision", "recall", "cost"]

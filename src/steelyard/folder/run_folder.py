@@ -25,7 +25,7 @@ from steelyard._sealed import checksum
 from steelyard.calibrate.probability import Reading
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
-from steelyard.training.files import load_tensors, save_tensors
+from steelyard.training.checkpoint import load_tensors, save_tensors
 
 Floats: TypeAlias = NDArray[np.float64]
 

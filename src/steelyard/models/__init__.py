@@ -1,7 +1,7 @@
 """Networks: backbones, heads, and features computed once."""
 
 from steelyard.models.build import build_model, fine_tunes, image_size, load_model, with_members
-from steelyard.models.frozen import frozen_data, frozen_features, over_features
+from steelyard.models.frozen import frozen_data, over_features
 from steelyard.models.inputs import Input, input_of
 from steelyard.models.model import Model
 from steelyard.models.settings import ModelSettings
@@ -13,7 +13,6 @@ __all__ = [
     "build_model",
     "fine_tunes",
     "frozen_data",
-    "frozen_features",
     "image_size",
     "input_of",
     "load_model",

@@ -51,13 +51,13 @@ class ImageBackbone(Backbone):
     def maps(self, x: Tensor) -> Tensor:
         """Return what the last layer sees of images (B, C, H, W) at every place."""
 
-    @abstractmethod
     def pool(self, maps: Tensor) -> Tensor:
-        """Return features (B, F) of maps."""
+        """Return features (B, F) of maps: the mean over places."""
+        return maps.mean((2, 3))
 
-    @abstractmethod
     def map_channels(self) -> int:
         """Return K where `maps` gives (B, K, h, w), 0 where it gives something else."""
+        return self.n_features
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features (B, F) of images (B, C, H, W)."""

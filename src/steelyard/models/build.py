@@ -19,7 +19,7 @@ from steelyard.models.heads import BottleneckHead, CosineHead, LinearHead, Place
 from steelyard.models.inputs import Input
 from steelyard.models.lite import KINDS, Lite
 from steelyard.models.members import Members
-from steelyard.models.ml_gcn import MLGCNHead, label_graph
+from steelyard.models.ml_gcn import MLGCNHead, label_graph, label_vectors
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.resnet import ResNet12, ResNet32
@@ -27,7 +27,6 @@ from steelyard.models.settings import ModelSettings
 from steelyard.models.small import Small
 from steelyard.models.tabular import MLP, Features
 from steelyard.models.timm_backbone import TimmBackbone, classifier_of, timm_size
-from steelyard.models.word_vectors import label_vectors
 
 _SMALL = 64
 
@@ -206,15 +205,9 @@ def _start_from(path: str, backbone: Backbone, name: str) -> None:
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copy every tensor to its place, or name the first that does not fit."""
-    own = module.state_dict()
-    for key in own:
-        if key not in tensors:
-            raise ValueError(f"{source} lacks the tensor {key}: it belongs to another model")
-        if tensors[key].shape != own[key].shape:
-            have, want = tuple(tensors[key].shape), tuple(own[key].shape)
-            raise ValueError(f"{source}: the tensor {key} has shape {have}, not {want}: it belongs to another model")
-    for key in tensors:
-        if key not in own:
-            raise ValueError(f"{source} holds the tensor {key}, which has no place here: it belongs to another model")
-    module.load_state_dict(dict(tensors))
+    """Copy every tensor to its place, or name what does not fit."""
+    try:
+        module.load_state_dict(dict(tensors))
+    except RuntimeError as error:
+        detail = " ".join(str(error).split("\n")[1:2]).strip().rstrip(".")
+        raise ValueError(f"{source} belongs to another model: {detail:.200}") from None

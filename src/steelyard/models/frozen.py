@@ -22,11 +22,9 @@ from steelyard.data.readers.regions import RegionDataset
 from steelyard.data.subset import Labelled, origin
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN
-from steelyard.models.feature_file import FeatureFile, Kept, Writer
-from steelyard.models.feature_store import Keys, Loans, loans_for, note_use, prune, write_keys
-from steelyard.models.inputs import Input
+from steelyard.models.feature_file import FeatureFile, Keys, Loans, Writer, loans_for, note_use, prune, write_keys
+from steelyard.models.inputs import Input, in_pieces
 from steelyard.models.model import Model
-from steelyard.models.pieces import in_pieces
 from steelyard.models.tabular import Features
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -47,29 +45,6 @@ class Keeping(NamedTuple):
     """Takes a sentence about a damaged file."""
 
 
-def frozen_features(
-    model: Model,
-    data: Labelled,
-    folder: str | os.PathLike[str] | Keeping,
-    device: str | torch.device = "cpu",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
-) -> NDArray[np.float32]:
-    """Return the features (N, F) of all items, float32, mapped from a file in `folder`.
-
-    They are computed once for these weights and these items, in evaluation mode. The file's name is a fingerprint of
-    the backbone's weights and statistics and the kind of device, and of the items: paths, times, lengths, boxes and
-    size of images, contents of arrays. A run that is killed leaves what it computed, and the next goes on from there;
-    the file gets its name when it is whole, and a checksum is tested whenever it is opened. Of two processes that ask
-    for the same, one computes and the other waits. The folder may be deleted whenever no one is using it.
-
-    model: moved to `device`. data: an `ArrayDataset`, `ImageDataset`, `RegionDataset`, or a `Subset` of one. workers:
-    processes that decode images. progress: called with (items done, items) after every batch.
-    """
-    return _kept(model, data, folder, device, batch_size, workers, progress).rows
-
-
 def frozen_data(
     model: Model,
     data: Labelled,
@@ -79,30 +54,18 @@ def frozen_data(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> ArrayDataset:
-    """Return `frozen_features` with their labels; an image that was skipped has all of its labels unknown."""
-    kept = _kept(model, data, folder, device, batch_size, workers, progress)
-    source, index = origin(data)
-    if isinstance(source, ImageDataset):
-        source.note_skipped(index[kept.skipped])
-    return ArrayDataset(kept.rows, _unknown_at(data.labels, kept.skipped), "features of a frozen backbone")
+    """Return the features (N, F) of all items, float32, mapped from a file in `folder`, with their labels.
 
+    They are computed once for these weights and these items, in evaluation mode. The file's name is a fingerprint of
+    the backbone's weights and statistics and the kind of device, and of the items: paths, times, lengths, boxes and
+    size of images, contents of arrays. A run that is killed leaves what it computed, and the next goes on from there;
+    the file gets its name when it is whole, and a checksum is tested whenever it is opened. Of two processes that ask
+    for the same, one computes and the other waits. The folder may be deleted whenever no one is using it. An image
+    that was skipped has all of its labels unknown.
 
-def over_features(model: Model) -> Model:
-    """Return the model that takes the features of `model`'s backbone and shares its head."""
-    settings = replace(model.settings, backbone="linear", frozen=False, weights="")
-    source = Features(model.n_features)
-    return Model(settings, Input("features", (model.n_features,)), source, model.head, model.n_labels, None)
-
-
-def _kept(
-    model: Model,
-    data: Labelled,
-    folder: str | os.PathLike[str] | Keeping,
-    device: str | torch.device,
-    batch_size: int,
-    workers: int,
-    progress: Progress | None,
-) -> Kept:
+    model: moved to `device`. data: an `ArrayDataset`, `ImageDataset`, `RegionDataset`, or a `Subset` of one. workers:
+    processes that decode images. progress: called with (items done, items) after every batch.
+    """
     if len(data) == 0:
         raise ValueError("data holds no items: there is nothing to compute features of")
     if batch_size < 1:
@@ -127,7 +90,17 @@ def _kept(
     if keeping.shared:
         note_use(file)
         prune(place)
-    return kept
+    source, index = origin(data)
+    if isinstance(source, ImageDataset):
+        source.note_skipped(index[kept.skipped])
+    return ArrayDataset(kept.rows, _unknown_at(data.labels, kept.skipped), "features of a frozen backbone")
+
+
+def over_features(model: Model) -> Model:
+    """Return the model that takes the features of `model`'s backbone and shares its head."""
+    settings = replace(model.settings, backbone="linear", frozen=False, weights="")
+    source = Features(model.n_features)
+    return Model(settings, Input("features", (model.n_features,)), source, model.head, model.n_labels, None)
 
 
 @torch.no_grad()

@@ -17,29 +17,30 @@ def linear(n_features: int, n_labels: int) -> nn.Linear:
     return layer
 
 
-@torch.no_grad()
-def start_linear(layer: nn.Linear, bias: Tensor) -> None:
-    """Set the weights of a last layer to 0 and its biases to `bias`.
+class Head(nn.Module):
+    """A head whose last layer is linear."""
 
-    What lies below it learns from the second step on: the first one moves these weights. Small random ones would
-    shift the mean logit of a label by w·E[f], and its probability with it.
-    """
-    layer.weight.zero_()
-    layer.bias.copy_(bias)
+    last: nn.Linear
+
+    @torch.no_grad()
+    def start_at(self, bias: Tensor) -> None:
+        """Start with the logits `bias` (L,) for every item: the last weights become 0.
+
+        What lies below them learns from the second step on: the first one moves these weights. Small random ones would
+        shift the mean logit of a label by w·E[f], and its probability with it.
+        """
+        self.last.weight.zero_()
+        self.last.bias.copy_(bias)
 
 
 @final
-class LinearHead(nn.Module):
+class LinearHead(Head):
     """z = W·dropout(f) + b."""
 
     def __init__(self, n_features: int, n_labels: int, dropout: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.last = linear(n_features, n_labels)
-
-    def start_at(self, bias: Tensor) -> None:
-        """Start with the logits `bias` (L,) for every item."""
-        start_linear(self.last, bias)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
@@ -67,7 +68,7 @@ class CosineHead(nn.Module):
 
 
 @final
-class BottleneckHead(nn.Module):
+class BottleneckHead(Head):
     """z = W·dropout(ReLU(BN(V f + a))) + b with V from F to `width`, 256 in the distribution-balanced loss's recipe.
 
     V starts as He et al. (2015) draw it. A batch of one item, such as an epoch's last may be, has no deviation: it is
@@ -83,10 +84,6 @@ class BottleneckHead(nn.Module):
         nn.init.kaiming_normal_(self.first.weight, nonlinearity="relu")
         nn.init.zeros_(self.first.bias)
 
-    def start_at(self, bias: Tensor) -> None:
-        """Start with the logits `bias` (L,) for every item."""
-        start_linear(self.last, bias)
-
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (B, L)."""
         v, norm = self.first(features), self.norm
@@ -99,7 +96,7 @@ class BottleneckHead(nn.Module):
 
 
 @final
-class PlacesHead(nn.Module):
+class PlacesHead(Head):
     """z_c = w_c·f̄ + λ Σ_p a_cp w_c·f_p + b_c: a label is looked for all over the maps, and where it seems to be.
 
     f_p are the features at place p, f̄ their mean, a_c = softmax over p of w_c·f_p, λ = .5. This is the class-specific
@@ -112,10 +109,6 @@ class PlacesHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout2d(dropout)
         self.last = linear(n_features, n_labels)
-
-    def start_at(self, bias: Tensor) -> None:
-        """Start with the logits `bias` (L,) for every item."""
-        start_linear(self.last, bias)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return logits (B, L) of maps (B, F, h, w)."""

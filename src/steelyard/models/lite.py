@@ -132,14 +132,6 @@ class Lite(ImageBackbone):
         maps: Tensor = self.last(self.blocks(self.stem(x)))
         return maps
 
-    def pool(self, maps: Tensor) -> Tensor:
-        """Return the mean over places."""
-        return maps.mean((2, 3))
-
-    def map_channels(self) -> int:
-        """Return 1280."""
-        return 1280
-
 
 def _published(name: str) -> dict[str, Tensor]:
     """The weights in the package, by our names; its file is a pickle, of which only tensors are read."""

@@ -53,14 +53,6 @@ class ResNet12(ImageBackbone):
         maps: Tensor = self.stages(x)
         return maps
 
-    def pool(self, maps: Tensor) -> Tensor:
-        """Return the mean over places."""
-        return maps.mean((2, 3))
-
-    def map_channels(self) -> int:
-        """Return 512."""
-        return 512
-
 
 class _Block(nn.Module):
     """Two 3×3 convolutions and a shortcut without parameters: every `stride`-th place, new channels zero."""
@@ -112,14 +104,6 @@ class ResNet32(ImageBackbone):
         self.check_side(x.shape[-2], x.shape[-1])
         maps: Tensor = self.blocks(self.stem(x))
         return maps
-
-    def pool(self, maps: Tensor) -> Tensor:
-        """Return the mean over places."""
-        return maps.mean((2, 3))
-
-    def map_channels(self) -> int:
-        """Return 64."""
-        return 64
 
 
 def _convolution(before: int, after: int, side: int = 3, stride: int = 1) -> nn.Sequential:

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import torch
 from torch import Tensor, nn
 
 
 class Transform(nn.Module):
-    """A map of features (B, F) → (B, D) that is fitted once to training features, without labels."""
+    """A map of features (B, F) → (B, D) that is fitted once to training features, without labels; this one: none."""
 
-    n_outputs: int
+    def __init__(self, n_outputs: int) -> None:
+        super().__init__()
+        self.n_outputs = n_outputs
 
-    @abstractmethod
     def fit(self, x: Tensor, seed: int = 0) -> None:
         """Fit to training features (N, F)."""
 
-    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Return transformed features."""
-
-
-class AsTheyAre(Transform):
-    """Features unchanged."""
-
-    def __init__(self, n_features: int) -> None:
-        super().__init__()
-        self.n_outputs = n_features
-
-    def fit(self, x: Tensor, seed: int = 0) -> None:
-        """Do nothing."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x."""
         return x
 
 
@@ -44,8 +28,7 @@ class Standardised(Transform):
     deviation: Tensor
 
     def __init__(self, n_features: int) -> None:
-        super().__init__()
-        self.n_outputs = n_features
+        super().__init__(n_features)
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("deviation", torch.ones(n_features))
 
@@ -64,13 +47,6 @@ class Standardised(Transform):
 class SquareRoot(Transform):
     """√x / ‖√x‖ of features that are at least 0, which tames counts; Hellinger's distance becomes Euclid's."""
 
-    def __init__(self, n_features: int) -> None:
-        super().__init__()
-        self.n_outputs = n_features
-
-    def fit(self, x: Tensor, seed: int = 0) -> None:
-        """Do nothing."""
-
     def forward(self, x: Tensor) -> Tensor:
         """Return roots of unit norm."""
         return _unit(x.clamp_min(0).sqrt())
@@ -82,8 +58,7 @@ class TfIdf(Transform):
     idf: Tensor
 
     def __init__(self, n_features: int) -> None:
-        super().__init__()
-        self.n_outputs = n_features
+        super().__init__(n_features)
         self.register_buffer("idf", torch.ones(n_features))
 
     def fit(self, x: Tensor, seed: int = 0) -> None:
@@ -116,8 +91,8 @@ class Nystroem(Transform):
     width: Tensor
 
     def __init__(self, n_features: int, kernel: str, n_landmarks: int, scale: float) -> None:
-        super().__init__()
-        self.n_outputs, self.kernel, self.scale = n_landmarks, kernel, scale
+        super().__init__(n_landmarks)
+        self.kernel, self.scale = kernel, scale
         self.register_buffer("landmarks", torch.zeros(n_landmarks, n_features))
         self.register_buffer("root", torch.eye(n_landmarks))
         self.register_buffer("width", torch.ones(()))
@@ -148,8 +123,8 @@ class Chain(Transform):
     """A simple transform, then Nyström's features of it."""
 
     def __init__(self, first: Transform, second: Nystroem) -> None:
-        super().__init__()
-        self.first, self.second, self.n_outputs = first, second, second.n_outputs
+        super().__init__(second.n_outputs)
+        self.first, self.second = first, second
 
     def fit(self, x: Tensor, seed: int = 0) -> None:
         """Fit one after the other."""
@@ -162,12 +137,7 @@ class Chain(Transform):
         return features
 
 
-SIMPLE: dict[str, type[AsTheyAre | Standardised | SquareRoot | TfIdf]] = {
-    "none": AsTheyAre,
-    "standardise": Standardised,
-    "sqrt": SquareRoot,
-    "tfidf": TfIdf,
-}
+SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdf}
 
 
 def make_transform(kind: str, n_features: int, kernel: str = "", n_landmarks: int = 0, scale: float = 1.0) -> Transform:

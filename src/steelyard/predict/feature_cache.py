@@ -25,7 +25,7 @@ from steelyard.data.subset import Labelled, origin
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.models import Model, frozen_data, over_features
-from steelyard.models.feature_store import bytes_kept
+from steelyard.models.feature_file import bytes_kept
 from steelyard.models.frozen import Keeping
 from steelyard.report.terminal import say
 from steelyard.training import progress

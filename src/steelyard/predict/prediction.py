@@ -16,7 +16,7 @@ from torch import Tensor
 from steelyard._files import check_place, replacing
 from steelyard.data.streams import Batch, Inputs
 from steelyard.folder.run_folder import Trained
-from steelyard.models.pieces import in_pieces
+from steelyard.models.inputs import in_pieces
 from steelyard.predict.feature_cache import batches_of, features_for, kept_for, listed
 from steelyard.predict.files import Form, Format, Rows, format_of, open_writer
 from steelyard.training.batches import moved

@@ -30,9 +30,9 @@ from steelyard.run.datasets import Datasets
 from steelyard.run.train import prepare
 from steelyard.run.train import run as run_training
 from steelyard.training import group
+from steelyard.training.batches import all_outputs
+from steelyard.training.checkpoint import read_history
 from steelyard.training.distributed import together
-from steelyard.training.history import read_history
-from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_device
 
 Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"

@@ -27,8 +27,8 @@ from steelyard.predict.feature_cache import features_for, kept_for
 from steelyard.predict.prediction import batch_logits
 from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
+from steelyard.training.batches import all_outputs
 from steelyard.training.candidates import macro_log_loss
-from steelyard.training.outputs import all_outputs
 
 _ROWS = 4096
 

@@ -33,8 +33,7 @@ from steelyard.run.indexing import index_of
 from steelyard.run.learn import TrainingResult
 from steelyard.run.run_report import write_report
 from steelyard.training import group, small_models
-from steelyard.training.batches import is_array, n_workers
-from steelyard.training.outputs import all_outputs
+from steelyard.training.batches import all_outputs, is_array, n_workers
 from steelyard.training.step import pick_precision
 
 

@@ -28,7 +28,7 @@ from steelyard.training.batches import n_workers
 from steelyard.training.distributed import one_voice, together
 from steelyard.training.linear import is_convex
 from steelyard.training.loop import Outcome, train
-from steelyard.training.progress import Watch, watch
+from steelyard.training.progress import Board, Watch, watch
 from steelyard.training.settings import (
     LOOPS,
     AugmentSettings,
@@ -39,7 +39,6 @@ from steelyard.training.settings import (
 )
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
-from steelyard.training.tensorboard import Board
 
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
 _OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")

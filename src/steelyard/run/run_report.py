@@ -13,7 +13,7 @@ from steelyard.report.canvas import has_matplotlib
 from steelyard.report.page import add_paragraph
 from steelyard.run.evaluation import Judged
 from steelyard.run.runpage import evaluated_of, write_run_page
-from steelyard.training.history import read_history
+from steelyard.training.checkpoint import read_history
 
 NAME = "report.html"
 

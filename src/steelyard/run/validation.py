@@ -15,8 +15,8 @@ from steelyard.labels.targets import UNKNOWN, known
 from steelyard.losses.loss import NoLink
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
 from steelyard.objective import Objective
+from steelyard.training.batches import all_outputs
 from steelyard.training.loop import Validate
-from steelyard.training.outputs import all_outputs
 from steelyard.training.step import pick_precision
 
 

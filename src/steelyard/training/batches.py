@@ -10,13 +10,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler
 
+from steelyard.balance.processes import n_processes
 from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
 from steelyard.data.loading import fetched, loader
 from steelyard.data.subset import Subset
 from steelyard.labels import Labels
+from steelyard.models.inputs import in_pieces
+from steelyard.training import group
 from steelyard.training.settings import SamplerSettings
 
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...]
@@ -128,7 +132,9 @@ class Loaded(Batches):
     def __init__(self, data: Any, sampler: PlannedSampler, batch_size: int, device: torch.device, workers: int) -> None:
         super().__init__(sampler, batch_size)
         self.device = device
-        self._loader = loader(data, _Slices(sampler, self.share), workers, pin=device.type == "cuda")
+        self._loader = loader(
+            data, BatchSampler(sampler, self.share, drop_last=False), workers, pin=device.type == "cuda"
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in fetched(self._loader):
@@ -192,21 +198,32 @@ def _rows(data: Any, rows: range) -> Batch:
     return Batch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
 
 
-class _Slices:
-    """The rest of a sampler's epoch in batches; it is read anew for every epoch."""
+def all_outputs(
+    model: nn.Module,
+    data: Any,
+    batch_size: int = 256,
+    device: str | torch.device = "cpu",
+    workers: int = 0,
+    precision: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """Return the logits (N, L), float32, and targets (N, L) of all items, on the CPU.
 
-    def __init__(self, sampler: PlannedSampler, size: int) -> None:
-        self.sampler, self.size = sampler, size
-
-    def __len__(self) -> int:
-        return -(-len(self.sampler) // self.size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        batch = []
-        for item in self.sampler:
-            batch.append(item)
-            if len(batch) == self.size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+    The model is put in evaluation mode, and back in the end. In a process group each process does every R-th batch.
+    """
+    place, n_labels, was_training = torch.device(device), data.labels.n_labels, model.training
+    logits, targets = [torch.zeros(0, n_labels)], [torch.zeros(0, n_labels, dtype=torch.int8)]
+    index = [torch.zeros(0, dtype=torch.int64)]
+    model.eval()
+    try:
+        for batch in ordered(data, batch_size, workers, group.rank(), n_processes()):
+            with torch.inference_mode(), torch.autocast(place.type, precision, enabled=precision != torch.float32):
+                logits.append(in_pieces(model, moved(batch.inputs, place)).float().cpu())
+            targets.append(batch.targets)
+            index.append(batch.index)
+    finally:
+        model.train(was_training)
+    if n_processes() == 1:
+        return torch.cat(logits), torch.cat(targets)
+    whole, known, items = (torch.cat(group.gathered(torch.cat(part))) for part in (logits, targets, index))
+    order = torch.argsort(items)
+    return whole[order], known[order]

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
+from copy import copy, deepcopy
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
+from torch.optim.adamw import adamw
 
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models.members import LOSSES, Member, MemberSpec
 from steelyard.models.transforms import Transform, make_transform
-from steelyard.training.hidden import fit_hidden
 from steelyard.training.linear import (
     TOLERANCE,
     LinearFit,
     Rotation,
     fit_linear,
     is_convex,
+    picked,
     start_from_bce,
     stationary_bias,
 )
@@ -41,9 +42,6 @@ ROUGH = 1e-4
 """The tolerance of fits that only rank candidates."""
 FINE = 1e-5
 """The tolerance of fits whose out-of-fold log-odds are kept."""
-
-Read: TypeAlias = Callable[[Tensor], Tensor]
-"""From logits to log-odds."""
 
 
 class Items:
@@ -64,9 +62,10 @@ class Items:
             cells = known_cells(as_targets(targets, like), torch.float32)
         self.cells = cells
 
-    def inside(self, fold: int) -> Tensor:
-        """Return the items that a fold holds out."""
-        return torch.from_numpy(np.flatnonzero(self.folds == fold)).to(self.x.device)
+    def split(self, fold: int) -> tuple[Tensor, Tensor]:
+        """Return the items that a fold trains on, and those that it holds out."""
+        held = torch.from_numpy(self.folds == fold).to(self.x.device)
+        return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
 
     @property
     def screening(self) -> list[int]:
@@ -85,27 +84,12 @@ class Items:
         columns = self.screened_labels
         if columns is None:
             return self
-        a, b, counted, side = (None if part is None else part[:, columns] for part in self.cells)
-        assert a is not None
-        assert b is not None
-        return Items(self.x, self.targets[:, columns], self.folds, Cells(a, b, counted, side))
-
-    def outside(self, fold: int) -> Tensor:
-        """Return the items that a fold trains on; all of them for fold −1."""
-        return torch.from_numpy(np.flatnonzero(self.folds != fold)).to(self.x.device)
+        return Items(self.x, self.targets[:, columns], self.folds, picked(self.cells, (..., columns)))
 
 
 def n_folds_for(n_items: int) -> int:
     """Return how many folds items are shared out to: the fewer items, the more each fold needs to train on."""
     return 5 if n_items < 3000 else 3
-
-
-def rows_of(cells: Cells, rows: Tensor) -> Cells:
-    """Return the cells of some items."""
-    a, b, counted, side = (None if part is None else part[rows] for part in cells)
-    assert a is not None
-    assert b is not None
-    return Cells(a, b, counted, side)
 
 
 class View:
@@ -152,14 +136,13 @@ class View:
 class Trial(NamedTuple):
     """A candidate tried on some folds."""
 
-    spec: MemberSpec
-    strength: float
-    """C of a linear model, in units of the features' scale; 0 for others."""
-    steps: int
-    """Of the optimizer, to the best look; the median over folds."""
     log_odds: Tensor
     """Out of fold, (N, L); NaN where the fold was not tried."""
+    steps: int
+    """Of the optimizer, to the best look; the median over folds."""
     converged: bool
+    strength: float = 0.0
+    """C of a linear model, in units of the features' scale; 0 for others."""
 
 
 class Linear(NamedTuple):
@@ -167,48 +150,52 @@ class Linear(NamedTuple):
 
     view: View
     loss: PairLoss
-    read: Read
+    read: Callable[[Tensor], Tensor]
     alike: bool = False
     """Whether loss and log-odds are the same function for every label."""
 
-    def path(self, folds: list[int]) -> tuple[float, LinearTrial]:
-        """Fit along the path of strengths on some folds; return the strength of the lowest held-out log-loss.
+    @classmethod
+    def of(cls, view: View, loss: PairLoss) -> Linear:
+        """Return the linear model of a loss whose link gives log-odds."""
+        return cls(view, loss, loss.link, alike=True)
+
+    def path(self, folds: list[int]) -> Trial:
+        """Fit along the path of strengths on some folds; return the trial of the lowest held-out log-loss.
 
         Of many labels only those that screen are fitted, where labels do not differ in their loss.
         """
         if self.alike and self.view.items.screened_labels is not None:
             return Linear(self.view.narrowed, self.loss, self.read).path(folds)
-        best_strength, best, best_loss, worse = 0.0, None, float("inf"), 0
+        best, best_loss, worse = None, float("inf"), 0
         fits: dict[int, LinearFit] = {}
         for strength in STRENGTHS:
             trial = self.trial(strength, folds, fits, ROUGH)
             now = macro_log_loss(trial.log_odds, self.view.items.targets)
             if now < best_loss:
-                best_strength, best, best_loss, worse = strength, trial, now, 0
+                best, best_loss, worse = trial, now, 0
             else:
                 worse += 1
                 if worse == 2:
                     break
         assert best is not None
-        return best_strength, best
+        return best
 
-    def trial(self, strength: float, folds: list[int], fits: dict[int, LinearFit], tolerance: float) -> LinearTrial:
+    def trial(self, strength: float, folds: list[int], fits: dict[int, LinearFit], tolerance: float) -> Trial:
         """Fit one strength on some folds, each from its fit in `fits`, which is replaced."""
         items, x = self.view.items, self.view.rotation.x
         odds = _nothing(items)
         for fold in folds:
-            rows, held = items.outside(fold), items.inside(fold)
-            start = fits.get(fold)
-            fits[fold] = self.fitted(x[rows], rows_of(items.cells, rows), strength, start, tolerance)
+            rows, held = items.split(fold)
+            fits[fold] = self.fitted(x[rows], picked(items.cells, rows), strength, fits.get(fold), tolerance)
             odds[held] = self.read(fits[fold].logits(x[held]))
         steps = int(np.median([fits[fold].steps for fold in folds]))
-        return LinearTrial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds))
+        return Trial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds), strength)
 
-    def chosen(self) -> tuple[float, LinearTrial, dict[int, LinearFit]]:
-        """Choose the strength on the screening folds; return it with all folds' trial and fits at that strength."""
-        strength, _ = self.path(self.view.items.screening)
+    def chosen(self) -> tuple[Trial, dict[int, LinearFit]]:
+        """Choose the strength on the screening folds; return all folds' trial and fits at that strength."""
+        strength = self.path(self.view.items.screening).strength
         fits: dict[int, LinearFit] = {}
-        return strength, self.trial(strength, list(range(self.view.items.n_folds)), fits, FINE), fits
+        return self.trial(strength, list(range(self.view.items.n_folds)), fits, FINE), fits
 
     def refit(self, strength: float) -> LinearFit:
         """Return the model of the transformed features, fitted to all items."""
@@ -223,53 +210,33 @@ class Linear(NamedTuple):
         return fit_linear(x, cells, self.loss, c, start, tolerance)
 
 
-class LinearTrial(NamedTuple):
-    """Out-of-fold log-odds (N, L), NaN where the fold was not tried; the steps; whether all labels converged."""
-
-    log_odds: Tensor
-    steps: int
-    converged: bool
-
-
-def linear_of(view: View, spec: MemberSpec) -> Linear:
-    """Return the linear model that a candidate stands for."""
+def try_candidate(view: View, spec: MemberSpec, folds: list[int], strength: float, seed: int) -> Trial:
+    """Try a candidate on some folds; a linear one at a strength, with 0 at the strength that suits it best there."""
     loss = LOSSES[spec.loss]().to(view.x.device)
-    return Linear(view, loss, loss.link, alike=True)
+    if not spec.is_linear:
+        return _try_hidden(view, spec, loss, folds, seed)
+    model = Linear.of(view, loss)
+    return model.trial(strength, folds, {}, FINE) if strength else model.path(folds)
 
 
-def try_linear(view: View, spec: MemberSpec, folds: list[int]) -> Trial:
-    """Try a linear candidate on some folds, at the strength that suits it best there."""
-    strength, trial = linear_of(view, spec).path(folds)
-    return Trial(spec, strength, trial.steps, trial.log_odds, trial.converged)
-
-
-def retry_linear(view: View, trial: Trial, folds: list[int]) -> Trial:
-    """Try a linear candidate on other folds, at the strength that was chosen."""
-    more = linear_of(view, trial.spec).trial(trial.strength, folds, {}, FINE)
-    return Trial(trial.spec, trial.strength, more.steps, more.log_odds, more.converged)
-
-
-def try_hidden(view: View, spec: MemberSpec, folds: list[int], most_steps: int, seed: int) -> Trial:
+def _try_hidden(view: View, spec: MemberSpec, loss: PairLoss, folds: list[int], seed: int) -> Trial:
     """Train a hidden layer on some folds, each until its held-out items say stop."""
-    items = view.items
-    loss = LOSSES[spec.loss]().to(items.x.device)
+    items, most = view.items, most_steps(len(view.x))
+    columns = slice(None) if items.screened_labels is None else items.screened_labels
     odds, steps = _nothing(items), []
     for fold in folds:
-        rows, held = items.outside(fold), items.inside(fold)
-        cells = rows_of(items.cells, rows)
+        rows, held = items.split(fold)
+        cells = picked(items.cells, rows)
         x, t = view.scaled[held], items.narrowed.targets[held]
 
         def look(network: nn.Module, x: Tensor = x, t: Tensor = t) -> float:
-            z = network(x)
-            columns = items.screened_labels
-            return tempered_log_loss(loss.link(z if columns is None else z[:, columns]), t)
+            return tempered_log_loss(loss.link(network(x)[:, columns]), t)
 
         network = new_network(view, spec, cells, seed)
-        fit = fit_hidden(network, view.scaled[rows], cells, loss, look, most_steps, seed)
-        steps.append(fit.steps)
+        steps.append(fit_hidden(network, view.scaled[rows], cells, loss, look, most, seed))
         with torch.no_grad():
             odds[held] = loss.link(network(x))
-    return Trial(spec, 0.0, int(np.median(steps)), odds, max(steps) < most_steps)
+    return Trial(odds, int(np.median(steps)), max(steps) < most)
 
 
 def new_network(view: View, spec: MemberSpec, cells: Cells, seed: int) -> nn.Sequential:
@@ -287,20 +254,19 @@ def new_network(view: View, spec: MemberSpec, cells: Cells, seed: int) -> nn.Seq
     return network
 
 
-def refit(view: View, trial: Trial, seed: int) -> Member:
-    """Return the member that a trial stands for, fitted to all items."""
-    items, spec = view.items, trial.spec
+def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
+    """Return the member that a candidate's trial stands for, fitted to all items."""
+    items, loss = view.items, LOSSES[spec.loss]().to(view.x.device)
     member = Member(spec, items.x.shape[1], items.targets.shape[1]).to(items.x.device)
     member.transform.load_state_dict(view.transform.state_dict())
     if spec.is_linear:
-        head = linear_of(view, spec).refit(trial.strength)
+        head = Linear.of(view, loss).refit(trial.strength)
         last = member.network[0]
         assert isinstance(last, nn.Linear)
         last.weight.data.copy_(head.weight.T)
         last.bias.data.copy_(head.bias)
     else:
         network = new_network(view, spec, items.cells, seed)
-        loss = LOSSES[spec.loss]().to(items.x.device)
         fit_hidden(network, view.scaled, items.cells, loss, None, trial.steps, seed)
         member.network.load_state_dict(network.state_dict())
         first = member.network[1]
@@ -339,3 +305,89 @@ def _costs(log_odds: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 def _nothing(items: Items) -> Tensor:
     return torch.full(items.targets.shape, torch.nan, device=items.x.device)
+
+
+RATE = 1e-3
+DECAY = 1e-4
+_ADAMW: dict[str, Any] = {  # the class would import torch's compiler, seconds of a first fit
+    "fused": True,
+    "weight_decay": DECAY,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "amsgrad": False,
+    "maximize": False,
+}
+WARM_UP = 50
+"""Steps over which the learning rate rises from 0."""
+PATIENCE = 5
+"""Looks at held-out items without a lower loss after which training stops."""
+
+
+def batch_size(n_items: int) -> int:
+    """Return how many items a step takes: a twentieth of them, between 16 and 256."""
+    return max(16, min(256, n_items // 20))
+
+
+def most_steps(n_items: int) -> int:
+    """Return the steps that a hidden layer may take: 30 passes over the items, between 1,000 and 5,000 steps."""
+    return max(1000, min(5000, int(30 * n_items / batch_size(n_items))))
+
+
+def fit_hidden(
+    network: nn.Sequential,
+    x: Tensor,
+    cells: Cells,
+    loss: PairLoss,
+    look: Callable[[nn.Module], float] | None,
+    most_steps: int,
+    seed: int,
+) -> int:
+    """Train by AdamW for at most `most_steps`; with `look`, stop when it finds no lower loss and keep the best weights.
+
+    Args:
+        network: features → logits; changed in place.
+        x: features (N, F).
+        cells: coefficients (N, L) of the loss.
+        loss: a pair.
+        look: network → loss of held-out items, called after every pass over the items, or every 20 steps.
+        most_steps: of the optimizer.
+        seed: of the order of items and of dropout.
+
+    Returns the steps to the best look, without looks all of them.
+    """
+    n, size = len(x), batch_size(len(x))
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    torch.manual_seed(seed)
+    parameters = list(network.parameters())
+    means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    counts = [torch.zeros((), device=x.device) for _ in parameters]
+    every = max(20, -(-n // size))
+    best, best_step, kept, waits = float("inf"), 0, None, 0
+    order, at = torch.randperm(n, generator=generator), 0
+    network.train()
+    for step in range(1, most_steps + 1):
+        if at + size > n and at > 0:
+            order, at = torch.randperm(n, generator=generator), 0
+        rows = order[at : at + size].to(x.device)
+        at += size
+        value = loss.evaluate(network(x[rows]), picked(cells, rows), float(len(rows)))
+        gradients = list(torch.autograd.grad(value, parameters))
+        lr = RATE * min(1.0, step / WARM_UP)
+        with torch.no_grad():
+            adamw(parameters, gradients, means, squares, [], counts, lr=lr, **_ADAMW)
+        if look is not None and step % every == 0:
+            network.eval()
+            with torch.no_grad():
+                now = look(network)
+            network.train()
+            if now < best:
+                best, best_step, kept, waits = now, step, deepcopy(network.state_dict()), 0
+            else:
+                waits += 1
+                if waits >= PATIENCE:
+                    break
+    if kept is not None:
+        network.load_state_dict(kept)
+    network.eval()
+    return best_step or most_steps

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,11 @@ from steelyard.balance.weighting import Deferred, Weighting
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Pseudo, Resolver
 from steelyard.objective import Objective
-from steelyard.training.augment import OVERLAY, check_images, n_draws, uniforms, varied
+from steelyard.training.augment import OVERLAY, check_images, n_draws, overlaid, uniforms, varied
 from steelyard.training.batches import SHARE_OF_GPU, Batches, Resident
-from steelyard.training.overlay import overlaid
+from steelyard.training.job import Job
 from steelyard.training.settings import AugmentSettings, TrainSettings
-from steelyard.training.step import Step
-from steelyard.training.update import Check, Update
+from steelyard.training.step import Check, Eager, Step
 
 COMPILES_FROM = 5000
 """Steps from which on a network of images is compiled; chosen, not measured."""
@@ -45,48 +45,46 @@ def fits_on(device: torch.device, n_bytes: float) -> bool:
     return device.type != "cuda" or n_bytes <= SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0]
 
 
-class Captured:
+class Captured(Eager):
     """The same steps as `Eager`, each a CUDA graph: one for every size of batch, recorded the second time it comes.
 
     A graph finds everything that changes at a fixed place on the device: the number of the step, the epoch's order and
     random numbers, learning rates, and the share by which the average follows. PLM's masks and the picks of partial
     annotation are drawn once an epoch. Where the objective is another function from some epoch on (deferred weights),
     steps are recorded anew. What cannot be recorded runs as `Eager` would run it, and a line in the log says why.
-
-    Args:
-        update: what a step does.
-        batches: the data, on the GPU.
-        settings: the section [train].
     """
 
-    def __init__(self, update: Update, batches: Resident, settings: TrainSettings) -> None:
-        self.update, self.batches, self.settings = update, batches, settings
-        self.job, self.device, self.share = update.job, batches.device, batches.share
-        self.is_varied = settings.augment != AugmentSettings()
+    batches: Resident
+
+    def __init__(self, forward: nn.Module, job: Job, *more: Any) -> None:
+        super().__init__(forward, job, *more)
+        augmentation = self.settings.augment
+        self.device, self.share = self.batches.device, self.batches.share
+        self.is_varied = augmentation != AugmentSettings()
         if self.is_varied:
-            check_images(batches.inputs)
-        groups = self.job.optimizer.param_groups
+            check_images(self.batches.inputs)
+        groups = job.optimizer.param_groups
         self.scalars = torch.zeros(len(groups) + 1, device=self.device)
         for group, lr in zip(groups, self.scalars, strict=False):
             group["lr"] = lr
         self.at = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.within = torch.arange(self.share, device=self.device)
         self.order = torch.zeros(0, dtype=torch.int64, device=self.device)
-        self.uniforms = torch.zeros(0, n_draws(settings.augment), device=self.device)
+        self.uniforms = torch.zeros(0, n_draws(augmentation), device=self.device)
         self.table = torch.zeros(0, len(self.scalars), device=self.device)
         self.graphs: dict[int, Callable[[], None]] = {}
         self.warm: set[int] = set()
         self.phase: tuple[Hashable, ...] = ()
         self.is_broken = False
-        self.prepared = 0.0
-        if self.device.type == "cuda":
+        self.is_cuda = self.device.type == "cuda"
+        if self.is_cuda:
             self.stream, self.side = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
             self.pool = torch.cuda.graph_pool_handle()
-            self.update.beside, self.update.join = self._beside, self._join
-            self.job.objective.overlap(self._beside, self._join)
-            _lay_out(self.job.model, self.job.optimizer)
-            if isinstance(update.forward, Step) and self._compiles():
-                update.forward.set_compiled(torch.compile(self.job.model, dynamic=False))
+            self.beside, self.join = self._beside, self._join
+            job.objective.overlap(self._beside, self._join)
+            _lay_out(job.model, job.optimizer)
+            if isinstance(forward, Step) and self._compiles():
+                forward.compiled = [torch.compile(job.model, dynamic=False)]
 
     def start_epoch(self, rates: Sequence[float]) -> None:
         """Begin, or take up again, the job's epoch; `rates` are the learning rates of its steps."""
@@ -133,7 +131,7 @@ class Captured:
         if n in self.graphs:
             self.graphs[n]()
         else:
-            if self.device.type == "cuda" and not self.is_broken:
+            if self.is_cuda and not self.is_broken:
                 torch.cuda.synchronize(self.device)  # what was asked for before is training, not preparing
             started = time.monotonic()
             if self.is_broken:
@@ -160,9 +158,9 @@ class Captured:
             images = varied(batch.inputs, self.settings.augment, u)
             batch = overlaid(batch._replace(inputs=images), self.settings.augment.overlay, u[:, OVERLAY])
         self.scalars.copy_(self.table.index_select(0, self.at).squeeze(0))
-        if isinstance(self.update.forward, Step):
-            self.update.forward.is_compiled = n == self.share
-        with self.update.beside():
+        if isinstance(self.forward, Step):
+            self.forward.is_compiled = n == self.share
+        with self.beside():
             self.job.objective.resolver.prepare(batch.targets, batch.index)
         self.update(self.at.squeeze(0), batch)
         if self.job.average is not None:
@@ -197,7 +195,7 @@ class Captured:
 
     def _record(self, n: int) -> None:
         """Record a step and take it, or, where that cannot be, take it as Python runs it from now on."""
-        random = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
+        random = torch.cuda.get_rng_state(self.device) if self.is_cuda else None
         try:
             self.graphs[n] = self._capture(n)
         except torch.OutOfMemoryError:
@@ -220,13 +218,12 @@ class Captured:
         return graph.replay
 
     def _forget(self) -> None:
-        if self.device.type == "cuda":
+        if self.is_cuda:
             torch.cuda.synchronize(self.device)
             self.job.optimizer.zero_grad(set_to_none=True)
+            self.pool = torch.cuda.graph_pool_handle()
         self.graphs.clear()
         self.warm.clear()
-        if self.device.type == "cuda":
-            self.pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
     def _beside(self) -> Iterator[None]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 import torch
@@ -12,7 +15,6 @@ import torch.distributed as dist
 from steelyard.balance.processes import n_processes
 from steelyard.training import group
 from steelyard.training.finite import NotFinite
-from steelyard.training.stopping import Stopped
 
 Found = TypeVar("Found")
 
@@ -73,3 +75,28 @@ def missing_others() -> Iterator[None]:
             f"another process of this training is gone, which process {group.rank()} noticed: see what it said, then "
             "the same command goes on"
         ) from None
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop and has written a checkpoint."""
+
+
+@contextmanager
+def listening() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C or SIGTERM sets; the second time Ctrl-C interrupts at once, as always."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

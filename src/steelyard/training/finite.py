@@ -14,12 +14,15 @@ from steelyard.training import group
 class NotFinite(ValueError):
     """The loss became NaN or infinite; the last good checkpoint is kept.
 
-    `diverged_at` is the step, from 0, before which the weights were bad already; None where something else is to blame.
+    Args:
+        message: where and, as far as it shows, why.
+        diverged_at: the step, from 0, before which the weights were bad already; None where something else is to blame.
+        elsewhere: whether another process met it, which can say more.
     """
 
-    diverged_at: int | None = None
-    elsewhere: bool = False
-    """Whether another process met it, which can say more."""
+    def __init__(self, message: str, diverged_at: int | None = None, elsewhere: bool = False) -> None:
+        super().__init__(message)
+        self.diverged_at, self.elsewhere = diverged_at, elsewhere
 
 
 class Watchman:
@@ -70,9 +73,7 @@ class Watchman:
         if not group.agreed(step >= 0):
             return
         if step < 0:
-            error = NotFinite(f"the loss of another process's items is not finite in epoch {epoch}")
-            error.elsewhere = True
-            raise error
+            raise NotFinite(f"the loss of another process's items is not finite in epoch {epoch}", elsewhere=True)
         where = f"the loss is not finite at epoch {epoch}, step {step + 1}"
         if int(self.item) >= 0:
             raise NotFinite(
@@ -80,27 +81,22 @@ class Watchman:
                 "is missing before training"
             )
         rate = f"lower optimizer.lr (it was {lr:.3g})"
+        look = f"{rate} or look at the weights there"
         bad, slopes = (x.nonzero().flatten().tolist() for x in (self.logits, self.slopes))
         parts = " and ".join(name for name, is_bad in self.parts.items() if bool(is_bad))
         if slopes and parts and not bad:
-            told = _told(labels.names, slopes)
-            raise NotFinite(
-                f"{where}, in {parts} at {told}, though every logit is: {rate} or look at the weights there"
-            )
-        if len(bad) in (0, labels.n_labels):
+            raise NotFinite(f"{where}, in {parts} at {_told(labels.names, slopes)}, though every logit is: {look}")
+        if 0 < len(bad) < labels.n_labels:
+            raise NotFinite(f"{where}: the logit of {_told(labels.names, bad)} is NaN or infinite; {look}", step)
+        what = "logits of another process's items are NaN or infinite"
+        if bad or parts:
             what = "the logits of all labels are NaN or infinite" if bad else "the logits are finite but too large"
-            if not bad and not parts:
-                what = "logits of another process's items are NaN or infinite"
-            error = NotFinite(
-                f"{where}: {what}, so the network itself diverged; {rate}, set optimizer.clip_norm = 1, or lengthen "
-                "schedule.warmup_epochs"
-            )
-            error.elsewhere = not bad and not parts
-        else:
-            told = _told(labels.names, bad)
-            error = NotFinite(f"{where}: the logit of {told} is NaN or infinite; {rate} or look at the weights there")
-        error.diverged_at = step
-        raise error
+        raise NotFinite(
+            f"{where}: {what}, so the network itself diverged; {rate}, set optimizer.clip_norm = 1, or lengthen "
+            "schedule.warmup_epochs",
+            step,
+            elsewhere=not bad and not parts,
+        )
 
     @staticmethod
     def _keep(first: Tensor, held: Tensor, value: Tensor | int) -> None:
@@ -118,12 +114,11 @@ def check_weights(model: nn.Module, epoch: int, step: int, lr: float) -> None:
     if not group.agreed(not all(good)):
         return
     name = next((name for name, is_good in zip(weights, good, strict=True) if not is_good), "of another process")
-    error = NotFinite(
+    raise NotFinite(
         f"the weights {name} are not finite after epoch {epoch}, step {step}: lower optimizer.lr (it was {lr:.3g}), "
-        "set optimizer.clip_norm = 1, or lengthen schedule.warmup_epochs"
+        "set optimizer.clip_norm = 1, or lengthen schedule.warmup_epochs",
+        elsewhere=all(good),
     )
-    error.elsewhere = all(good)
-    raise error
 
 
 def _told(names: Sequence[str], which: list[int]) -> str:

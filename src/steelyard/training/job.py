@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,6 @@ from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.objective import Objective
 from steelyard.training import group
-from steelyard.training.average import Average
 from steelyard.training.checkpoint import (
     State,
     module_tensors,
@@ -20,6 +21,7 @@ from steelyard.training.checkpoint import (
 )
 
 LOWER_IS_BETTER = ("loss", "ace", "error", "assumed_loss")
+_COUNTED = ("epoch", "step", "stopped_early", "seconds", "seconds_before", "best", "best_epoch", "best_file")
 
 
 class Job:
@@ -73,9 +75,9 @@ class Job:
 
     def is_better(self, value: float, monitor: str) -> bool:
         """Return whether `value` of the monitored metric beats the best so far; NaN never does."""
-        if value != value:
-            return False
-        return self.best is None or (value < self.best if monitor in LOWER_IS_BETTER else value > self.best)
+        if value != value or self.best is None:
+            return value == value
+        return value < self.best if monitor in LOWER_IS_BETTER else value > self.best
 
     def kept(self) -> dict[str, Tensor]:
         """Return what an epoch is remembered by: the weights, and what the objective's probabilities need."""
@@ -86,13 +88,19 @@ class Job:
     def state(self) -> State | None:
         """Return everything; every process must call it, the first one gets it."""
         generators = group.gathered(_generators(self.device))
-        sums = {name: float(summed(value.cpu())) for name, value in self.sums.items()}
-        n_seen = int(summed(torch.tensor(self.n_seen)))
         tensors = {
             **prefixed("model", module_tensors(self.model)),
             **prefixed("objective", module_tensors(self.objective)),
             **prefixed("optimizer", optimizer_tensors(self.optimizer)),
             **{f"generators/{r}": state for r, state in enumerate(generators)},
+        }
+        notes = {
+            **{name: getattr(self, name) for name in _COUNTED},
+            "sums": {name: float(summed(value.cpu())) for name, value in self.sums.items()},
+            "n_seen": int(summed(torch.tensor(self.n_seen))),
+            "n_updates": 0 if self.average is None else self.average.n_updates,
+            "scaler": self.scaler.state_dict(),
+            "processes": n_processes(),
         }
         if self.objective.masking is not None:
             tensors["objective/masking.histogram"] = summed(self.objective.masking.histogram)
@@ -100,30 +108,13 @@ class Job:
             tensors |= prefixed("average", module_tensors(self.average.model))
         if self.store is not None:
             self.store.flush()
-        if not group.is_first():
-            return None
-        notes = {
-            "epoch": self.epoch,
-            "step": self.step,
-            "stopped_early": self.stopped_early,
-            "seconds": self.seconds,
-            "seconds_before": self.seconds_before,
-            "sums": sums,
-            "n_seen": n_seen,
-            "best": self.best,
-            "best_epoch": self.best_epoch,
-            "best_file": self.best_file,
-            "n_updates": 0 if self.average is None else self.average.n_updates,
-            "scaler": self.scaler.state_dict(),
-            "processes": n_processes(),
-        }
-        return State(tensors, notes)
+        return State(tensors, notes) if group.is_first() else None
 
     def restore(self, state: State) -> None:
         """Take back what `state` gave."""
         tensors, notes = state
-        self.epoch, self.step, self.stopped_early = notes["epoch"], notes["step"], notes["stopped_early"]
-        self.seconds, self.seconds_before = notes["seconds"], notes["seconds_before"]
+        for name in _COUNTED:
+            setattr(self, name, notes[name])
         if self.store is not None:
             self.store.check_continues(self.epoch)
         self.model.load_state_dict(without_prefix("model", tensors))
@@ -134,17 +125,12 @@ class Job:
             self.average.n_updates = notes["n_updates"]
         if notes["scaler"]:
             self.scaler.load_state_dict(notes["scaler"])
-        self.best, self.best_epoch, self.best_file = notes["best"], notes["best_epoch"], notes["best_file"]
-        if group.is_first():
-            self.sums = {
-                name: torch.tensor(value, dtype=torch.float64, device=self.device)
-                for name, value in notes["sums"].items()
-            }
-            self.n_seen = notes["n_seen"]
-        else:  # what all processes counted together lies with the first one
-            self.sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in notes["sums"]}
+        sums, self.n_seen = notes["sums"], notes["n_seen"]
+        if not group.is_first():  # what all processes counted together lies with the first one
+            sums, self.n_seen = dict.fromkeys(sums, 0.0), 0
             if self.objective.masking is not None:
                 self.objective.masking.histogram.zero_()
+        self.sums = {k: torch.tensor(v, dtype=torch.float64, device=self.device) for k, v in sums.items()}
         generators = tensors.get(f"generators/{group.rank()}")
         if generators is not None:
             _restore_generators(self.device, generators)
@@ -161,3 +147,41 @@ def _restore_generators(device: torch.device, state: Tensor) -> None:
     torch.set_rng_state(state[:n])
     if device.type == "cuda" and len(state) > n:
         torch.cuda.set_rng_state(state[n:], device)
+
+
+class Average:
+    """A copy of a model whose parameters follow it: θ̄ ← d θ̄ + (1 − d) θ a step, d = min(decay, (1 + t)/(10 + t)).
+
+    The ramp of d forgets the untrained weights. Floating buffers follow in the same way, others are copied. Not
+    `torch.optim.swa_utils.AveragedModel`: its first update copies, and integers are averaged like weights.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.decay, self.n_updates = decay, 0
+
+    def share(self, after: int) -> float:
+        """Return 1 − d of the update that follows `after` others."""
+        return 1 - min(self.decay, (1 + after) / (10 + after))
+
+    def update(self, model: nn.Module) -> None:
+        """Follow `model` after a step."""
+        self.follow(model, self.share(self.n_updates))
+        self.n_updates += 1
+
+    @torch.no_grad()
+    def follow(self, model: nn.Module, share: float | Tensor) -> None:
+        """Move the share 1 − d, a number or a scalar on the device, of the way to `model`, without counting it."""
+        for mine, theirs in zip(self.model.buffers(), model.buffers(), strict=True):
+            if not mine.is_floating_point():
+                mine.copy_(theirs)
+        here, there = (
+            [value for value in (*m.parameters(), *m.buffers()) if value.is_floating_point()]
+            for m in (self.model, model)
+        )
+        if isinstance(share, Tensor):
+            way = torch._foreach_sub(there, here)
+            torch._foreach_mul_(way, share)
+            torch._foreach_add_(here, way)
+        else:
+            torch._foreach_lerp_(here, there, share)

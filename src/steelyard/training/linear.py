@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -175,10 +175,12 @@ class _Problem:
 
     def only(self, keep: Tensor) -> _Problem:
         """Return the problem of some labels."""
-        a, b, counted, side = (None if part is None else part[:, keep] for part in self.cells)
-        assert a is not None
-        assert b is not None
-        return _Problem(self.x, Cells(a, b, counted, side), self.loss, self.penalty, self.null[keep])
+        return _Problem(self.x, picked(self.cells, (..., keep)), self.loss, self.penalty, self.null[keep])
+
+
+def picked(cells: Cells, key: Any) -> Cells:
+    """Return the cells at an index of items, or of (items, labels)."""
+    return Cells(*(None if part is None else part[key] for part in cells))  # type: ignore[arg-type]
 
 
 def slope_of(loss: PairLoss, z: Tensor, cells: Cells, out: Tensor) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import torch
@@ -19,20 +20,18 @@ from steelyard.data.subset import Subset
 from steelyard.losses.pair import PairLoss
 from steelyard.objective import Objective
 from steelyard.training import group
+from steelyard.training.augment import check_overlay
 from steelyard.training.batches import Resident, is_array, make_batches, make_sampler
 from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.captured import Captured, can_capture, fits_on
-from steelyard.training.checkpoint import Checkpoints, without_prefix
+from steelyard.training.checkpoint import Checkpoints, History, Record, without_prefix
+from steelyard.training.distributed import Stopped, listening
 from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
-from steelyard.training.history import History, Record
 from steelyard.training.job import LOWER_IS_BETTER, Job
 from steelyard.training.optimizer import make_optimizer, rate
-from steelyard.training.overlay import check_overlay
 from steelyard.training.progress import Watch
 from steelyard.training.settings import OptimizerSettings, ScheduleSettings, TrainSettings
-from steelyard.training.step import Step, pick_device, pick_precision
-from steelyard.training.stopping import Stopped, listening
-from steelyard.training.update import Eager, Update
+from steelyard.training.step import Eager, Step, pick_device, pick_precision
 
 Validate = Callable[[nn.Module, torch.device], dict[str, float]]
 CHECK_EVERY = 50
@@ -84,124 +83,18 @@ def train(
         validate: (model, device) → metrics by name, `settings.monitor` among them; called by every process.
         watch: shows how it goes.
     """
-    watch = watch or Watch()
     settings, schedule = _settled(settings, schedule, data, objective, validate is not None)
-    check_overlay(settings.augment.overlay, objective)
-    device = pick_device(settings.device)
-    precision = pick_precision(settings.precision, device)
-    torch.manual_seed(settings.seed + group.rank())
-    sampler = make_sampler(settings.sampler, data.labels, settings.seed)
-    batches = make_batches(data, sampler, settings.batch_size, device, settings.workers)
-    captures = can_capture(batches, device, precision, settings)
-    if isinstance(batches, Resident):
-        check_inputs(batches.inputs, data.labels.ids)
-    model.to(device)
-    objective.to(device)
-    step = Step(model, objective, device, precision)
-    forward = group.averaged(step)
-    method = make_optimizer(optimizer, model, objective, fused=captures)
-    job = Job(model, objective, method, device, settings.ema, scaled=precision == torch.float16)
-    checkpoints = Checkpoints(folder / "checkpoint")
-    found = checkpoints.load()
-    if found is not None:
-        job.restore(found)
-    elif job.store is not None and group.is_first():
-        job.store.reset()
-    group.barrier()
-    if group.is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_partial(folder)
-    history = History(folder / "history.jsonl", job.epoch, writes=group.is_first())
-    store = job.store
-    if store is not None and captures and fits_on(device, 2 * store.n_items * store.n_labels):
-        store.hold_on(device)
-    watchman = Watchman(data.labels.n_labels, device)
-    update = Update(forward, job, watchman, optimizer.clip_norm, looks_at_inputs=not isinstance(batches, Resident))
-    runner: Eager | Captured
-    if captures and isinstance(batches, Resident):
-        runner = Captured(update, batches, settings)
-    else:
-        runner = Eager(update, batches, settings)
-    waits = device.type == "cpu" or (store is not None and not store.held)
-    lr, prepared, saved_at = 0.0, 0.0, time.monotonic()
-
-    def check() -> None:
-        watchman.check(job.epoch, data.labels, lr)
-
-    def add_seconds(since: float) -> None:
-        nonlocal prepared
-        job.seconds += time.monotonic() - since - (runner.prepared - prepared)
-        prepared = runner.prepared
-
-    def save() -> None:
-        nonlocal saved_at
-        state = job.state()
-        if state is not None:
-            checkpoints.save(job.epoch, job.step, state)
-        group.barrier()
-        saved_at = time.monotonic()
-
+    training = _Training(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
+    job = training.job
     try:
-        watch.begin(job.epoch, job.step, settings.epochs)
+        training.watch.begin(job.epoch, job.step, settings.epochs)
         with listening() as stop:
             while job.epoch <= settings.epochs and not job.stopped_early:
-                started = time.monotonic()
-                if job.step == 0:
-                    job.seconds_before = job.seconds
-                steps = batches.start_epoch(job.epoch, job.step)
-                if job.step == 0 and step.memory is not None:
-                    step.memory.start_epoch()
-                group.barrier()
-                objective.start_epoch(job.epoch, settings.epochs)
-                group.barrier()
-                forward.train()
-                rates = [
-                    optimizer.lr * rate(schedule, job.epoch - 1 + i / steps, settings.epochs) for i in range(steps)
-                ]
-                runner.start_epoch(rates)
-                for batch in runner:
-                    lr = rates[job.step]
-                    looks = waits or (job.step + 1) % CHECK_EVERY == 0
-                    job.n_seen += runner.run(batch, check if looks else None)
-                    job.step += 1
-                    watch.step(job.epoch, job.step, steps)
-                    if n_processes() == 1 or job.step % CHECK_EVERY == 0:
-                        due = time.monotonic() - saved_at >= settings.checkpoint_seconds
-                        if group.agreed(stop.asked or due) and job.step < steps:
-                            check()
-                            check_weights(job.shown, job.epoch, job.step, lr)
-                            add_seconds(started)
-                            started = time.monotonic()
-                            save()
-                            if group.agreed(stop.asked):
-                                raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
-                check()
-                check_weights(job.shown, job.epoch, job.step, lr)
-                add_seconds(started)
-                record = _record(job, steps, lr)
-                group.broadcast([b for b in job.shown.buffers() if b.is_floating_point()])
-                last = job.epoch == settings.epochs
-                if validate is not None and (job.epoch % settings.validate_every == 0 or last):
-                    scores = validate(job.shown, device)
-                    record["validation"] = {name: None if v != v else v for name, v in scores.items()}
-                    if job.is_better(scores[settings.monitor], settings.monitor):
-                        job.best, job.best_epoch = scores[settings.monitor], job.epoch
-                        if settings.keep == "best" and group.is_first():
-                            job.best_file = checkpoints.save_best(job.epoch, job.kept())
-                    job.stopped_early = 0 < settings.patience <= job.epoch - max(job.best_epoch, 1)
-                history.append(record)
-                watch.epoch(record, settings.epochs)
-                job.epoch, job.step, job.n_seen = job.epoch + 1, 0, 0
-                for total in job.sums.values():
-                    total.zero_()
-                due = time.monotonic() - saved_at >= settings.checkpoint_seconds or job.store is not None
-                if group.agreed(due or stop.asked or last or job.stopped_early):
-                    save()
-                if group.agreed(stop.asked) and not last:
-                    raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
+                training.run_epoch(stop)
+                training.end_epoch(stop)
     except NotFinite as error:
         if error.diverged_at is not None and group.is_first():
-            checkpoints.forget(job.epoch, error.diverged_at)
+            training.checkpoints.forget(job.epoch, error.diverged_at)
         raise
     except torch.OutOfMemoryError:
         raise ValueError(
@@ -212,25 +105,165 @@ def train(
             raise
         raise ValueError(WORKER_DIED) from None
     finally:
-        watch.end()
-        runner.close()
-        if store is not None:
-            store.let_go()
-    keeps_best = settings.keep == "best" and job.best_epoch > 0
-    chosen = checkpoints.load_best(job.best_file) if keeps_best and group.is_first() else job.kept()
-    kept = {name: chosen[name].detach().cpu().clone() for name in sorted(chosen)}
-    group.broadcast(list(kept.values()))
-    objective.load_state_dict(without_prefix("objective", kept), strict=False)
-    return Outcome(
-        without_prefix("model", kept),
-        job.best_epoch if keeps_best else job.epoch - 1,
-        history.records,
-        job.seconds,
-        job.stopped_early,
-        _converged(history.records, settings.monitor),
-        checkpoints.damaged,
-        runner.prepared,
-    )
+        training.watch.end()
+        training.runner.close()
+        if job.store is not None:
+            job.store.let_go()
+    return training.outcome()
+
+
+class _Training:
+    """A training from its preparation to its outcome; the arguments are those of `train`, none of them automatic."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        data: Any,
+        optimizer: OptimizerSettings,
+        schedule: ScheduleSettings,
+        settings: TrainSettings,
+        folder: Path,
+        validate: Validate | None,
+        watch: Watch,
+    ) -> None:
+        """Put data, network and objective where they are needed, and take up the last checkpoint, if there is one."""
+        check_overlay(settings.augment.overlay, objective)
+        self.settings, self.schedule, self.top_lr, self.labels = settings, schedule, optimizer.lr, data.labels
+        self.validate, self.watch = validate, watch
+        self.device = device = pick_device(settings.device)
+        precision = pick_precision(settings.precision, device)
+        torch.manual_seed(settings.seed + group.rank())
+        sampler = make_sampler(settings.sampler, data.labels, settings.seed)
+        self.batches = make_batches(data, sampler, settings.batch_size, device, settings.workers)
+        captures = can_capture(self.batches, device, precision, settings)
+        if isinstance(self.batches, Resident):
+            check_inputs(self.batches.inputs, data.labels.ids)
+        model.to(device)
+        objective.to(device)
+        step = Step(model, objective, device, precision)
+        self.memory, self.forward = step.memory, group.averaged(step)
+        method = make_optimizer(optimizer, model, objective, fused=captures)
+        self.job = job = Job(model, objective, method, device, settings.ema, scaled=precision == torch.float16)
+        self.checkpoints = Checkpoints(folder / "checkpoint")
+        state, store = self.checkpoints.load(), job.store
+        if state is not None:
+            job.restore(state)
+        elif store is not None and group.is_first():
+            store.reset()
+        group.barrier()
+        if group.is_first():
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_partial(folder)
+        self.history = History(folder / "history.jsonl", job.epoch, writes=group.is_first())
+        if store is not None and captures and fits_on(device, 2 * store.n_items * store.n_labels):
+            store.hold_on(device)
+        self.waits = device.type == "cpu" or (store is not None and not store.held)
+        self.watchman = Watchman(data.labels.n_labels, device)
+        kind = Captured if captures else Eager
+        self.runner = kind(self.forward, job, self.watchman, self.batches, settings, optimizer.clip_norm)
+        self.saved_at = time.monotonic()
+        self.steps, self.lr = 0, 0.0
+        """Of the epoch under way, and of the step taken last."""
+
+    def run_epoch(self, stop: Event) -> None:
+        """Take the steps that are left of the job's epoch."""
+        job, settings, started = self.job, self.settings, self._clock()
+        if job.step == 0:
+            job.seconds_before = job.seconds
+        self.steps = steps = self.batches.start_epoch(job.epoch, job.step)
+        if job.step == 0 and self.memory is not None:
+            self.memory.start_epoch()
+        group.barrier()
+        job.objective.start_epoch(job.epoch, settings.epochs)
+        group.barrier()
+        self.forward.train()
+        epochs = [job.epoch - 1 + i / steps for i in range(steps)]
+        rates = [self.top_lr * rate(self.schedule, at, settings.epochs) for at in epochs]
+        self.runner.start_epoch(rates)
+        for batch in self.runner:
+            self.lr = rates[job.step]
+            looks = self.waits or (job.step + 1) % CHECK_EVERY == 0
+            job.n_seen += self.runner.run(batch, self._check_loss if looks else None)
+            job.step += 1
+            self.watch.step(job.epoch, job.step, steps)
+            if job.step == steps or (n_processes() > 1 and job.step % CHECK_EVERY):
+                continue
+            if group.agreed(stop.is_set() or self._is_due()):
+                started = self._pause(started)
+                self._save()
+                if group.agreed(stop.is_set()):
+                    raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
+        self._pause(started)
+
+    def end_epoch(self, stop: Event) -> None:
+        """Validate, keep what is best, write the history and, where it is time, a checkpoint; begin the next epoch."""
+        job, settings = self.job, self.settings
+        record = _record(job, self.steps, self.lr)
+        group.broadcast([b for b in job.shown.buffers() if b.is_floating_point()])
+        is_last = job.epoch == settings.epochs
+        if self.validate is not None and (job.epoch % settings.validate_every == 0 or is_last):
+            scores = self.validate(job.shown, self.device)
+            record["validation"] = {name: None if v != v else v for name, v in scores.items()}
+            if job.is_better(scores[settings.monitor], settings.monitor):
+                job.best, job.best_epoch = scores[settings.monitor], job.epoch
+                if settings.keep == "best" and group.is_first():
+                    job.best_file = self.checkpoints.save_best(job.epoch, job.kept())
+            job.stopped_early = 0 < settings.patience <= job.epoch - max(job.best_epoch, 1)
+        self.history.append(record)
+        self.watch.epoch(record, settings.epochs)
+        job.epoch, job.step, job.n_seen = job.epoch + 1, 0, 0
+        for total in job.sums.values():
+            total.zero_()
+        is_due = self._is_due() or job.store is not None
+        if group.agreed(is_due or stop.is_set() or is_last or job.stopped_early):
+            self._save()
+        if group.agreed(stop.is_set()) and not is_last:
+            raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
+
+    def outcome(self) -> Outcome:
+        """Return what came of it; the objective gets the class weights of the epoch that is kept."""
+        job, settings, records = self.job, self.settings, self.history.records
+        keeps_best = settings.keep == "best" and job.best_epoch > 0
+        chosen = self.checkpoints.load_best(job.best_file) if keeps_best and group.is_first() else job.kept()
+        kept = {name: chosen[name].detach().cpu().clone() for name in sorted(chosen)}
+        group.broadcast(list(kept.values()))
+        job.objective.load_state_dict(without_prefix("objective", kept), strict=False)
+        return Outcome(
+            without_prefix("model", kept),
+            job.best_epoch if keeps_best else job.epoch - 1,
+            records,
+            job.seconds,
+            job.stopped_early,
+            _converged(records, settings.monitor),
+            self.checkpoints.damaged,
+            self.runner.prepared,
+        )
+
+    def _clock(self) -> float:
+        """Return seconds of which differences are training: compiling and recording are left out."""
+        return time.monotonic() - self.runner.prepared
+
+    def _is_due(self) -> bool:
+        return time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds
+
+    def _check_loss(self) -> None:
+        self.watchman.check(self.job.epoch, self.labels, self.lr)
+
+    def _pause(self, started: float) -> float:
+        """Check that all is well after the steps since `started`, count their seconds, and return the time."""
+        self._check_loss()
+        check_weights(self.job.shown, self.job.epoch, self.job.step, self.lr)
+        now = self._clock()
+        self.job.seconds += now - started
+        return now
+
+    def _save(self) -> None:
+        state = self.job.state()
+        if state is not None:
+            self.checkpoints.save(self.job.epoch, self.job.step, state)
+        group.barrier()
+        self.saved_at = time.monotonic()
 
 
 def _settled(

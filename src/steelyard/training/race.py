@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate.crossfit import folds_of
-from steelyard.labels import UNKNOWN
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.training.candidates import (
@@ -21,19 +21,16 @@ from steelyard.training.candidates import (
     Items,
     Trial,
     View,
+    batch_size,
     item_costs,
     macro_log_loss,
+    most_steps,
     n_folds_for,
     refit,
-    retry_linear,
     tempered_log_loss,
-    try_hidden,
-    try_linear,
+    try_candidate,
 )
-from steelyard.training.hidden import batch_size
 
-FEW_NEGATIVES = 10
-"""A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
 FEWEST_FOR_HIDDEN = 160
 """Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""
 FINALISTS = 8
@@ -105,33 +102,18 @@ class Race(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """Return the race as plain JSON, the best candidates first."""
-        order = sorted(self.candidates, key=lambda c: (-c.weight, *map(_last, (c.log_loss, c.screened))))
+        order = sorted(self.candidates, key=lambda c: (-c.weight, *np.nan_to_num((c.log_loss, c.screened), nan=np.inf)))
         return {**self.facts, "candidates": [candidate.row() for candidate in order]}
 
 
-@dataclass
-class Budget:
-    """Work units that are left."""
-
-    total: float
-    spent: float = 0.0
-
-    def allows(self, work: float, share: float = 1.0) -> bool:
-        """Whether a piece of work may begin that ends within this share of the budget."""
-        return self.spent + work <= share * self.total
-
-
-@dataclass
 class _Course:
     """What all stages of a race share."""
 
-    items: Items
-    seed: int
-    budget: Budget
-    screening: list[int]
-    say: Say
-    views: dict[tuple[Any, ...], View] = field(default_factory=dict)
-    candidates: list[Candidate] = field(default_factory=list)
+    def __init__(self, items: Items, seed: int, budget: float, say: Say) -> None:
+        self.items, self.seed, self.budget, self.say = items, seed, budget, say
+        self.screening, self.spent = items.screening, 0.0
+        self.views: dict[tuple[Any, ...], View] = {}
+        self.candidates: list[Candidate] = []
 
     def view(self, spec: MemberSpec) -> View:
         """Return the items as a candidate sees them; of kernels only the last is kept in memory."""
@@ -141,98 +123,61 @@ class _Course:
             self.views[key] = View(self.items, spec, self.seed)
         return self.views[key]
 
-    def screen(self, specs: Sequence[MemberSpec], share: float) -> None:
+    def screen(self, specs: Iterable[MemberSpec], share: float) -> None:
         """Try candidates on the folds that screen, while the budget's share for this stage lasts."""
+        narrow, columns = self.items.narrowed.targets, self.items.screened_labels
         for spec in specs:
             if any(spec == candidate.spec for candidate in self.candidates):
                 continue
-            work = work_of(spec, self.items, len(self.screening))
-            candidate = Candidate(spec, work)
+            candidate = Candidate(spec, work_of(spec, self.items, len(self.screening)))
             self.candidates.append(candidate)
-            if not self.budget.allows(work, share) and len(self.candidates) > 1:
+            if self.spent + candidate.work > share * self.budget and len(self.candidates) > 1:
                 candidate.note = "skipped: over budget"
                 continue
-            self.budget.spent += work
-            begun = time.monotonic()
-            candidate.trial = self.attempt(spec, self.screening)
-            candidate.screened = self.screened_loss(candidate.trial.log_odds)
-            candidate.seconds += time.monotonic() - begun
+            self.spent += candidate.work
+            trial = self.attempt(candidate, self.screening)
+            odds = trial.log_odds
+            if odds.shape[1] > narrow.shape[1]:  # a hidden layer learns all labels, those that screen judge it
+                odds = odds[:, columns]
+            candidate.trial, candidate.screened = trial, tempered_log_loss(odds, narrow)
             self.say(f"{spec.name}: log-loss {candidate.screened:.4f}")
 
-    def screened_loss(self, log_odds: Tensor) -> float:
-        """Return the log-loss, at its best temperature, of the labels that screen; others may be there or not."""
-        narrow, columns = self.items.narrowed.targets, self.items.screened_labels
-        if log_odds.shape[1] > narrow.shape[1]:
-            log_odds = log_odds[:, columns]
-        return tempered_log_loss(log_odds, narrow)
-
-    def attempt(self, spec: MemberSpec, folds: list[int]) -> Trial:
-        """Try one candidate."""
-        view = self.view(spec)
-        if spec.is_linear:
-            return try_linear(view, spec, folds)
-        return try_hidden(view, spec, folds, most_steps(self.items), self.seed)
+    def attempt(self, candidate: Candidate, folds: list[int], strength: float = 0.0) -> Trial:
+        """Try a candidate on some folds, at a strength or at the best, and count the seconds."""
+        begun = time.monotonic()
+        trial = try_candidate(self.view(candidate.spec), candidate.spec, folds, strength, self.seed)
+        candidate.seconds += time.monotonic() - begun
+        return trial
 
     def ranked(self) -> list[Candidate]:
         """Return the candidates that were screened, the best first."""
         return sorted((c for c in self.candidates if c.trial is not None), key=lambda c: c.screened)
 
-    def finalists(self) -> list[Candidate]:
-        """Try the best candidates on all folds, and return them, the best first."""
-        chosen: list[Candidate] = []
+    def finalists(self) -> list[tuple[Candidate, Trial]]:
+        """Try the best candidates on all folds, and return them with their trials, the best first."""
+        chosen: list[tuple[Candidate, Trial]] = []
         all_folds = list(range(self.items.n_folds))
-        rest = [fold for fold in all_folds if fold not in self.screening]
         for candidate in self.ranked()[:FINALISTS]:
-            folds = all_folds if self.is_partial(candidate) else rest
-            work = work_of(candidate.spec, self.items, len(folds), path=False)
-            if chosen and not self.budget.allows(work):
+            spec, screened = candidate.spec, candidate.trial
+            assert screened is not None
+            is_partial = spec.is_linear and self.items.screened_labels is not None  # it saw some of the labels alone
+            folds = all_folds if is_partial else all_folds[len(self.screening) :]
+            work = work_of(spec, self.items, len(folds), path=False)
+            if chosen and self.spent + work > self.budget:
                 candidate.note = "screened only: over budget"
                 continue
-            self.budget.spent += work
-            begun = time.monotonic()
-            candidate.trial = self._completed(candidate, folds)
-            candidate.seconds += time.monotonic() - begun
-            candidate.log_loss = tempered_log_loss(candidate.trial.log_odds, self.items.targets)
-            candidate.map = mean_average_precision(candidate.trial.log_odds, self.items.targets)
-            chosen.append(candidate)
-            self.say(f"{candidate.spec.name}: log-loss {candidate.log_loss:.4f}, mAP {100 * candidate.map:.1f}")
-        return sorted(chosen, key=lambda c: c.log_loss)
-
-    def evidence(
-        self, finalists: Sequence[Candidate], assumed: Sequence[int], audit: tuple[Tensor, Tensor] | None
-    ) -> tuple[Evidence, dict[int, Member]]:
-        """Return what decides among finalists, and the models fitted to all items where it took those."""
-        trials = [candidate.trial for candidate in finalists if candidate.trial is not None]
-        of_assumed = torch.zeros(self.items.targets.shape[1], dtype=torch.bool, device=self.items.x.device)
-        if audit is None:
-            of_assumed[list(assumed)] = True
-            return Evidence.of([trial.log_odds for trial in trials], self.items.targets, of_assumed), {}
-        x, targets = (part.to(self.items.x.device) for part in audit)
-        refits = {k: refit(self.view(trial.spec), trial, self.seed) for k, trial in enumerate(trials)}
-        with torch.no_grad():
-            odds = [refits[k](x) for k in range(len(trials))]
-        return Evidence.of(odds, targets, of_assumed), refits
-
-    def is_partial(self, candidate: Candidate) -> bool:
-        """Return whether a candidate was screened on some of the labels alone."""
-        return candidate.spec.is_linear and self.items.screened_labels is not None
-
-    def _completed(self, candidate: Candidate, rest: list[int]) -> Trial:
-        """Try a candidate on the folds that did not screen it, at the strength that screening chose."""
-        trial = candidate.trial
-        assert trial is not None
-        if not rest:
-            return trial
-        view = self.view(candidate.spec)
-        if self.is_partial(candidate):
-            return retry_linear(view, trial, rest)
-        if candidate.spec.is_linear:
-            more = retry_linear(view, trial, rest)
-        else:
-            more = try_hidden(view, candidate.spec, rest, most_steps(self.items), self.seed)
-        steps = int(np.median([trial.steps] * len(self.screening) + [more.steps] * len(rest)))
-        odds = torch.where(trial.log_odds.isnan(), more.log_odds, trial.log_odds)
-        return Trial(candidate.spec, trial.strength, steps, odds, trial.converged and more.converged)
+            self.spent += work
+            trial = self.attempt(candidate, folds, screened.strength) if folds else screened
+            if folds and not is_partial:
+                steps = int(np.median([screened.steps] * len(self.screening) + [trial.steps] * len(folds)))
+                odds = torch.where(screened.log_odds.isnan(), trial.log_odds, screened.log_odds)
+                trial = Trial(odds, steps, screened.converged and trial.converged, screened.strength)
+            candidate.trial = trial
+            candidate.log_loss = tempered_log_loss(trial.log_odds, self.items.targets)
+            candidate.map = mean_average_precision(trial.log_odds, self.items.targets)
+            chosen.append((candidate, trial))
+            self.say(f"{spec.name}: log-loss {candidate.log_loss:.4f}, mAP {100 * candidate.map:.1f}")
+        return sorted(chosen, key=lambda pair: pair[0].log_loss)
 
 
 def run_race(
@@ -269,32 +214,42 @@ def run_race(
     if folds is None:
         folds = folds_of(targets.cpu(), n_folds_for(len(x)), seed)
     items = Items(x, targets, folds)
-    course = _Course(items, seed, Budget(budget), items.screening, say)
+    course = _Course(items, seed, budget, say)
     course.screen(linear_specs(x), SHARES[0])
     if len(x) >= FEWEST_FOR_HIDDEN:
-        course.screen(list(hidden_specs(course.ranked())), SHARES[1])
-    course.screen(list(loss_specs(course.ranked())), SHARES[2])
+        course.screen(hidden_specs(course.ranked()), SHARES[1])
+    course.screen(loss_specs(course.ranked()), SHARES[2])
     best = course.finalists()
-    evidence, refits = course.evidence(best, assumed, audit)
-    members = chosen_members(evidence, single, [c.spec.width for c in best])
-    head = Members([best[k].spec for k, _ in members], x.shape[1], targets.shape[1])
-    total = torch.zeros_like(items.x[:, :1]).expand(targets.shape).clone()
+
+    @cache
+    def fitted(k: int) -> Member:
+        candidate, trial = best[k]
+        return refit(course.view(candidate.spec), candidate.spec, trial, seed)
+
+    judged, odds = targets, [trial.log_odds for _, trial in best]
+    of_assumed = torch.zeros(targets.shape[1], dtype=torch.bool, device=x.device)
+    if audit is None:
+        of_assumed[list(assumed)] = True
+    else:
+        audit_x, judged = (part.to(x.device) for part in audit)
+        with torch.no_grad():
+            odds = [fitted(k)(audit_x) for k in range(len(best))]
+    members = chosen_members(Evidence.of(odds, judged, of_assumed), single, [c.spec.width for c, _ in best])
+    head = Members([best[k][0].spec for k, _ in members], x.shape[1], targets.shape[1])
+    total = torch.zeros(targets.shape, device=x.device)
     for place, (k, weight) in enumerate(members):
-        candidate = best[k]
-        assert candidate.trial is not None
-        candidate.weight = weight
-        member = refits.get(k) or refit(course.view(candidate.spec), candidate.trial, seed)
-        head.members[place] = member.cpu()
+        best[k][0].weight = weight
+        head.members[place] = fitted(k).cpu()
         head.weights[place] = weight
-        total += weight * candidate.trial.log_odds
+        total += weight * best[k][1].log_odds
     facts = {
         "budget": budget,
-        "spent": course.budget.spent,
+        "spent": course.spent,
         "folds": items.n_folds,
         "screened_on": len(course.screening),
-        "log_loss": macro_log_loss(total, items.targets),
-        "map": _plain(mean_average_precision(total, items.targets)),
-        "converged": all(c.trial.converged for c in best if c.weight and c.trial is not None),
+        "log_loss": macro_log_loss(total, targets),
+        "map": _plain(mean_average_precision(total, targets)),
+        "converged": all(best[k][1].converged for k, _ in members),
         "decided_by": "audit sample" if audit is not None else "folds",
     }
     return Race(head.eval(), total.float().cpu(), folds, course.candidates, facts)
@@ -419,18 +374,6 @@ def work_units(time: str) -> float:
     return seconds * RATE
 
 
-def positives_only(targets: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the labels (L,) of which only positives are known: unknown cells, and fewer than ten known negatives."""
-    unknown = (targets == UNKNOWN).any(0)
-    negatives = ((targets != UNKNOWN) & (targets < 0.5)).sum(0)
-    return np.asarray(unknown & (negatives < FEW_NEGATIVES))
-
-
-def most_steps(items: Items) -> int:
-    """Return the steps that a hidden layer may take: 30 passes over the items, between 1,000 and 5,000 steps."""
-    return int(np.clip(30 * len(items.x) / batch_size(len(items.x)), 1000, 5000))
-
-
 def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> float:
     """Return the work units of a trial on some folds: multiplications, from the shapes alone."""
     (n, width), n_labels = items.x.shape, items.targets.shape[1]
@@ -443,13 +386,8 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
         n_labels = items.narrowed.targets.shape[1] if path else n_labels
         return float(once + n * inputs * rank + n_folds * steps * trained * n_labels * (2 * rank + 60))
     size = batch_size(n)
-    most = min(most_steps(items), 15 * n / size)
+    most = min(most_steps(n), 15 * n / size)
     return float(n_folds * most * size * 3 * (inputs * spec.width + spec.width * n_labels))
-
-
-def _last(value: float) -> float:
-    """Return the value, after all others where it is NaN."""
-    return value if value == value else float("inf")
 
 
 def _plain(value: float) -> float | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
-
-from steelyard.training.checks import between, choice, least
 
 AUTOMATIC = -1
 """Of a setting for which 0 means something: take what suits the data."""
@@ -196,3 +196,21 @@ class TrainSettings:
         choice("train.keep", self.keep, ("best", "last"))
         choice("train.learner", self.learner, get_args(Learner))
         least("train.budget", self.budget, 0)
+
+
+def choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(choices)}")
+
+
+def least(name: str, value: float, low: float) -> None:
+    """Raise unless `value` is finite and at least `low`."""
+    if not low <= value < math.inf:
+        raise ValueError(f"{name} is {value}: it must be at least {low} and finite")
+
+
+def between(name: str, value: float, low: float, high: float) -> None:
+    """Raise unless `value` lies between `low` and `high`, both allowed."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}: it must lie between {low} and {high}")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
 from steelyard.labels import Labels
-from steelyard.labels.targets import as_targets
+from steelyard.labels.targets import UNKNOWN, as_targets
 from steelyard.losses import BCE
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import PairLoss
@@ -28,10 +28,10 @@ from steelyard.training.batches import is_array
 from steelyard.training.candidates import Items, Linear, View, n_folds_for
 from steelyard.training.linear import LinearFit
 from steelyard.training.loop import Outcome
-from steelyard.training.race import Race, Say, positives_only, run_race
+from steelyard.training.race import Race, Say, run_race
 
-_PLAIN = MemberSpec("standardise")
-
+FEW_NEGATIVES = 10
+"""A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""
 FEWEST_ITEMS = 20
 """Items below which folds say nothing."""
 MOST_CELLS = 3e8
@@ -61,6 +61,13 @@ class Baseline(NamedTuple):
 def features_of(data: Any) -> Tensor:
     """Return the features (N, F) of a data set in memory, float32."""
     return as_tensor(as_inputs(data.inputs)).float()
+
+
+def positives_only(targets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return the labels (L,) of which only positives are known: unknown cells, and fewer than ten known negatives."""
+    unknown = (targets == UNKNOWN).any(0)
+    negatives = ((targets != UNKNOWN) & (targets < 0.5)).sum(0)
+    return np.asarray(unknown & (negatives < FEW_NEGATIVES))
 
 
 def assuming_negative(data: Any) -> tuple[Any, tuple[int, ...]]:
@@ -129,8 +136,7 @@ def race(
         audit: fully labelled items that decide among the finalists, or None.
     """
     targets = _targets_of(data)
-    folds = folds_of(targets, n_folds_for(len(data)), settings.seed, data.labels.item_groups)
-    x = features_of(data).to(device)
+    x, folds = features_of(data).to(device), _folds_of(data, targets, settings.seed)
     judged = None if audit is None else (features_of(audit), _targets_of(audit))
     result = run_race(x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say)
     return result, OutOfFold(result.log_odds, targets, result.folds)
@@ -146,31 +152,37 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
     Returns the model of the features as they are, its out-of-fold logits, and whether all labels converged.
     """
     targets = _targets_of(data)
-    folds = folds_of(targets, n_folds_for(len(data)), seed, data.labels.item_groups)
-    cells = Cells(*(_on(part, device) for part in _cells(objective, targets)))
-    items = Items(features_of(data).to(device), targets.to(device), folds, cells)
-    view = View(items, _PLAIN, seed)
+    view = _standardised(data, targets, device, seed, _cells(objective, targets))
     assert isinstance(objective.loss, PairLoss)
     model = Linear(view, objective.loss.to(device), objective.to(device).log_odds)
-    strength, trial, fits = model.chosen()
+    trial, fits = model.chosen()
     logits = torch.empty(targets.shape)
     for fold, fit in fits.items():
-        held = items.inside(fold)
+        held = view.items.split(fold)[1]
         logits[held.cpu()] = fit.logits(view.rotation.x[held]).cpu()
-    return _of_features(model.refit(strength), view), OutOfFold(logits, targets, folds), trial.converged
+    fit = _of_features(model.refit(trial.strength), view)
+    return fit, OutOfFold(logits, targets, view.items.folds), trial.converged
 
 
 def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
     """Return logistic regression with its penalty chosen by folds."""
-    targets = _targets_of(data)
-    folds = folds_of(targets, n_folds_for(len(data)), seed, data.labels.item_groups)
-    items = Items(features_of(data).to(device), targets.to(device), folds)
-    view = View(items, _PLAIN, seed)
-    loss = BCE()
-    model = Linear(view, loss, loss.link, alike=True)
-    strength, trial, _ = model.chosen()
-    fit = _of_features(model.refit(strength), view)
+    view = _standardised(data, _targets_of(data), device, seed)
+    model = Linear.of(view, BCE())
+    trial, _ = model.chosen()
+    fit = _of_features(model.refit(trial.strength), view)
     return Baseline(trial.log_odds.cpu(), fit._replace(weight=fit.weight.cpu(), bias=fit.bias.cpu()))
+
+
+def _standardised(data: Any, targets: Tensor, device: torch.device, seed: int, cells: Cells | None = None) -> View:
+    """Return training items in folds, their features standardised."""
+    if cells is not None:
+        cells = Cells(*(None if part is None else part.to(device) for part in cells))  # type: ignore[arg-type]
+    items = Items(features_of(data).to(device), targets.to(device), _folds_of(data, targets, seed), cells)
+    return View(items, MemberSpec("standardise"), seed)
+
+
+def _folds_of(data: Any, targets: Tensor, seed: int) -> NDArray[np.int64]:
+    return folds_of(targets, n_folds_for(len(data)), seed, data.labels.item_groups)
 
 
 def fill_linear(model: Model, fit: LinearFit) -> None:
@@ -229,7 +241,3 @@ def _cells(objective: Objective, targets: Tensor) -> Cells:
     nothing = torch.zeros(targets.shape)
     with torch.no_grad():
         return objective.cells(as_targets(targets, nothing), nothing, torch.arange(len(targets)))
-
-
-def _on(part: Tensor | None, device: torch.device) -> Any:
-    return None if part is None else part.to(device)
