@@ -26,14 +26,16 @@ from steelyard.metrics import Evaluator, calibration_error
 from steelyard.metrics.calibration import Bins
 from steelyard.report import page
 from steelyard.report.canvas import SERIES, by_night, short, to_svg
+from steelyard.report.comparison import ComparedRun, write_comparison_page
 from steelyard.report.contact_sheet import Shown, write_sheet
+from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import compared, headline, percent, rare
-from steelyard.report.histograms import score_counts, score_histogram
 from steelyard.report.history import drawable, history_curves, ratio_curves, series, spread
-from steelyard.report.label_scores import label_bars, label_points, label_trend
+from steelyard.report.plots import label_bars, label_points, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
-from steelyard.report.reliability import reliability_diagram, wilson
-from steelyard.run.runpage import ComparedRun, Evaluated, evaluated_of, write_comparison_page, write_run_page
+from steelyard.report.reliability import reliability_diagram, score_counts, score_histogram, wilson
+from steelyard.report.run_page import write_run_page
+from steelyard.run.run_report import evaluated_of
 from steelyard.search import Hit
 
 EVIL = [
@@ -413,11 +415,12 @@ def test_ends_are_head_and_tail_or_halves():
 
 
 def test_tables_mark_align_and_dash(tmp_path: Path):
-    text = page.table(("a", "b"), [("x<y", 1.23456), ("z", None), ("w", math.inf)], places=2, best={(0, 1)})
-    page.write_page(tmp_path / "t.html", "t", [text])
+    rows = [("x<y", 1.23456), ("z", None), ("w", math.inf)]
+    nothing = dict.fromkeys(("about", "rarest", "pages", "trust", "training", "labels"))
+    page.write_page(tmp_path / "t.html", "comparison.html", "t", header=["b"], rows=rows, best={(0, 1)}, **nothing)
     found = Page(tmp_path / "t.html")
-    assert re.findall(r"<td class=\"([^\"]*)\">", text) == ["best number", "number", "number"]
-    assert found.text.split() == ["t", "t", "ab", "x<y★", "1.23", "z–", "w∞"]
+    assert re.findall(r"<t[dh] class=\"([^\"]*)\">", found.source) == ["number", "best number", "number", "number"]
+    assert found.text.split()[:8] == ["t", "t", "runb", "x<y★", "1.23", "z–", "w∞", "All"]
 
 
 # ---- pages
@@ -597,10 +600,21 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path):
 @given(st.lists(st.text(st.characters(), max_size=12), min_size=3, max_size=3))
 def test_any_names_make_a_page(tmp_path_factory: pytest.TempPathFactory, names: list[str]):
     some = np.arange(3)
-    parts = [page.table(("name", "n"), zip(names, some.tolist(), strict=True)), page.code(names[1])]
-    parts.append(page.plot(label_points(names, some, {names[0]: some / 3}, "F1"), names[2]))
+    drawn = page.plot(label_points(names, some, {names[0]: some / 3}, "F1"), names[2])
     file = tmp_path_factory.mktemp("any") / "r.html"
-    page.write_page(file, names[0], parts)
+    rows = list(zip(names, some.tolist(), strict=True))
+    page.write_page(
+        file,
+        "retrieval.html",
+        names[0],
+        header=names,
+        rows=rows,
+        best={},
+        n_items=1,
+        n_labels=2,
+        note=names[1],
+        plot=drawn,
+    )
     (picture,) = Page(file).pictures
     assert {f"{short(name, 18)} ({n})" for n, name in enumerate(names)} <= set(texts(picture))
     assert short(names[0]) in ("", *texts(picture))

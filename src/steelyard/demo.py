@@ -19,11 +19,12 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.report.canvas import has_matplotlib
+from steelyard.report.comparison import ComparedRun, write_comparison_page
 from steelyard.report.headline import get
 from steelyard.run import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
-from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
+from steelyard.run.run_report import evaluated_of
 from steelyard.training.history import read_history
 
 CANVAS = 12

@@ -8,9 +8,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from steelyard.report.canvas import Array
-from steelyard.report.page import Number
 
 Metrics = Mapping[str, Any]
+
+
+class Number(NamedTuple):
+    """A number that matters: what it is called, as it is written, and what it says in one sentence."""
+
+    name: str
+    value: str
+    meaning: str
 
 
 def get(tree: Any, *path: str) -> Any:

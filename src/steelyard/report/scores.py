@@ -30,12 +30,18 @@ def score_table(metrics: Metrics) -> Table:
 
     One row for all labels, one for each group.
     """
-    table = Table(box=None, pad_edge=False)
-    table.add_column("labels")
-    for name in ("number", *_COLUMNS):
-        table.add_column(name, justify="right")
+    table = right_aligned("labels", "number", *_COLUMNS)
     for name, number, values in rows(metrics):
-        table.add_row(name, f"{number:,}", *(percent(value) for value in values))
+        table.add_row(name, f"{number:,}", *map(percent, values))
+    return table
+
+
+def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
+    """Return a table without lines, all columns but the first at the right; `widest` cuts the first and wraps none."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, max_width=widest, no_wrap=widest is not None)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=widest is not None)
     return table
 
 
