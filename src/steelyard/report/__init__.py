@@ -1,1 +1,1 @@
-"""Show: plots, tables for terminals, and pages that need nothing but a browser."""
+"""Show: plots, and pages that need nothing but a browser."""
