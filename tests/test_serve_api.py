@@ -29,11 +29,11 @@ from sklearn.metrics import average_precision_score
 from serve_data import NAMES, NASTY, Place, app_of, make_place
 from steelyard.search import Index, Query
 from steelyard.serve import make_app, serve, shapes
-from steelyard.serve.completion import Completion
+from steelyard.serve.asking import Completion
+from steelyard.serve.guards import Busy
 from steelyard.serve.label_page import performance
-from steelyard.serve.recent import _ENTRY, Recent, bytes_of
+from steelyard.serve.recent import _ENTRY, Recent, Workers, bytes_of
 from steelyard.serve.truth import Judged
-from steelyard.serve.workers import Busy, Workers
 
 Ask = Callable[..., Any]
 
@@ -269,7 +269,7 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
 
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.shown._LOOK_AGAIN", -1.0)
     place = make_place(tmp_path, 8)
     app = app_of(place)
     before = asker(app)("/api/search", q="cat", k=1).json()
@@ -286,7 +286,7 @@ def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_trained_again_while_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation begins at 1 again: new scores under the names of old items were once the answer."""
-    monkeypatch.setattr("steelyard.serve.current._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.shown._LOOK_AGAIN", -1.0)
     place = make_place(tmp_path, 8)
     ask = asker(app_of(place))
     before = ask("/api/search", q="cat", k=3).json()
@@ -342,7 +342,7 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
                 raise KeyError
             return key.encode()
 
-        recent: Recent[bytes] = Recent(3 * bytes_of("a") + 2 * _ENTRY, len)  # two entries and a few bytes more
+        recent = Recent(3 * bytes_of("a") + 2 * _ENTRY)  # two entries and a few bytes more
         both = await asyncio.gather(*(recent.get("a", lambda: make("a")) for _ in range(5)))
         assert both == [b"a"] * 5
         assert made == ["a"]
@@ -358,7 +358,7 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
 
 def test_a_cache_counts_the_bytes_of_its_keys() -> None:
     async def go() -> int:
-        recent: Recent[bytes] = Recent(100_000, len)
+        recent = Recent(100_000)
 
         async def make() -> bytes:
             return b"small"
