@@ -32,6 +32,18 @@ def column(rows: Sequence[Metrics], name: str) -> Array:
     return np.array([row.get(name) for row in rows], dtype=np.float64)
 
 
+def groups_of(metrics: Metrics) -> dict[str, Metrics]:
+    """Return the metrics of each group of labels that has any, and of the rarest ones, by their names."""
+    groups = {name: part for name, part in (get(metrics, "groups") or {}).items() if part.get("labels")}
+    return groups | {f"{k} rarest": part for k, part in (get(metrics, "rarest") or {}).items()}
+
+
+def scores_of(part: Metrics) -> tuple[float | None, ...]:
+    """Return mAP, F1, precision, recall, ACE, and what right probabilities would show of it, of a group of labels."""
+    macro = (get(part, "macro", name) for name in ("f1", "precision", "recall"))
+    return part.get("mAP"), *macro, part.get("ace"), get(part, "by_chance", "ace")
+
+
 class Rare(NamedTuple):
     """The rarest labels of a report, their name and their metrics."""
 

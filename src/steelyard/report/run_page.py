@@ -11,7 +11,7 @@ import numpy as np
 from steelyard.metrics import CalibrationError, average_precision
 from steelyard.report.canvas import MOST_NAMES
 from steelyard.report.evaluated import Evaluated
-from steelyard.report.headline import Metrics, column, get, headline, percent, plural
+from steelyard.report.headline import Metrics, column, get, groups_of, headline, percent, plural, scores_of
 from steelyard.report.history import drawable, history_curves, ratio_curves, series
 from steelyard.report.page import Cell, Picture, plot, write_page
 from steelyard.report.plots import label_bars, label_trend
@@ -61,7 +61,7 @@ def write_run_page(
         race=[] if race is None else [_candidate(row) for row in race["candidates"]],
         trust=list(_trust(evaluated, error, raw)),
         training=list(_training(history, evaluated)) if len(history) > 1 else [],
-        groups=_groups(metrics),
+        groups=[(name, p.get("labels"), *scores_of(p), p.get("brier")) for name, p in groups_of(metrics).items()],
         labels=[*_scores_by_label(rows, evaluated), *_precision_recall(evaluated)] if evaluated.n_items else [],
         rows=_every_label(rows, evaluated) if rows else [],
         command=command,
@@ -165,23 +165,6 @@ def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Ite
             "The ratio of positives to negatives that partial label masking trains each label with; it falls for "
             "labels that are found too readily and rises for those that are missed.",
         )
-
-
-def _groups(metrics: Metrics) -> list[tuple[Cell, ...]]:
-    groups = {name: part for name, part in (get(metrics, "groups") or {}).items() if part.get("labels")}
-    rarest = {f"{k} rarest": part for k, part in (get(metrics, "rarest") or {}).items()}
-    return [
-        (
-            name,
-            part.get("labels"),
-            part.get("mAP"),
-            *(get(part, "macro", score) for score in _SCORES),
-            part.get("ace"),
-            get(part, "by_chance", "ace"),
-            part.get("brier"),
-        )
-        for name, part in (groups | rarest).items()
-    ]
 
 
 def _scores_by_label(rows: Sequence[Metrics], evaluated: Evaluated) -> Iterator[Picture]:

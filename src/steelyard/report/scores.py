@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.report.headline import Metrics, get
+from steelyard.report.headline import Metrics, get, groups_of, scores_of
 from steelyard.report.terminal import plain
 
 _COLUMNS = ("mAP", "F1", "precision", "recall", "ACE", "by chance")
@@ -52,11 +52,10 @@ def rows(metrics: Metrics) -> Iterator[tuple[str, int, tuple[float | None, ...]]
     cells of all the row's labels pooled.
     """
     pooled = get(metrics, "calibration", "pooled", "width") or {}
-    yield "all", metrics["labels"], (get(metrics, "mAP", "label"), *_macro(metrics), *_errors(pooled))
-    groups = {name: part for name, part in metrics["groups"].items() if part["labels"]}
-    rarest = {f"{k} rarest": part for k, part in metrics["rarest"].items()}
-    for name, part in (groups | rarest).items():
-        yield name, part["labels"], (part["mAP"], *_macro(part), *_errors(part))
+    every = {**pooled, "mAP": get(metrics, "mAP", "label"), "macro": metrics.get("macro")}
+    yield "all", metrics["labels"], scores_of(every)
+    for name, part in groups_of(metrics).items():
+        yield name, part["labels"], scores_of(part)
 
 
 def summary_lines(metrics: Metrics) -> list[str]:
@@ -69,7 +68,8 @@ def summary_lines(metrics: Metrics) -> list[str]:
     judged = ", each item judged by fits without its fold" if how["out_of_fold"] else ""
     lines.append(f"probabilities: {how['how']}{judged}; thresholds: {_GOALS[how['goal']]}")
     if get(metrics, "calibration") is not None:
-        ace, plain_ace = (get(part, "calibration", "pooled", *at) for part, at in _aces(metrics))
+        ace = get(metrics, "calibration", "pooled", "width", "ace")
+        plain_ace = get(metrics, "plain_sigmoid", "calibration", "pooled", "ace")
         loss, plain_loss = metrics["log_loss"], get(metrics, "plain_sigmoid", "log_loss")
         chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
         lines.append(
@@ -125,22 +125,10 @@ _GOALS = {
 }
 
 
-def _aces(metrics: Metrics) -> tuple[tuple[Metrics, tuple[str, ...]], ...]:
-    return (metrics, ("width", "ace")), (metrics["plain_sigmoid"], ("ace",))
-
-
 def _prior(report: Metrics) -> str:
     if report["source"] != "estimate":
         return plain(report["source"])
     return f"these {report['items']:,} items, estimated without their labels"
-
-
-def _macro(part: Metrics) -> tuple[float | None, ...]:
-    return tuple(get(part, "macro", name) for name in ("f1", "precision", "recall"))
-
-
-def _errors(part: Metrics) -> tuple[float | None, ...]:
-    return get(part, "ace"), get(part, "by_chance", "ace")
 
 
 def percent(value: float | None) -> str:

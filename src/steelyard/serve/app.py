@@ -21,8 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from steelyard import __version__
-from steelyard.labels import Labels
-from steelyard.search import Index, QueryError
+from steelyard.search import QueryError
 from steelyard.serve import shapes
 from steelyard.serve.asking import MOST_CHIPS
 from steelyard.serve.guards import Busy, Guard, Refusal, problem
@@ -43,17 +42,7 @@ _IDLE = 0.1  # seconds without a request after which the next one waits for the 
 Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem, "description": what}
-    for status, what in {
-        400: "not understood",
-        404: "not there",
-        413: "the request has a body",
-        414: "the address is too long",
-        421: "the host name is not served",
-        422: "out of bounds",
-        500: "a failure of the server, which its log describes",
-        503: "too busy",
-    }.items()
+    status: {"model": shapes.Problem} for status in (400, 404, 413, 414, 421, 422, 500, 503)
 }
 
 
@@ -65,15 +54,8 @@ class _GZip(GZipMiddleware):
         await (self.app(scope, receive, send) if is_picture else super().__call__(scope, receive, send))
 
 
-def build(
-    run_folder: str | os.PathLike[str],
-    index: Index | str | os.PathLike[str] | None,
-    labels: Labels | None,
-    images: str | os.PathLike[str] | None,
-    hosts: tuple[str, ...] | None,
-) -> FastAPI:
-    """Return the application; for the arguments see `make_app`."""
-    current = Current(run_folder, index, labels, images)
+def build(current: Current, hosts: tuple[str, ...] | None) -> FastAPI:
+    """Return the application that shows `current`; for `hosts` see `make_app`."""
     threads = max(2, os.cpu_count() or 2)
     searching, drawing, looking = Workers(threads), Workers(threads, waiting=512), Workers(1)
 
