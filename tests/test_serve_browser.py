@@ -19,6 +19,7 @@ pytest.importorskip("duckdb", reason="searching needs the extra search")
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
 
 from serve_data import NASTY, Place, app_of, make_place, running
+from steelyard.folder.run_folder import RunFolder
 from steelyard.search import Index
 from steelyard.serve import make_app
 
@@ -435,8 +436,7 @@ def test_a_run_is_trained_again_while_its_page_is_open(browser: Any, tmp_path: P
     place = make_place(tmp_path, 3)
     shutil.rmtree(place.index)
     old = rebuilt(place, "old")
-    finished = place.run / "run.json"
-    content = finished.read_bytes()
+    saved = shutil.copytree(place.run, tmp_path / "saved", ignore=shutil.ignore_patterns("index"))
 
     def cards() -> dict[str, str]:
         if page.locator(".more").is_visible():
@@ -449,12 +449,13 @@ def test_a_run_is_trained_again_while_its_page_is_open(browser: Any, tmp_path: P
         for page in opened(browser, f"http://127.0.0.1:{port}"):
             page.goto("/?w=cat")
             expect(page.locator(".grid .card").first).to_be_visible()
-            finished.unlink()  # as train --overwrite begins
-            shutil.rmtree(place.index)
+            RunFolder(place.run).create(True, "", {})  # as train --overwrite begins
+            assert not place.index.exists()
             assert cards().items() <= old.items()
+            shutil.copytree(saved, place.run, ignore=shutil.ignore_patterns("run.json"), dirs_exist_ok=True)
             new = rebuilt(place, "newer")
             assert cards() == old  # the run is not finished
-            finished.write_bytes(content)
+            shutil.copy(saved / "run.json", place.run)
             expect(page.locator('.grid .card[data-id^="newer"]').first).to_be_visible()  # by itself
             shown = cards()
             assert shown
