@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -11,29 +9,25 @@ from rich.text import Text
 from steelyard.report.headline import Metrics, get, groups_of, scores_of
 from steelyard.report.terminal import plain
 
-_COLUMNS = ("mAP", "F1", "precision", "recall", "ACE", "by chance")
-
 
 def show(metrics: Metrics, console: Console, title: str = "") -> None:
-    """Print what `evaluate` gives: the table, then the lines, then what to beware of."""
+    """Print what `evaluate` gives: a row for all labels and one for each group, then lines, then what to beware of.
+
+    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
+    cells of all the row's labels pooled. All in per cent.
+    """
     if title:
         console.print(Text(plain(title), "bold"))
-    console.print(score_table(metrics))
+    pooled = get(metrics, "calibration", "pooled", "width") or {}
+    macro = {"labels": metrics["labels"], "mAP": get(metrics, "mAP", "label"), "macro": metrics.get("macro")}
+    table = right_aligned("labels", "number", "mAP", "F1", "precision", "recall", "ACE", "by chance")
+    for name, part in {"all": {**pooled, **macro}, **groups_of(metrics)}.items():
+        table.add_row(name, f"{part['labels']:,}", *map(percent, scores_of(part)))
+    console.print(table)
     for line in summary_lines(metrics):
         console.print(Text(line))
     for note in metrics["notes"]:
         console.print(Text(f"Beware: {plain(note)}.", "yellow"))
-
-
-def score_table(metrics: Metrics) -> Table:
-    """Return mAP, F1, precision, recall, calibration error and what chance alone would show of it, in per cent.
-
-    One row for all labels, one for each group.
-    """
-    table = right_aligned("labels", "number", *_COLUMNS)
-    for name, number, values in rows(metrics):
-        table.add_row(name, f"{number:,}", *map(percent, values))
-    return table
 
 
 def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
@@ -43,19 +37,6 @@ def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
     for name in others:
         table.add_column(name, justify="right", no_wrap=widest is not None)
     return table
-
-
-def rows(metrics: Metrics) -> Iterator[tuple[str, int, tuple[float | None, ...]]]:
-    """Yield the name of a group of labels, their number, and the values of `_COLUMNS`.
-
-    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
-    cells of all the row's labels pooled.
-    """
-    pooled = get(metrics, "calibration", "pooled", "width") or {}
-    every = {**pooled, "mAP": get(metrics, "mAP", "label"), "macro": metrics.get("macro")}
-    yield "all", metrics["labels"], scores_of(every)
-    for name, part in groups_of(metrics).items():
-        yield name, part["labels"], scores_of(part)
 
 
 def summary_lines(metrics: Metrics) -> list[str]:

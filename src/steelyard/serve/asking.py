@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from typing import final
 
 from steelyard.search import Query
@@ -75,9 +75,8 @@ class Completion:
         found = [name for rank, _, name in ranked if rank < 4][:k]
         if found or len(text) < 3:
             return found
-        near = set(get_close_matches(text, [folded for folded, _, _ in self._folded], n=k, cutoff=0.6))
-        alike = [(-SequenceMatcher(None, text, f).ratio(), name) for f, name, _ in self._folded if f in near]
-        return [name for _, name in sorted(alike)][:k]
+        near = get_close_matches(text, [folded for folded, _, _ in self._folded], n=k, cutoff=0.6)
+        return [name for match in dict.fromkeys(near) for folded, name, _ in self._folded if folded == match][:k]
 
 
 def _rank(text: str, name: str) -> int:
