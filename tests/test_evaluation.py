@@ -397,7 +397,7 @@ def test_recalibrate_rewrites_the_reading_and_nothing_else(tmp_path: Path) -> No
 def test_recalibrate_leaves_no_report_of_before(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="the page needs matplotlib")
     run = saved_run(tmp_path / "run", small_run(part("focal")))
-    write_page(run / "report.html", "run", ["<p>Probabilities as they were.</p>"])
+    write_page(run / "report.html", "base.html", "Probabilities as they were.")
     if case == "no matplotlib":
         monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
     settings = replace(SETTINGS, calibration="platt")

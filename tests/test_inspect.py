@@ -29,6 +29,7 @@ from steelyard.data.inspect import find_duplicates, find_pairs
 from steelyard.data.opening import Opened, open_data
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.report import page, plots
+from steelyard.report.canvas import to_png, to_svg
 from steelyard.report.terminal import bar, percent, show
 
 
@@ -426,7 +427,7 @@ def test_a_page_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        page.write_page(file, "new", ["<p>new</p>"])
+        page.write_page(file, "base.html", "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -485,12 +486,12 @@ def test_plots_of_few_and_many_labels(n: int):
         plots.unknown_rates(names, counts, 1 - share),
         plots.heat_map(names, conditional),
     ):
-        svg = plots.to_svg(figure)
+        svg = to_svg(figure)
         assert svg.startswith("<?xml")
         assert "\x00" not in svg
         assert len(figure.axes[0].get_xticklabels()) <= 40
         assert ("$label_0$ &lt;&amp;" in svg) == (n <= 40 or "by rank, from" in svg)
-        assert plots.to_png(figure).startswith(b"\x89PNG")
+        assert to_png(figure).startswith(b"\x89PNG")
 
 
 def test_the_frequency_curve_shows_every_label_in_its_group():

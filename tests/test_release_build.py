@@ -33,7 +33,13 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     assert file.name == f"steelyard-{steelyard.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(file) as wheel:
         names = set(wheel.namelist())
-        for name in ("serve/static/index.html", "serve/static/main.js", "py.typed", "cli/commands.py"):
+        for name in (
+            "serve/static/index.html",
+            "report/templates/base.html",
+            "report/templates/style.css",
+            "py.typed",
+            "cli/commands.py",
+        ):
             assert wheel.read(f"steelyard/{name}") == (SOURCE / name).read_bytes()
         about = wheel.read(f"steelyard-{steelyard.__version__}.dist-info/METADATA").decode()
         (points,) = (name for name in names if name.endswith("entry_points.txt"))
@@ -46,7 +52,7 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     assert "Requires-Python: >=3.11" in about
     core = [line for line in about.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert {line.split()[1].split(">")[0] for line in core} == {
-        *("torch", "numpy", "pyarrow", "pillow", "safetensors", "typer", "rich", "scikit-learn")
+        *("torch", "numpy", "pyarrow", "pillow", "safetensors", "typer", "rich", "scikit-learn", "jinja2")
     }
 
 

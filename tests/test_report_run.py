@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgba
 from PIL import Image
 from sklearn.metrics import average_precision_score
 from sklearn.metrics import precision_recall_curve as reference_curve
@@ -26,27 +27,20 @@ from steelyard.metrics import Evaluator, calibration_error
 from steelyard.metrics.calibration import Bins
 from steelyard.report import page
 from steelyard.report.canvas import SERIES, by_night, short, to_svg
+from steelyard.report.comparison import ComparedRun, write_comparison_page
 from steelyard.report.contact_sheet import Shown, write_sheet
+from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import compared, headline, percent, rare
-from steelyard.report.histograms import score_counts, score_histogram
 from steelyard.report.history import drawable, history_curves, ratio_curves, series, spread
-from steelyard.report.label_scores import label_bars, label_points, label_trend
+from steelyard.report.plots import label_bars, label_points, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
-from steelyard.report.reliability import reliability_diagram, wilson
-from steelyard.run.runpage import ComparedRun, Evaluated, evaluated_of, write_comparison_page, write_run_page
+from steelyard.report.reliability import reliability_diagram, score_counts, score_histogram, wilson
+from steelyard.report.run_page import write_run_page
+from steelyard.run.run_report import evaluated_of
 from steelyard.search import Hit
 
-EVIL = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=y>',
-    "$a_b$ & c",
-    "#1d2733",
-    "new\nline",
-    "_nul\x00",
-    "بطة",
-    "z" * 90,
-]
-VOID = {"meta", "img", "br", "hr", "link", "input"}
+EVIL = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "$a_b$ & c", "#1d2733", "new\nline", "_nul\x00"]
+EVIL += ["بطة", "z" * 90]
 
 
 class Page(HTMLParser):
@@ -71,7 +65,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         assert not any(name.startswith("on") for name, _ in attrs)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
-        if tag not in VOID:
+        if tag not in ("meta", "img", "br", "hr", "link", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -139,32 +133,25 @@ def by_hand(p: np.ndarray, t: np.ndarray, n_bins: int) -> list[tuple[int, float,
 
 def test_reliability_draws_each_bin_where_it_belongs():
     e = made(3, 60)
-    assert e.probabilities is not None
-    p = e.probabilities.astype(np.float64)
+    p = e.scores.astype(np.float64)
     p[:4, 0] = 0.2, 0.4, 1.0, 0.0  # edges belong to the upper bin, 1 to the last
     p[(p > 0.6) & (p < 0.8)] = 0.5  # an empty bin
     wanted = by_hand(p, e.targets, 5)
-    assert wanted[3][0] == 0
+    filled = [k for k, b in enumerate(wanted) if b[0]]
+    assert filled == [0, 1, 2, 4]
+    n, confidence, frequency = zip(*(wanted[k] for k in filled), strict=True)
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
     readings = [("σ", calibration_error(raw, e.targets, 5).bins), ("η", calibration_error(p, e.targets, 5).bins)]
     axes, strip = reliability_diagram(readings).axes
     drawn = next(line for line in axes.lines if line.get_label() == "η")
-    filled = [b for b in wanted if b[0]]
-    np.testing.assert_allclose(drawn.get_xdata(), [b[1] for b in filled])
-    np.testing.assert_allclose(drawn.get_ydata(), [b[2] for b in filled])
-    bars = [bar for bar in strip.patches if bar.get_facecolor()[:3] == pytest.approx(_rgb(SERIES[1]))]
-    assert [bar.get_height() for bar in bars] == [b[0] for b in filled]
-    for bar, k in zip(bars, [k for k, b in enumerate(wanted) if b[0]], strict=True):
-        assert k / 5 < bar.get_x()
-        assert bar.get_x() + bar.get_width() < (k + 1) / 5
-    ends = axes.collections[-1].get_segments()
-    for (n, _, f), ((_, low), (_, high)) in zip(filled, ends, strict=True):
-        for end in (low, high):  # Wilson's ends are where the share lies 1.96 deviations of theirs away
-            assert abs(f - end) == pytest.approx(1.959964 * math.sqrt(max(0, end * (1 - end)) / n), abs=1e-9)
-
-
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    np.testing.assert_allclose(drawn.get_xydata(), np.transpose([confidence, frequency]))
+    bars = [bar for bar in strip.patches if bar.get_facecolor() == to_rgba(SERIES[1])]
+    assert tuple(bar.get_height() for bar in bars) == n
+    for bar, k in zip(bars, filled, strict=True):
+        assert k / 5 < bar.get_x() < bar.get_x() + bar.get_width() < (k + 1) / 5
+    for i, segment in enumerate(axes.collections[-1].get_segments()):
+        for end in segment[:, 1]:  # Wilson's ends are where the share lies 1.96 deviations of theirs away
+            assert abs(frequency[i] - end) == pytest.approx(1.959964 * math.sqrt(max(0, end * (1 - end)) / n[i]))
 
 
 @given(st.floats(0, 1), st.integers(1, 10**9))
@@ -181,21 +168,17 @@ def test_reliability_of_nothing_is_empty():
     assert list(strip.patches) == []
 
 
-@pytest.mark.parametrize("ties", [False, True])
-def test_precision_recall_is_scikit_learns(ties: bool):
+@pytest.mark.parametrize("places", [1, 9])
+def test_precision_recall_is_scikit_learns(places: int):
     rng = np.random.default_rng(3)
-    scores, targets = rng.random(300).astype(np.float32), rng.choice([-1.0, 0.0, 0.2, 0.7, 1.0], 300)
-    if ties:
-        scores = np.round(scores, 1)
+    scores, targets = rng.random(300).round(places).astype(np.float32), rng.choice([-1.0, 0.0, 0.2, 0.7, 1.0], 300)
     known = targets != -1
-    hit = targets[known] >= 0.5
+    hit, said = targets[known] >= 0.5, scores[known] >= np.float32(0.6)
     found = precision_recall_curve("a", scores, targets, 0.6)
     precision, recall, _ = reference_curve(hit, scores[known])
-    np.testing.assert_allclose(found.precision, precision[:-1][::-1])
-    np.testing.assert_allclose(found.recall, recall[:-1][::-1])
+    np.testing.assert_allclose([found.precision, found.recall], [precision[:-1][::-1], recall[:-1][::-1]])
     assert found.ap == pytest.approx(average_precision_score(hit, scores[known]))
-    said = scores[known] >= np.float32(0.6)
-    assert found.at == (pytest.approx((said & hit).sum() / hit.sum()), pytest.approx((said & hit).sum() / said.sum()))
+    assert found.at == pytest.approx((hit[said].sum() / hit.sum(), hit[said].mean()))
     assert precision_recall_curve("a", scores, targets, math.inf).at == (0.0, 0.0)
     assert precision_recall_curve("a", scores, targets, None).at is None
 
@@ -235,16 +218,20 @@ def test_series_skip_what_is_not_a_number():
     assert list(drawable({"a": series(history, "validation", "map"), "b": ([], [])})) == ["a"]
 
 
-def test_history_circles_the_best_and_needs_a_log_scale_only_for_wide_spans():
-    figure = history_curves({"mAP": ([1, 2, 4], [0.2, 0.6, 0.5])}, "score", "highest")
-    assert [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_markersize() == 10] == [[[2, 0.6]]]
-    assert "mAP: highest 0.6 at epoch 2" in texts(to_svg(figure))
-    assert figure.axes[0].get_yscale() == "linear"
-    falling = history_curves({"ACE": ([1, 2, 4], [0.2, 0.6, 0.001])}, "ACE", "lowest")
-    assert "ACE: lowest 0.001 at epoch 4" in texts(to_svg(falling))
-    assert falling.axes[0].get_yscale() == "log"
-    rate = history_curves({"rate": ([1, 2, 4], [0.2, 0.6, 0.001])}, "rate", linear=True)
-    assert rate.axes[0].get_yscale() == "linear"
+@pytest.mark.parametrize(
+    ("values", "options", "circled", "written", "scale"),
+    [
+        ([0.2, 0.6, 0.5], {"best": "highest"}, [[2, 0.6]], "a: highest 0.6 at epoch 2", "linear"),
+        ([0.2, 0.6, 0.001], {"best": "lowest"}, [[4, 0.001]], "a: lowest 0.001 at epoch 4", "log"),
+        ([0.2, 0.6, 0.001], {"linear": True}, None, "epoch", "linear"),
+    ],
+)
+def test_history_circles_the_best_and_needs_a_log_scale_only_for_wide_spans(values, options, circled, written, scale):
+    figure = history_curves({"a": ([1, 2, 4], values)}, "score", **options)
+    marks = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_markersize() == 10]
+    assert marks == ([] if circled is None else [circled])
+    assert written in texts(to_svg(figure))
+    assert figure.axes[0].get_yscale() == scale
 
 
 @pytest.mark.parametrize("n_labels", [1, 20, 61])
@@ -285,25 +272,18 @@ def test_spread_names_keep_order_distance_and_place(at: list[float]):
 
 def test_bars_stand_at_their_labels_most_frequent_on_top():
     counts, f1 = np.array([5, 300, 40]), np.array([0.1, 0.9, 0.5])
-    figure = label_bars(["rare", "often", "some"], counts, f1, f1 / 2, f1 / 3, np.array([2, 9, 0]))
-    axes = figure.axes[0]
-    names = [t.get_text() for t in axes.get_yticklabels()]
-    assert names == ["often (300)", "some (40)", "rare (5)"]
+    axes = label_bars(["rare", "often", "some"], counts, f1, f1 / 2, f1 / 3, np.array([2, 9, 0])).axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["often (300)", "some (40)", "rare (5)"]
     assert axes.yaxis_inverted()
     (bars,) = axes.containers
     assert [(bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in bars] == [(1, 0.9), (3, 0.1)]
-    marks = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-    assert marks == {
-        "precision": [[0.45, 1], [0.05, 3]],
-        "recall": [[pytest.approx(0.3), 1], [pytest.approx(0.1 / 3), 3]],
-    }
+    marks = {line.get_label(): line.get_xydata() for line in axes.lines}
+    np.testing.assert_allclose(marks["precision"], [[0.45, 1], [0.05, 3]])
+    np.testing.assert_allclose(marks["recall"], [[0.3, 1], [0.1 / 3, 3]])
     assert [(t.get_position()[1], t.get_text()) for t in axes.texts] == [(2, "no positive to judge by")]
     bands = {p.get_label(): p.get_extents().transformed(axes.transData.inverted()) for p in axes.patches}
-    assert [(g, *sorted((round(bands[g].y0, 6), round(bands[g].y1, 6)))) for g in ("head", "medium", "tail")] == [
-        ("head", 0.5, 1.5),
-        ("medium", 1.5, 2.5),
-        ("tail", 2.5, 3.5),
-    ]
+    ends = [sorted((bands[group].y0, bands[group].y1)) for group in ("head", "medium", "tail")]
+    np.testing.assert_allclose(ends, [(0.5, 1.5), (1.5, 2.5), (2.5, 3.5)])
 
 
 def test_points_of_runs_and_trends_of_many_labels():
@@ -323,9 +303,8 @@ def every_figure(names: list[str]) -> list[Any]:
     n = len(names)
     e = made(n, 50, names)
     counts, some = np.asarray(e.counts), np.linspace(0, 1, n)
-    assert e.probabilities is not None
     return [
-        reliability_diagram([(names[0], calibration_error(e.probabilities, e.targets).bins)], title=names[0]),
+        reliability_diagram([(names[0], calibration_error(e.scores, e.targets).bins)], title=names[0]),
         history_curves({name: ([1, 2], [0.1, 0.2]) for name in names}, "loss", "highest"),
         history_curves({"wide": ([1, 2], [1e-7, 2e5])}, "loss"),
         ratio_curves([1, 2], np.ones((2, n)), names, counts),
@@ -369,36 +348,37 @@ def test_the_best_of_each_column_ties_and_gaps():
 
 
 def test_numbers_say_what_they_are():
-    e = made(4, 400)
-    metrics = measured(e, bootstrap=20)
+    metrics = measured(made(4, 400), bootstrap=20)
     metrics["single_label"] = {"accuracy": 0.5}
     shown = {n.name: n for n in headline(metrics, 0.123)}
-    assert list(shown) == [
-        "mAP",
-        "F1",
-        "F1 of the 3 rarest labels",
-        "Calibration error (ACE)",
-        "Accuracy",
-        "All labels right",
-    ]
+    error = "Calibration error (ACE)"
+    assert list(shown) == ["mAP", "F1", "F1 of the 3 rarest labels", error, "Accuracy", "All labels right"]
     assert shown["mAP"].value == f"{metrics['mAP']['label']:.3f}"
     low, high = metrics["intervals"]["mAP"]["label"]
     assert f"95 % interval {low:.3f} to {high:.3f}" in shown["mAP"].meaning
-    assert shown["Calibration error (ACE)"].value == percent(metrics["calibration"]["pooled"]["width"]["ace"])
-    assert "σ(z) it would be 12.3 %" in shown["Calibration error (ACE)"].meaning
-    chance = percent(metrics["calibration"]["pooled"]["width"]["by_chance"]["ace"])
-    assert f"would show {chance} on these items, by chance" in shown["Calibration error (ACE)"].meaning
+    pooled = metrics["calibration"]["pooled"]["width"]
+    assert shown[error].value == percent(pooled["ace"])
+    assert "σ(z) it would be 12.3 %" in shown[error].meaning
+    assert f"would show {percent(pooled['by_chance']['ace'])} on these items, by chance" in shown[error].meaning
     assert [percent(x) for x in (0, 0.0035, 0.083, 0.26, 1)] == ["0.0 %", "0.35 %", "8.3 %", "26.0 %", "100.0 %"]
     assert list(headline({})) == []
 
 
-def test_the_rarest_are_no_news_where_they_are_all():
-    part = {"labels": 3}
-    assert rare({"labels": 3, "rarest": {"3": part}}) is None
-    assert rare({"labels": 9, "rarest": {"10": {"labels": 9}, "3": part}}) == ("3 rarest labels", part)
-    assert rare({"labels": 9, "groups": {"tail": part}}) == ("tail labels", part)
-    assert rare({"labels": 9, "groups": {"tail": {"labels": 0}}}) is None
-    assert rare({"labels": 9}) is None
+PART = {"labels": 3}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "found"),
+    [
+        ({"labels": 3, "rarest": {"3": PART}}, None),
+        ({"labels": 9, "rarest": {"10": {"labels": 9}, "3": PART}}, ("3 rarest labels", PART)),
+        ({"labels": 9, "groups": {"tail": PART}}, ("tail labels", PART)),
+        ({"labels": 9, "groups": {"tail": {"labels": 0}}}, None),
+        ({"labels": 9}, None),
+    ],
+)
+def test_the_rarest_are_no_news_where_they_are_all(metrics, found):
+    assert rare(metrics) == found
 
 
 def test_ends_are_head_and_tail_or_halves():
@@ -413,19 +393,17 @@ def test_ends_are_head_and_tail_or_halves():
 
 
 def test_tables_mark_align_and_dash(tmp_path: Path):
-    text = page.table(("a", "b"), [("x<y", 1.23456), ("z", None), ("w", math.inf)], places=2, best={(0, 1)})
-    page.write_page(tmp_path / "t.html", "t", [text])
+    rows = [("x<y", 1.23456), ("z", None), ("w", math.inf)]
+    nothing = dict.fromkeys(("about", "rarest", "pages", "trust", "training", "labels"))
+    page.write_page(tmp_path / "t.html", "comparison.html", "t", header=["b"], rows=rows, best={(0, 1)}, **nothing)
     found = Page(tmp_path / "t.html")
-    assert re.findall(r"<td class=\"([^\"]*)\">", text) == ["best number", "number", "number"]
-    assert found.text.split() == ["t", "t", "ab", "x<y★", "1.23", "z–", "w∞"]
+    assert re.findall(r"<t[dh] class=\"([^\"]*)\">", found.source) == ["number", "best number", "number", "number"]
+    assert found.text.split()[:8] == ["t", "t", "runb", "x<y★", "1.23", "z–", "w∞", "All"]
 
 
 # ---- pages
 
-
-def policy_of(file: Path) -> dict[str, str]:
-    (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', file.read_text())
-    return {part.split()[0]: part.partition(" ")[2] for part in policy.split("; ")}
+CONFIG = '[data]\npath = "<b>&"\n'
 
 
 def test_a_page_may_load_its_own_style_and_pictures_and_nothing_else(tmp_path: Path):
@@ -435,20 +413,21 @@ def test_a_page_may_load_its_own_style_and_pictures_and_nothing_else(tmp_path: P
     write_run_page(report, "run", "", measured(e), epochs(3, 3), e, "steelyard train", "test")
     Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
     write_sheet(str(sheet), "found", [Shown(Hit("a", 0.5, {"cat": 0.5}), str(tmp_path / "a.png"))])
-    for file in (report, sheet):
-        source = file.read_text()
+    for source in (report.read_text(), sheet.read_text()):
         (style,) = re.findall(r"<style>(.*?)</style>", source, flags=re.S)
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-        assert policy_of(file) == {
-            "default-src": "'none'",
-            "style-src": f"'sha256-{digest}'",
-            "img-src": "data:",
-            "base-uri": "'none'",
-            "form-action": "'none'",
-        }
+        (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', source)
+        assert policy == (
+            f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+        )
         assert source.index("Content-Security-Policy") < source.index("<title>")
         assert not re.search(r"<[^>]* style=|<script| on[a-z]+=", source)
         assert set(re.findall(r'<img[^>]* src="([a-z]+:)', source)) == {"data:"}
+
+
+def run_page(folder: Path, e: Evaluated, metrics: Any = None, history: Any = (), name: str = "report.html") -> Page:
+    write_run_page(folder / name, "run <1>", CONFIG, measured(e) if metrics is None else metrics, history, e)
+    return Page(folder / name)
 
 
 @pytest.mark.parametrize(("n_labels", "n_items"), [(1, 40), (8, 300), (600, 60), (3, 0)])
@@ -456,61 +435,49 @@ def test_a_run_page_is_whole_and_needs_nothing_else(n_labels: int, n_items: int,
     names = (EVIL + [f"label {c}" for c in range(n_labels)])[:n_labels]
     e = made(n_labels, n_items, names)
     file = tmp_path / "report.html"
-    config = '[data]\npath = "<b>&"\n'
-    write_run_page(file, "run <1>", config, measured(e), epochs(5, n_labels), e, "steelyard train 'a&b.toml'", "test")
+    write_run_page(file, "run <1>", CONFIG, measured(e), epochs(5, n_labels), e, "steelyard train 'a&b.toml'", "test")
     found = Page(file)
     assert "script" not in found.tags
     assert found.links == []
     assert not re.search(r"url\((?!#)|@import", found.source)
-    assert "run <1>" in found.text
-    assert config in found.text
-    assert "steelyard train 'a&b.toml'" in found.text
-    assert "5 epochs in 2.5 s" in found.text
+    for text in ("run <1>", CONFIG, "steelyard train 'a&b.toml'", "5 epochs in 2.5 s"):
+        assert text in found.text
     for picture in found.pictures:
         ET.fromstring(picture)
     many = n_labels > 40
     assert found.tags.count("details") == 1 + many
     training = 5  # loss, scores, log-loss, learning rate, ratios; no ACE was measured
-    groups = sum(len(g) > 0 for g in e.groups().values())
     if n_items:
-        ends = len(e.ends())
-        assert len(found.pictures) == 1 + ends + training + (3 if many else 1) + groups
+        assert len(found.pictures) == 1 + len(e.ends()) + training + (3 if many else 1) + len(e.groups())
         for name in names:
             assert name.replace("\x00", "�") in found.text or name in found.text
     else:
         assert len(found.pictures) == training
         assert "no item to judge by" in found.text
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     e = made(8, 300)
     metrics = measured(e)
-    metrics |= {
-        "notes": ["beware of <this>"],
-        "reading": {"kind": "platt", "how": "platt fitted to z", "out_of_fold": True},
-    }
-    write_run_page(tmp_path / "r.html", "r", "", metrics, [], e)
-    found = Page(tmp_path / "r.html")
-    rows = [
-        line.split() for line in re.sub(r"</t[dh]><t[dh][^>]*>", " ", found.source).splitlines() if "label 7" in line
-    ]
+    reading = {"kind": "platt", "how": "platt fitted to z", "out_of_fold": True}
+    found = run_page(tmp_path, e, {**metrics, "notes": ["beware of <this>"], "reading": reading}, epochs(1))
+    row = next(line for line in re.sub(r"<[^>]*>", " ", found.source).splitlines() if "label 7" in line)
     wanted = metrics["per_label"][7]
     cells = [f"{wanted[k]:.3f}" for k in ("average_precision", "f1", "precision", "recall", "ace", "brier")]
-    assert " ".join(cells) + " 0.400" in " ".join(rows[0]).replace("</td></tr>", "")
+    assert row.split()[-7:] == [*cells, "0.400"]
     assert "Beware of <this>" in found.text
     assert "Probabilities by platt fitted to z. Calibrator and thresholds were fitted on these items" in found.text
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
     ace = np.mean([abs(c - f) for n, c, f in by_hand(raw, e.targets, 15) if n])
     assert f"σ(z): ACE {percent(float(ace))}" in texts(found.pictures[0])
     assert f"η: ACE {percent(metrics['calibration']['pooled']['width']['ace'])}" in texts(found.pictures[0])
+    assert "How training went" not in found.text  # one epoch is no curve
 
 
 def test_a_loss_without_probabilities_shows_what_it_has(tmp_path: Path):
     e = replace(made(8, 200), probabilities=None, thresholds=None)
     metrics = {"labels": 8, "mAP": {"label": 0.5}, "macro": None, "calibration": None, "per_label": None}
-    write_run_page(tmp_path / "r.html", "r", "", metrics, [], e)
-    found = Page(tmp_path / "r.html")
+    found = run_page(tmp_path, e, metrics)
     assert "This run has no probabilities" in found.text
     assert [t[:9] for t in texts(found.pictures[0]) if "ACE" in t] == ["σ(z): ACE"]
     assert not any("threshold" in text for picture in found.pictures for text in texts(picture))
@@ -521,17 +488,11 @@ def test_probabilities_that_are_sigma_are_drawn_once(tmp_path: Path):
     e = made(4, 100)
     e = replace(e, probabilities=(1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))).astype(np.float32))
     assert e.raw_calibration() is None
-    write_run_page(tmp_path / "r.html", "r", "", measured(e), [], e)
-    found = texts(Page(tmp_path / "r.html").pictures[0])
-    assert [t for t in found if "ACE" in t] == [f"probability: ACE {percent(float(e.calibration().ace))}"]
-
-
-def test_one_epoch_is_no_curve(tmp_path: Path):
-    e = made(4, 100)
-    write_run_page(tmp_path / "r.html", "r", "", measured(e), epochs(1), e)
-    assert "How training went" not in Page(tmp_path / "r.html").text
-    write_run_page(tmp_path / "again.html", "r", "", measured(e), epochs(1), e)
-    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "r.html").read_bytes()
+    found = run_page(tmp_path, e)
+    shown = [t for t in texts(found.pictures[0]) if "ACE" in t]
+    assert shown == [f"probability: ACE {percent(float(e.calibration().ace))}"]
+    assert run_page(tmp_path, e, name="again.html").source == found.source
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.html", "report.html"]
 
 
 def test_a_comparison_marks_the_best_and_overlays_the_runs(tmp_path: Path):
@@ -571,57 +532,63 @@ def test_a_comparison_of_what_cannot_be_drawn_is_a_table(tmp_path: Path):
     assert "50.00" in found.text
 
 
-def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path):
-    e = made(3, 10)
-    for change, said in (
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
         ({"names": ["a"]}, r"targets has shape \(10, 3\).*1 names"),
         ({"counts": np.ones(2)}, r"counts has shape \(2,\)"),
         ({"probabilities": np.ones((10, 2))}, r"probabilities has shape \(10, 2\)"),
         ({"logits": np.ones((9, 3))}, r"logits has shape \(9, 3\)"),
         ({"thresholds": np.ones((1, 3))}, r"thresholds has shape \(1, 3\)"),
-        ({"probabilities": None}, "probabilities is None: give logits instead, and no thresholds"),
-        ({"probabilities": None, "logits": None, "thresholds": None}, "probabilities is None: give logits"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            replace(e, **change)
-    one = ComparedRun("a", {"labels": 3}, e)
-    with pytest.raises(ValueError, match="runs is empty"):
-        write_comparison_page(tmp_path / "c.html", "c", [])
-    with pytest.raises(ValueError, match="'a' more than once"):
-        write_comparison_page(tmp_path / "c.html", "c", [one, one])
-    with pytest.raises(ValueError, match="run 'b' has other labels than 'a'"):
-        write_comparison_page(tmp_path / "c.html", "c", [one, ComparedRun("b", {"labels": 4}, made(4, 10))])
+        ({"probabilities": None}, "probabilities is None"),
+        ({"probabilities": None, "logits": None, "thresholds": None}, "probabilities is None"),
+    ],
+)
+def test_outputs_that_do_not_fit_are_refused(change: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=said):
+        replace(made(3, 10), **change)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [("", "runs is empty"), ("aa", "'a' more than once"), ("ab", "'b' has other labels than 'a'")]
+)
+def test_runs_that_cannot_be_compared_are_refused(names: str, said: str, tmp_path: Path):
+    runs = [ComparedRun(name, {"labels": 3}, made(3 + (name == "b"), 10)) for name in names]
+    with pytest.raises(ValueError, match=said):
+        write_comparison_page(tmp_path / "c.html", "c", runs)
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.text(st.characters(), max_size=12), min_size=3, max_size=3))
 def test_any_names_make_a_page(tmp_path_factory: pytest.TempPathFactory, names: list[str]):
     some = np.arange(3)
-    parts = [page.table(("name", "n"), zip(names, some.tolist(), strict=True)), page.code(names[1])]
-    parts.append(page.plot(label_points(names, some, {names[0]: some / 3}, "F1"), names[2]))
+    drawn = page.plot(label_points(names, some, {names[0]: some / 3}, "F1"), names[2])
     file = tmp_path_factory.mktemp("any") / "r.html"
-    page.write_page(file, names[0], parts)
+    rows = list(zip(names, some.tolist(), strict=True))
+    page.write_page(
+        file,
+        "retrieval.html",
+        names[0],
+        header=names,
+        rows=rows,
+        best={},
+        n_items=1,
+        n_labels=2,
+        note=names[1],
+        plot=drawn,
+    )
     (picture,) = Page(file).pictures
     assert {f"{short(name, 18)} ({n})" for n, name in enumerate(names)} <= set(texts(picture))
     assert short(names[0]) in ("", *texts(picture))
 
 
-def test_a_judged_model_becomes_what_a_page_draws():
+@pytest.mark.parametrize("has", [True, False])
+def test_a_judged_model_becomes_what_a_page_draws(has: bool):
     e = made(3, 10)
-    assert e.probabilities is not None
     trained: Any = SimpleNamespace(names=tuple(e.names), counts=e.counts.astype(np.float64))
-    judged: Any = SimpleNamespace(
-        reading=SimpleNamespace(has_probability=True, thresholds=np.full(3, 0.3)),
-        targets=torch.from_numpy(e.targets),
-        probabilities=torch.from_numpy(e.probabilities),
-        logits=torch.from_numpy(e.logits),
-    )
+    reading = SimpleNamespace(has_probability=has, thresholds=np.full(3, 0.3))
+    arrays = {name: torch.from_numpy(getattr(e, name)) for name in ("targets", "probabilities", "logits")}
     section: Any = SimpleNamespace(head_at=50, tail_below=5, bins=7)
-    found = evaluated_of(trained, judged, section)
-    assert (found.head, found.tail, found.bins, found.threshold(1)) == (50, 5, 7, 0.3)
-    error = found.calibration()
-    assert error is not None
-    assert error.ace == calibration_error(e.probabilities, e.targets, 7).ace
-    judged.reading.has_probability = False
-    assert evaluated_of(trained, judged, section).probabilities is None
-    np.testing.assert_array_equal(evaluated_of(trained, judged, section).scores, e.logits)
+    found = evaluated_of(trained, SimpleNamespace(reading=reading, **arrays), section)  # type: ignore[arg-type]
+    assert (found.head, found.tail, found.bins, found.threshold(1)) == (50, 5, 7, 0.3 if has else None)
+    np.testing.assert_array_equal(found.scores, e.probabilities if has else e.logits)

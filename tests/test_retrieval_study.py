@@ -16,14 +16,18 @@ from sklearn.metrics import average_precision_score
 
 from small_run import NAMES, items, part, small_run
 from steelyard.config.sections import EvaluateSettings
-from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
+from steelyard.config.settings import Config
+from steelyard.report.evaluated import Evaluated
+from steelyard.report.retrieval import RetrievalCurve, Study, retrieval_curves, show, study, write_study
+from steelyard.run import comparing
+from steelyard.run.command import JudgedOn, Other
 from steelyard.run.evaluation import judge
-from steelyard.run.retrieval_study import Candidate, Study, show, study, write_page
+from steelyard.run.run_report import evaluated_of
 
 
-def candidate(name: str, loss: str = "bce", seed: int = 0, n: int = 60) -> Candidate:
+def outputs(loss: str = "bce", seed: int = 0, n: int = 60) -> Evaluated:
     trained = small_run(part(loss), seed=seed)
-    return Candidate.of(name, trained, judge(trained, items(n, seed=3), EvaluateSettings()))
+    return evaluated_of(trained, judge(trained, items(n, seed=3), EvaluateSettings()), EvaluateSettings())
 
 
 def by_hand(eta: np.ndarray, targets: np.ndarray, n_terms: int) -> list[float]:
@@ -43,14 +47,13 @@ def by_hand(eta: np.ndarray, targets: np.ndarray, n_terms: int) -> list[float]:
 
 @pytest.fixture(scope="module")
 def found() -> Study:
-    return study([candidate("a"), candidate("b", "asymmetric", seed=1)], max_terms=3)
+    return study({"a": outputs(), "b": outputs("asymmetric", seed=1)}, max_terms=3)
 
 
 def test_map_by_terms_is_that_of_plain_loops(found: Study) -> None:
     assert (found.n_items, found.n_labels) == (60, 4)
-    for run, one in zip(found.runs, (candidate("a"), candidate("b", "asymmetric", seed=1)), strict=True):
-        eta, targets = one.probabilities.numpy(), one.targets.numpy()
-        every = {k: by_hand(eta, targets, k) for k in (1, 2, 3)}
+    for run, one in zip(found.runs, (outputs(), outputs("asymmetric", seed=1)), strict=True):
+        every = {k: by_hand(one.scores, one.targets, k) for k in (1, 2, 3)}
         for k, values in every.items():
             assert run.found.by_terms[k] == pytest.approx(np.mean(values), abs=1e-9)
             assert run.found.n_queries_by_terms[k] == len(values)
@@ -61,51 +64,52 @@ def test_by_sigmoid_is_there_where_it_differs(found: Study) -> None:
     assert found.runs[0].by_sigmoid is None  # of BCE, σ(z) is η
     other = found.runs[1].by_sigmoid
     assert other is not None
-    one = candidate("b", "asymmetric", seed=1)
+    one = outputs("asymmetric", seed=1)
     assert one.logits is not None
-    wanted = np.mean(by_hand(torch.sigmoid(one.logits).numpy(), one.targets.numpy(), 2))
+    wanted = np.mean(by_hand(torch.sigmoid(torch.from_numpy(one.logits)).numpy(), one.targets, 2))
     assert other.by_terms[2] == pytest.approx(wanted, abs=1e-9)
     assert found.runs[1].found.by_terms[1] == pytest.approx(other.by_terms[1], abs=0.02)  # the link only ties η = 0
 
 
-def test_labels_are_matched_by_name() -> None:
-    one = candidate("a")
-    order = torch.tensor([2, 0, 3, 1])
+def test_labels_are_matched_by_name_and_queries_shared() -> None:
+    one = outputs()
+    order = [2, 0, 3, 1]
     turned = replace(
         one,
-        name="turned",
-        labels=tuple(NAMES[c] for c in order.tolist()),
-        probabilities=one.probabilities[:, order],
+        names=[NAMES[c] for c in order],
+        probabilities=one.scores[:, order],
         targets=one.targets[:, order],
         logits=None,
     )
-    first, second = study([one, turned], max_terms=2).runs
-    assert first.found == second.found
-
-
-def test_the_same_queries_are_sampled_for_every_run() -> None:
-    one = candidate("a")
-    twin = replace(one, name="b")
-    first, second = study([one, twin], max_terms=3, exact_up_to=10, samples=20).runs
-    assert not first.found.exact
-    assert first.found == second.found
+    for sampling in ({}, {"exact_up_to": 10, "samples": 20}):
+        first, second = study({"one": one, "turned": turned}, max_terms=3, **sampling).runs
+        assert first.found.exact == (not sampling)
+        assert first.found == second.found
 
 
 def test_runs_that_cannot_be_compared() -> None:
-    one = candidate("a")
+    one = outputs()
     with pytest.raises(ValueError, match="no run to search with"):
-        study([])
-    with pytest.raises(ValueError, match="a is given more than once"):
-        study([one, one])
-    with pytest.raises(ValueError, match=r"b was judged on 50 items, a on 60: .*--data"):
-        study([one, candidate("b", n=50)])
-    with pytest.raises(ValueError, match="b was judged on other items than a"):
-        study([one, replace(one, name="b", targets=one.targets.flip(0))])
-    with pytest.raises(ValueError, match="do not both have the label 'bird'"):
-        study([one, replace(one, name="b", labels=("bird", *NAMES[1:]))])
-    trained = small_run(part("two_way"))
-    with pytest.raises(ValueError, match=r"a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "):
-        Candidate.of("a c", trained, judge(trained, items(20), EvaluateSettings()))
+        study({})
+    for other, said in (
+        (outputs(n=50), r"b was judged on other items than a \(50 and 60\).*--data"),
+        (replace(one, targets=one.targets[::-1]), "b was judged on other items than a"),
+        (replace(one, names=("bird", *NAMES[1:])), "do not both have the label 'bird'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            study({"a": one, "b": other})
+
+
+def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings())
+    monkeypatch.setattr(comparing, "judged_on", lambda *_: judged)
+    monkeypatch.setattr(comparing, "config_of", lambda _: Config())
+    for runs, said in (
+        (["a c"], "a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "),
+        (["a", "a"], "a is given more than once"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            comparing.compare(runs, Other(None, None, None), None, None, False)
 
 
 def test_the_table_and_the_json(found: Study) -> None:
@@ -126,7 +130,7 @@ def test_the_table_and_the_json(found: Study) -> None:
 def test_the_page(found: Study, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     strange = replace(found.runs[0], name="<b>&")
-    write_page(replace(found, runs=(strange, *found.runs[1:])), tmp_path / "study.html", "Search & find")
+    write_study(replace(found, runs=(strange, *found.runs[1:])), tmp_path / "study.html", "Search & find")
     text = (tmp_path / "study.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;&amp;" in text
     assert "what each is above &lt;b&gt;&amp;." in text

@@ -18,11 +18,12 @@ from steelyard.data.builders import exponential_counts, keep_labels
 from steelyard.data.dataset import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.report.canvas import has_matplotlib
+from steelyard.report.comparison import ComparedRun, write_comparison_page
 from steelyard.report.headline import get
 from steelyard.run.api import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
-from steelyard.run.runpage import ComparedRun, evaluated_of, write_comparison_page
+from steelyard.run.run_report import evaluated_of
 
 CANVAS = 12
 RECIPES = {

@@ -136,6 +136,25 @@ def short(name: str, most: int = 22) -> str:
     return f" {fitting}" if fitting.startswith("_") else fitting  # matplotlib's legend leaves out what starts with _
 
 
+def look(i: int) -> dict[str, Any]:
+    """Return the colour and the marker of the i-th of several series in one plot."""
+    return {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)]}
+
+
+def log_scale(axes: Any, format: Any = "{x:g}") -> None:
+    """Give the y axis a log scale with few numbers, as `format` writes them."""
+    axes.set_yscale("log")
+    axes.yaxis.set_minor_formatter("")
+    axes.yaxis.set_major_formatter(format)
+
+
+def unit_square(axes: Any) -> None:
+    """Show shares from 0 to 1 on both axes, with a grid and a little room for marks at the ends."""
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.grid(True)
+
+
 def legend(axes: Any, columns: int = 4) -> None:
     """Write what is what above the axes."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9, borderaxespad=0.2)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from steelyard._console import plain
 from steelyard._files import check_place, replacing
 from steelyard.data.images import BadImage, decode
-from steelyard.report import page
+from steelyard.report.page import data_url, write_page
 from steelyard.search import Hit
 from steelyard.search.formula import quoted
 
@@ -51,8 +49,7 @@ def write_sheet(path: str, title: str, found: Sequence[Shown]) -> str:
         with replacing(path) as partial:
             _picture([title, note] if note else [title], shown).save(partial, "PNG")
     else:
-        figures = "".join(_figure(one) for one in shown) or "<p>Nothing was found.</p>"
-        page.write_page(path, title, [page.paragraph(note), figures] if note else [figures])
+        write_page(path, "contact_sheet.html", title, note=note, items=[_figure(one) for one in shown])
     return note
 
 
@@ -106,14 +103,12 @@ def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width
     return text[: max(n, 0)] + "…"
 
 
-def _figure(one: Shown) -> str:
+def _figure(one: Shown) -> dict[str, Any]:
+    """What the page shows of an item."""
     image = thumbnail(one.path)
     if image is None:
-        shown = "<p>no image</p>"
-    else:
-        buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=85)
-        code = base64.b64encode(buffer.getvalue()).decode()
-        shown = f'<img alt="" width="{image.width}" height="{image.height}" src="data:image/jpeg;base64,{code}">'
-    text = "<br>".join(map(escape, caption(one.hit)))
-    return f'<figure class="hit">{shown}<figcaption>{text}</figcaption></figure>\n'
+        return {"source": "", "caption": caption(one.hit)}
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=85)
+    source = data_url("image/jpeg", buffer.getvalue())
+    return {"source": source, "width": image.width, "height": image.height, "caption": caption(one.hit)}

@@ -61,8 +61,15 @@ class Evaluated:
     @property
     def scores(self) -> Array:
         """What labels are ranked by, (N, L): η, or z where there is no η."""
-        found = self.logits if self.probabilities is None else self.probabilities
-        return np.asarray(found)
+        return np.asarray(self.logits if self.probabilities is None else self.probabilities)
+
+    def sigmoid(self) -> Array | None:
+        """Return σ(z), (N, L); None where there are no logits, or σ(z) is η."""
+        if self.logits is None:
+            return None
+        raw = torch.sigmoid(torch.as_tensor(np.asarray(self.logits))).numpy()
+        is_eta = self.probabilities is not None and np.allclose(raw, self.probabilities, rtol=0, atol=1e-6)
+        return None if is_eta else raw
 
     def threshold(self, label: int) -> float | None:
         """Return the threshold of a label."""
@@ -91,15 +98,13 @@ class Evaluated:
 
     def calibration(self) -> CalibrationError | None:
         """Return the pooled calibration error of η; None where there is no η, or no item."""
-        if self.probabilities is None or not self.n_items:
-            return None
-        return calibration_error(np.asarray(self.probabilities), np.asarray(self.targets), self.bins)
+        return self._error(self.probabilities)
 
     def raw_calibration(self) -> CalibrationError | None:
         """Return that of σ(z); None where there are no logits, no item, or σ(z) is η."""
-        if self.logits is None or not self.n_items:
+        return self._error(self.sigmoid())
+
+    def _error(self, probabilities: Array | None) -> CalibrationError | None:
+        if probabilities is None or not self.n_items:
             return None
-        raw = torch.sigmoid(torch.as_tensor(np.asarray(self.logits))).numpy()
-        if self.probabilities is not None and np.allclose(raw, self.probabilities, rtol=0, atol=1e-6):
-            return None
-        return calibration_error(raw, np.asarray(self.targets), self.bins)
+        return calibration_error(np.asarray(probabilities), np.asarray(self.targets), self.bins)

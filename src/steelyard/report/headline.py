@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from steelyard.report.canvas import Array
-from steelyard.report.page import Number
 
 Metrics = Mapping[str, Any]
+
+
+class Number(NamedTuple):
+    """A number that matters: what it is called, as it is written, and what it says in one sentence."""
+
+    name: str
+    value: str
+    meaning: str
 
 
 def get(tree: Any, *path: str) -> Any:
@@ -23,6 +30,18 @@ def get(tree: Any, *path: str) -> Any:
 def column(rows: Sequence[Metrics], name: str) -> Array:
     """Return one number of each row, NaN where it has none."""
     return np.array([row.get(name) for row in rows], dtype=np.float64)
+
+
+def groups_of(metrics: Metrics) -> dict[str, Metrics]:
+    """Return the metrics of each group of labels that has any, and of the rarest ones, by their names."""
+    groups = {name: part for name, part in (get(metrics, "groups") or {}).items() if part.get("labels")}
+    return groups | {f"{k} rarest": part for k, part in (get(metrics, "rarest") or {}).items()}
+
+
+def scores_of(part: Metrics) -> tuple[float | None, ...]:
+    """Return mAP, F1, precision, recall, ACE, and what right probabilities would show of it, of a group of labels."""
+    macro = (get(part, "macro", name) for name in ("f1", "precision", "recall"))
+    return part.get("mAP"), *macro, part.get("ace"), get(part, "by_chance", "ace")
 
 
 class Rare(NamedTuple):
@@ -88,37 +107,27 @@ def _interval(metrics: Metrics, *path: str) -> str:
     return f" {100 * share:g} % interval {low:.3f} to {high:.3f}." if None not in (share, low, high) else ""
 
 
-class Column(NamedTuple):
-    """A column of a comparison: its name, where its number lies, and which end is the good one."""
-
-    name: str
-    read: Callable[[Metrics], float | None]
-    good: Literal["high", "low"]
-
-
-def _at(*path: str) -> Callable[[Metrics], float | None]:
-    return lambda metrics: get(metrics, *path)
-
-
-COLUMNS = (
-    Column("mAP", _at("mAP", "label"), "high"),
-    Column("F1", _at("macro", "f1"), "high"),
-    Column("F1 of the rarest", lambda m: get(few.part, "macro", "f1") if (few := rare(m)) else None, "high"),
-    Column("ACE", _at("calibration", "pooled", "width", "ace"), "low"),
-    Column("F1 pooled", _at("micro", "f1"), "high"),
-    Column("all labels right", _at("exact_match"), "high"),
-    Column("accuracy", _at("single_label", "accuracy"), "high"),
-    Column("Brier", _at("brier"), "low"),
-)
+_COLUMNS = {
+    "mAP": ("mAP", "label"),
+    "F1": ("macro", "f1"),
+    "F1 of the rarest": ("rare", "macro", "f1"),
+    "ACE": ("calibration", "pooled", "width", "ace"),
+    "F1 pooled": ("micro", "f1"),
+    "all labels right": ("exact_match",),
+    "accuracy": ("single_label", "accuracy"),
+    "Brier": ("brier",),
+}
+_LOWER_IS_BETTER = ("ACE", "Brier")
 
 
 def compared(reports: Sequence[Metrics]) -> tuple[list[str], list[list[float | None]], set[tuple[int, int]]]:
     """Return the columns that some report has, a row of percentages a report, and the best cells of each column."""
-    columns = [c for c in COLUMNS if any(c.read(m) is not None for m in reports)]
-    rows = [[None if (value := c.read(m)) is None else 100 * value for c in columns] for m in reports]
+    whole = [{**m, "rare": few.part if (few := rare(m)) else None} for m in reports]
+    columns = [name for name, path in _COLUMNS.items() if any(get(m, *path) is not None for m in whole)]
+    rows = [[None if (v := get(m, *_COLUMNS[name])) is None else 100 * v for name in columns] for m in whole]
     best = set()
-    for j, column in enumerate(columns):
+    for j, name in enumerate(columns):
         values = [value for row in rows if (value := row[j]) is not None]
-        target = max(values) if column.good == "high" else min(values)
+        target = min(values) if name in _LOWER_IS_BETTER else max(values)
         best |= {(i, j) for i, row in enumerate(rows) if row[j] == target}
-    return [c.name for c in columns], rows, best
+    return columns, rows, best

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from steelyard.metrics.groups import label_groups
-from steelyard.report.canvas import FRAME, GROUP_LINES, MARKERS, PANEL, SERIES, Array, drawing, key, short
+from steelyard.report.canvas import FRAME, GROUP_LINES, PANEL, Array, drawing, key, log_scale, look, short
 from steelyard.report.headline import get
 
 if TYPE_CHECKING:
@@ -52,17 +52,15 @@ def history_curves(
     with drawing(PANEL, 3.1) as (figure, axes):
         every = [v for _, values in curves.values() for v in values]
         for i, (name, (epochs, values)) in enumerate(curves.items()):
-            colour = SERIES[i % len(SERIES)]
-            marker = MARKERS[i % len(MARKERS)] if len(epochs) <= 40 else None
+            style = look(i) if len(epochs) <= 40 else {**look(i), "marker": None}
             label = name = short(name, 30)
             if best is not None and len(values):
                 at = int(np.argmax(values) if best == "highest" else np.argmin(values))
                 label = f"{name}: {best} {values[at]:.4g} at epoch {epochs[at]}"
-                axes.plot(epochs[at], values[at], ls="", marker="o", ms=10, mfc="none", mec=colour, mew=1.2)
-            axes.plot(epochs, values, color=colour, lw=1.5, marker=marker, ms=3.5, label=label)
+                axes.plot(epochs[at], values[at], ls="", marker="o", ms=10, mfc="none", mec=style["color"], mew=1.2)
+            axes.plot(epochs, values, lw=1.5, ms=3.5, label=label, **style)
         if not linear and every and min(every) > 0 and max(every) > 50 * min(every):
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_formatter("")
+            log_scale(axes)
         axes.yaxis.set_major_formatter("{x:g}")
         _epochs(axes)
         axes.set_ylabel(quantity)
@@ -94,10 +92,9 @@ def ratio_curves(
                 axes.plot([], [], color=colour, lw=1.3, label=f"{group}: {drawn.shape[1]:,}")
             if drawn.size and not few:
                 axes.fill_between(epochs, *np.quantile(drawn, (0.25, 0.75), 1), color=colour, alpha=0.25, lw=0)
-        axes.set_yscale("log")
-        wide = np.isfinite(shown).any() and np.nanmax(shown) > 20 * np.nanmin(shown)
-        axes.yaxis.set_minor_formatter("" if wide else "{x:.2g}")
-        axes.yaxis.set_major_formatter("{x:g}")
+        log_scale(axes)
+        if not (np.isfinite(shown).any() and np.nanmax(shown) > 20 * np.nanmin(shown)):
+            axes.yaxis.set_minor_formatter("{x:.2g}")
         axes.set_ylabel("target ratio of positives to negatives")
         _epochs(axes)
         last = shown[-1]

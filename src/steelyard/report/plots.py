@@ -1,8 +1,8 @@
-"""Plots of labels, drawn by matplotlib, which is loaded when the first one is drawn."""
+"""Plots of labels, the most frequent first: how many of each, which come together, and how good each is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,31 +10,28 @@ import numpy as np
 from steelyard.report.canvas import (
     ACCENT,
     GROUPS,
+    INK,
     MOST_NAMES,
     OTHER,
+    PANEL,
+    PAPER,
+    SOFT,
     Array,
-    check_matplotlib,
     drawing,
+    key,
     legend,
+    log_scale,
+    look,
     short,
-    to_png,
-    to_svg,
 )
+from steelyard.report.headline import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "check_matplotlib",
-    "frequency_curve",
-    "heat_map",
-    "resampling",
-    "to_png",
-    "to_svg",
-    "unknown_rates",
-]
-
 _MOST_CELLS = 800  # more cells a side than pixels: they are averaged
+_BUCKETS = 40
+_MOST_DOTS = 1000  # more would only blacken the plot
 
 
 def frequency_curve(names: Sequence[str], counts: Array, head: int = 100, tail: int = 20) -> Figure:
@@ -42,27 +39,19 @@ def frequency_curve(names: Sequence[str], counts: Array, head: int = 100, tail: 
 
     Arguments: `names` and `counts` (L,), in any order; `head` and `tail` as `Labels.groups` takes them.
     """
-    order = np.argsort(-counts, kind="stable")
-    n = counts[order]
-    rank = np.arange(1, len(n) + 1)
-    with drawing(height=3.8 + 0.9 * (len(n) <= MOST_NAMES)) as (figure, axes):
-        edges = [0.5, np.count_nonzero(n >= head) + 0.5, np.count_nonzero(n >= tail) + 0.5, len(n) + 0.5]
-        for (group, colour), left, right in zip(GROUPS.items(), edges[:-1], edges[1:], strict=True):
-            if right > left:
-                label = f"{group}: {round(right - left):,} label{'s' * (round(right - left) != 1)}"
-                axes.axvspan(left, right, color=colour, lw=0, zorder=0, label=label)
+    order = _order(counts)
+    n, rank = counts[order], _ranks(counts)
+    with drawing(height=_height(3.8, names)) as (figure, axes):
+        _bands(axes.axvspan, n, head, tail, numbered=True)
         seen = n > 0
         axes.plot(rank[seen], n[seen], color=ACCENT, lw=1.5, marker="o", ms=_marker(len(n)), zorder=3, clip_on=False)
         if not seen.all():
             missing = np.count_nonzero(~seen)
             low = np.full(missing, 0.6)
             axes.plot(rank[~seen], low, ls="", marker="x", ms=4, color=OTHER, label=f"never positive: {missing:,}")
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter("")
+        log_scale(axes, "{x:,.0f}")
         axes.set_ylim(0.5, 2 * max(1, n.max()))
-        axes.set_xlim(0.5, len(n) + 0.5)
         axes.set_ylabel("positives (unknown not counted)")
-        axes.yaxis.set_major_formatter("{x:,.0f}")
         _name_ranks(axes, [names[c] for c in order])
         legend(axes)
     return figure
@@ -73,26 +62,17 @@ def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Arr
 
     Arguments: `names`, `counts`, `prior`, `resampled` (L,), in any order; labels are drawn by `counts`.
     """
-    order = np.argsort(-counts, kind="stable")
-    rank = np.arange(1, len(order) + 1)
-    with drawing(height=3.8 + 0.9 * (len(order) <= MOST_NAMES)) as (figure, axes):
-        size = _marker(len(order))
-        highest = 0.0
-        lowest = 1.0
-        for values, colour, mark, label in (
-            (prior, ACCENT, "o", "as it is"),
-            (resampled, OTHER, "s", "after class-aware sampling"),
-        ):
-            drawn = np.where(values[order] > 0, values[order], np.nan)
-            axes.plot(rank, drawn, color=colour, lw=1.2, marker=mark, ms=size, label=label)
-            if np.isfinite(drawn).any():
-                lowest, highest = min(lowest, float(np.nanmin(drawn))), max(highest, float(np.nanmax(drawn)))
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter("")
-        axes.set_ylim(lowest / 2, min(1.3, 3 * highest) if highest else 1)
-        axes.set_xlim(0.5, len(order) + 0.5)
+    order = _order(counts)
+    shares = np.array([prior[order], resampled[order]])
+    shares = np.where(shares > 0, shares, np.nan)
+    with drawing(height=_height(3.8, names)) as (figure, axes):
+        look_of = {"lw": 1.2, "ms": _marker(len(order))}
+        axes.plot(_ranks(counts), shares[0], color=ACCENT, marker="o", label="as it is", **look_of)
+        axes.plot(_ranks(counts), shares[1], color=OTHER, marker="s", label="after class-aware sampling", **look_of)
+        log_scale(axes)
+        if np.isfinite(shares).any():
+            axes.set_ylim(np.nanmin(shares) / 2, min(1.3, 3 * np.nanmax(shares)))
         axes.set_ylabel("positives / known labels")
-        axes.yaxis.set_major_formatter("{x:g}")
         _name_ranks(axes, [names[c] for c in order])
         legend(axes)
     return figure
@@ -103,13 +83,11 @@ def unknown_rates(names: Sequence[str], counts: Array, rates: Array) -> Figure:
 
     Arguments: `names`, `counts`, `rates` (L,), in any order; labels are drawn by `counts`.
     """
-    order = np.argsort(-counts, kind="stable")
-    with drawing(height=3.2 + 0.9 * (len(order) <= MOST_NAMES)) as (figure, axes):
-        rank = np.arange(1, len(order) + 1)
-        few = len(order) <= MOST_NAMES
-        axes.bar(rank, 100 * rates[order], width=0.8 if few else 1.0, color=ACCENT, lw=0)
+    order = _order(counts)
+    with drawing(height=_height(3.2, names)) as (figure, axes):
+        width = 0.8 if len(order) <= MOST_NAMES else 1.0
+        axes.bar(_ranks(counts), 100 * rates[order], width=width, color=ACCENT, lw=0)
         axes.set_ylim(0, min(100, max(1e-3, 110 * float(rates.max()))))
-        axes.set_xlim(0.5, len(order) + 0.5)
         axes.set_ylabel("unknown, % of items")
         _name_ranks(axes, [names[c] for c in order])
     return figure
@@ -145,8 +123,120 @@ def heat_map(names: Sequence[str], conditional: Array) -> Figure:
     return figure
 
 
+def label_bars(
+    names: Sequence[str],
+    counts: Array,
+    f1: Array,
+    precision: Array,
+    recall: Array,
+    support: Array,
+    head: int = 100,
+    tail: int = 20,
+) -> Figure:
+    """Draw F1 as a bar, precision and recall as marks on it, for each of up to 40 labels, most frequent at the top.
+
+    Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and the positives evaluated on, `support`: (L,)
+    in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
+    """
+    order = _order(counts)
+    with drawing(PANEL, 1.1 + 0.21 * len(order)) as (figure, axes):
+        rank = _ranks(counts)
+        _bands(axes.axhspan, counts[order], head, tail)
+        judged = support[order] > 0
+        axes.barh(rank[judged], f1[order][judged], height=0.62, color=ACCENT, lw=0, label="F1")
+        for values, mark, colour, label in ((precision, "<", OTHER, "precision"), (recall, ">", INK, "recall")):
+            x = values[order][judged]
+            axes.plot(x, rank[judged], mark, ms=6, color=colour, mec=PAPER, mew=0.6, label=label, clip_on=False)
+        for y in rank[~judged]:
+            axes.text(0.01, y, "no positive to judge by", va="center", fontsize=8, color=SOFT)
+        _name_rows(axes, names, counts, order)
+        key(figure, axes, columns=3, first=("F1", "precision", "recall", "head", "medium", "tail"))
+    return figure
+
+
+def label_points(
+    names: Sequence[str], counts: Array, scores: Mapping[str, Array], quantity: str, head: int = 100, tail: int = 20
+) -> Figure:
+    """Draw a score of several runs for each of up to 40 labels, most frequent at the top.
+
+    Arguments: `names` and training `counts` (L,) in any order; `scores` (L,) by the name of the run, NaN where there is
+    none; `quantity`, beneath the x axis; `head` and `tail` as `Labels.groups` takes them.
+    """
+    order = _order(counts)
+    with drawing(PANEL, 1.3 + 0.21 * len(order) + 0.1 * len(scores)) as (figure, axes):
+        rank = _ranks(counts)
+        _bands(axes.axhspan, counts[order], head, tail)
+        rows = np.array(list(scores.values()))[:, order]
+        some = np.isfinite(rows).any(0)
+        axes.hlines(rank[some], np.nanmin(rows[:, some], 0), np.nanmax(rows[:, some], 0), color=SOFT, lw=0.8)
+        for i, (name, values) in enumerate(scores.items()):
+            axes.plot(values[order], rank, ls="", ms=5.5, label=short(name), zorder=3, **look(i))
+        _name_rows(axes, names, counts, order)
+        axes.set_xlabel(quantity)
+        key(figure, axes, columns=3, first=("head", "medium", "tail"))
+    return figure
+
+
+def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, tail: int = 20) -> Figure:
+    """Draw a score of many labels by their rank in training: a dot each, the middle and the middle half of them.
+
+    Arguments: training `counts` and `values` (L,), NaN where there is none; `quantity`, beside the y axis.
+    """
+    order = _order(counts)
+    values = values[order]
+    rank = _ranks(counts)
+    with drawing(PANEL, 3.1) as (figure, axes):
+        _bands(axes.axvspan, counts[order], head, tail)
+        if len(order) <= _MOST_DOTS:
+            axes.plot(rank, values, ls="", marker="o", ms=2.5, alpha=0.45, color=ACCENT, mew=0)
+        parts = np.array_split(np.arange(len(order)), min(_BUCKETS, max(1, len(order) // 5)))
+        parts = [part for part in parts if np.isfinite(values[part]).any()]
+        at = [float(rank[part].mean()) for part in parts]
+        quartiles = np.array([np.nanquantile(values[part], (0.25, 0.5, 0.75)) for part in parts]).reshape(-1, 3)
+        low, middle, high = quartiles.T
+        axes.fill_between(at, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
+        axes.plot(at, middle, color=OTHER, lw=1.6, label="median")
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xlim(0.5, len(order) + 0.5)
+        axes.set_ylabel(quantity)
+        axes.set_xlabel("labels by rank, most frequent first")
+        key(figure, axes, columns=3, first=("head", "medium", "tail", "median", "middle half"))
+    return figure
+
+
+def _order(counts: Array) -> Array:
+    return np.argsort(-counts, kind="stable")
+
+
+def _ranks(counts: Array) -> Array:
+    return np.arange(1, len(counts) + 1)
+
+
+def _height(plain: float, names: Sequence[str]) -> float:
+    """The height of a plot, with room below for names where they fit."""
+    return plain + 0.9 * (len(names) <= MOST_NAMES)
+
+
+def _bands(span: Any, counts: Array, head: int, tail: int, numbered: bool = False) -> None:
+    """Colour the places of head, medium and tail labels, given in descending order."""
+    edges = [0.5, np.count_nonzero(counts >= head) + 0.5, np.count_nonzero(counts >= tail) + 0.5, len(counts) + 0.5]
+    for (group, colour), start, end in zip(GROUPS.items(), edges[:-1], edges[1:], strict=True):
+        if end > start:
+            label = f"{group}: {plural(round(end - start), 'label')}" if numbered else group
+            span(start, end, color=colour, lw=0, zorder=0, label=label)
+
+
+def _name_rows(axes: Any, names: Sequence[str], counts: Array, order: Array) -> None:
+    written = [f"{short(names[c], 18)} ({int(counts[c]):,})" for c in order]
+    axes.set_yticks(range(1, len(order) + 1), written, fontsize=9)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) + 0.5, 0.5)
+    axes.set_xlim(0, 1.02)
+
+
 def _name_ranks(axes: Any, names: Sequence[str]) -> None:
     """Write every name along the x axis where they fit, else ranks, and the names of the first and the last."""
+    axes.set_xlim(0.5, len(names) + 0.5)
     if len(names) <= MOST_NAMES:
         axes.set_xticks(range(1, len(names) + 1), [short(name) for name in names], rotation=60, ha="right", fontsize=9)
         axes.tick_params(axis="x", length=0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.labels.targets import UNKNOWN
-from steelyard.report.canvas import MARKERS, PANEL, PAPER, SERIES, Array, drawing, key, short
+from steelyard.report.canvas import PANEL, PAPER, Array, drawing, key, look, short, unit_square
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,23 +70,16 @@ def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) ->
     """Draw precision against recall of a few labels, each with a large mark where its threshold stands."""
     with drawing(PANEL, 3.9) as (figure, axes):
         for i, curve in enumerate(curves):
-            colour, mark = SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]
+            style = look(i) if curve.at is not None else {**look(i), "marker": None}
             x, y = _thinned(curve.recall, curve.precision)
             label = f"{short(curve.name, 18)}: AP {curve.ap:.3f}"
-            label += (
-                ""
-                if curve.threshold is None
-                else f", threshold {curve.threshold:.3f}"
-                if curve.threshold < np.inf
-                else ", never said"
-            )
-            axes.plot([0, *x], [y[0], *y], color=colour, lw=1.4, drawstyle="steps-pre")
+            if curve.threshold is not None:
+                label += f", threshold {curve.threshold:.3f}" if curve.threshold < np.inf else ", never said"
+            axes.plot([0, *x], [y[0], *y], color=style["color"], lw=1.4, drawstyle="steps-pre")
             if curve.at is not None:
-                axes.plot(*curve.at, color=colour, marker=mark, ms=8, mec=PAPER, mew=0.8, ls="", clip_on=False)
-            axes.plot([], [], color=colour, marker=None if curve.at is None else mark, ms=5, lw=1.4, label=label)
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_ylim(-0.02, 1.02)
-        axes.grid(True)
+                axes.plot(*curve.at, ms=8, mec=PAPER, mew=0.8, ls="", clip_on=False, **style)
+            axes.plot([], [], ms=5, lw=1.4, label=label, **style)
+        unit_square(axes)
         axes.set_xlabel("recall")
         axes.set_ylabel("precision")
         key(figure, axes, title=title)

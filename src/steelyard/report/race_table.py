@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import say
 
 MOST_ROWS = 8
@@ -19,10 +19,7 @@ MOST_ROWS = 8
 def show_race(document: Mapping[str, Any], console: Console) -> None:
     """Print the best candidates and what was made of them."""
     rows = document["candidates"]
-    table = Table(box=None, pad_edge=False)
-    table.add_column("candidate")
-    for name in ("log-loss", "mAP", "weight", "seconds"):
-        table.add_column(name, justify="right")
+    table = right_aligned("candidate", "log-loss", "mAP", "weight", "seconds")
     for row in rows[:MOST_ROWS]:
         loss = row["log_loss"] if row["log_loss"] is not None else row["screened_log_loss"]
         table.add_row(

@@ -1,14 +1,16 @@
-"""Reliability diagrams: how often a label is there when the model says it is with probability p."""
+"""Where probabilities lie, and how often a label is there when the model says it is with probability p."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from steelyard.labels.targets import UNKNOWN
 from steelyard.metrics.calibration import Bins
-from steelyard.report.canvas import FRAME, MARKERS, PANEL, SERIES, Array, drawing, key
+from steelyard.report.canvas import ACCENT, FRAME, OTHER, PANEL, Array, drawing, key, log_scale, look, unit_square
+from steelyard.report.headline import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +38,7 @@ def reliability_diagram(readings: Sequence[tuple[str, Bins]], intervals: bool = 
     with drawing(PANEL, 4.9, nrows=2, sharex=True, gridspec_kw={"height_ratios": (4, 1)}) as (figure, (axes, strip)):
         axes.plot([0, 1], [0, 1], color=FRAME, lw=1, ls=(0, (4, 3)), zorder=1)
         for i, (name, bins) in enumerate(readings):
-            colour = SERIES[i % len(SERIES)]
+            colour = look(i)["color"]
             n, confidence, frequency, edges = (
                 np.asarray(x, dtype=np.float64) for x in (bins.counts, bins.confidence, bins.frequency, bins.edges)
             )
@@ -45,26 +47,52 @@ def reliability_diagram(readings: Sequence[tuple[str, Bins]], intervals: bool = 
             if intervals:
                 low, high = wilson(y, n[filled])
                 axes.vlines(x, low, high, color=colour, lw=3, alpha=0.3, zorder=2)
-            axes.plot(x, y, color=colour, lw=1.4, marker=MARKERS[i % len(MARKERS)], ms=4.5, label=name, zorder=3 + i)
+            axes.plot(x, y, lw=1.4, ms=4.5, label=name, zorder=3 + i, **look(i))
             width = np.diff(edges) / (len(readings) + 0.4)
             left = edges[:-1] + np.diff(edges) * 0.2 / (len(readings) + 0.4) + i * width
             strip.bar(left[filled], n[filled], width=width[filled], align="edge", color=colour, lw=0)
-        _frame(axes, strip, max([int(np.max(b.counts, initial=0)) for _, b in readings], default=0))
+        unit_square(axes)
+        axes.set_ylabel("share that is present")
+        log_scale(strip, lambda value, _: _thousands(value))
+        strip.set_ylim(0.5, 3 * max([1, *(int(np.max(bins.counts, initial=0)) for _, bins in readings)]))
+        strip.set_ylabel("cells")
+        strip.set_xlabel("probability")
         key(figure, axes, title=title)
     return figure
 
 
-def _frame(axes: Any, strip: Any, most: int) -> None:
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(-0.02, 1.02)
-    axes.grid(True)
-    axes.set_ylabel("share that is present")
-    strip.set_yscale("log")
-    strip.set_ylim(0.5, 3 * max(1, most))
-    strip.yaxis.set_minor_formatter("")
-    strip.yaxis.set_major_formatter(lambda value, _: _thousands(value))
-    strip.set_ylabel("cells")
-    strip.set_xlabel("probability")
+def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[Array, Array]:
+    """Return the present and the absent cells in each of `bins` equal parts of [0, 1], unknown ones left out.
+
+    Arguments: `probabilities` and `targets` of one shape; soft targets are present from .5 on. A value on an inner
+    edge, rounded as probabilities are, belongs to the upper part.
+    """
+    edges = (np.arange(bins + 1) / bins).astype(probabilities.dtype)
+    masks = (targets >= 0.5, (targets < 0.5) & (targets != UNKNOWN))
+    present, absent = (np.histogram(probabilities[mask], edges)[0] for mask in masks)
+    return present, absent
+
+
+def score_histogram(present: Array, absent: Array, title: str) -> Figure:
+    """Draw the shares of present and of absent cells in equal parts of [0, 1], each adding up to 1, on a log scale."""
+    with drawing(PANEL, 2.9) as (figure, axes):
+        edges = np.linspace(0, 1, len(present) + 1)
+        lowest = 1.0
+        for counts, colour, name in ((absent, ACCENT, "absent"), (present, OTHER, "present")):
+            total = int(counts.sum())
+            if total:
+                shares = counts / total
+                lowest = min(lowest, float(shares[shares > 0].min()))
+                label = f"{name}: {plural(total, 'cell')}"
+                axes.stairs(shares, edges, color=colour, fill=True, alpha=0.22, lw=0)
+                axes.stairs(shares, edges, color=colour, lw=1.5, label=label)
+        log_scale(axes)
+        axes.set_ylim(lowest / 2, 1.3)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("probability")
+        axes.set_ylabel("share of the cells")
+        key(figure, axes, columns=2, title=title)
+    return figure
 
 
 def _thousands(value: float) -> str:

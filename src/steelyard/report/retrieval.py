@@ -1,16 +1,186 @@
-"""How well searching by several labels works, against their number."""
+"""How well runs are searched with, by the number of terms of a query: several side by side, a table and a plot."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
-from steelyard.report.canvas import MARKERS, PANEL, SERIES, drawing, key, short
+from steelyard.metrics.measures import number
+from steelyard.metrics.retrieval import Progress, RetrievalMap, retrieval_map
+from steelyard.report.canvas import PANEL, drawing, key, look, short
+from steelyard.report.evaluated import Evaluated
+from steelyard.report.headline import plural
+from steelyard.report.page import plot, write_page
+from steelyard.report.scores import percent, right_aligned
+from steelyard.report.terminal import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """How well one run is searched with."""
+
+    name: str
+    found: RetrievalMap
+    """By its η."""
+    by_sigmoid: RetrievalMap | None
+    """By σ(z); None where that is η, or there are no logits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Several runs searched with the same queries, over the same items."""
+
+    runs: tuple[Searched, ...]
+    n_items: int
+    n_labels: int
+    confidence: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON."""
+        return {
+            "items": self.n_items,
+            "labels": self.n_labels,
+            "confidence": self.confidence,
+            "runs": [
+                {
+                    "name": run.name,
+                    **_plain(run.found),
+                    "by_sigmoid": None if run.by_sigmoid is None else _plain(run.by_sigmoid),
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def study(
+    runs: Mapping[str, Evaluated],
+    max_terms: int = 5,
+    exact_up_to: int = 500_000,
+    samples: int = 20_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Study:
+    """Return the mAP of searching with each run, by the number of terms, over the same items and queries.
+
+    Args:
+        runs: by their names, with probabilities of the same items; labels are matched by name, and must be the same.
+        max_terms, exact_up_to, samples, confidence, seed, progress: as for `metrics.retrieval_map`; with one seed the
+            sampled queries of all runs are the same.
+    """
+    if not runs:
+        raise ValueError("there is no run to search with: give at least one")
+    first_name, first = next(iter(runs.items()))
+    searched = []
+    for name, run in runs.items():
+        if different := set(run.names) ^ set(first.names):
+            raise ValueError(
+                f"{name} and {first_name} do not both have the label {min(different)!r}: compare runs that do"
+            )
+        at = [list(run.names).index(label) for label in first.names]
+        targets = run.targets[:, at]
+        if not np.array_equal(targets, first.targets):
+            raise ValueError(
+                f"{name} was judged on other items than {first_name} ({len(targets):,} and {len(first.targets):,}): "
+                "give items for all of them with --data"
+            )
+        how = (max_terms, exact_up_to, samples, confidence, seed, progress)
+        raw = run.sigmoid()
+        by_sigmoid = None if raw is None else retrieval_map(raw[:, at], targets, *how)
+        searched.append(Searched(name, retrieval_map(run.scores[:, at], targets, *how), by_sigmoid))
+    return Study(tuple(searched), first.n_items, len(first.names), confidence)
+
+
+def show(found: Study, console: Console) -> None:
+    """Print a row a run: mAP over all queries and by their number of terms, in per cent."""
+    header, rows = _table(found)
+    table = right_aligned(*header)
+    for name, *values in rows:
+        table.add_row(Text(plain(name)), *map(percent, values))
+    console.print(Text(f"Searching {found.n_items:,} items by queries over {found.n_labels:,} labels: mAP, %", "bold"))
+    console.print(table)
+    console.print(Text(_note(found)))
+
+
+def write_study(found: Study, path: str | Path, title: str = "Searching by several labels") -> None:
+    """Write the table and the plot as one HTML page, whole or not at all."""
+    header, rows = _table(found)
+    solid = {run.name: _curve(run.found) for run in found.runs}
+    dashed = {run.name: _curve(run.by_sigmoid) for run in found.runs if run.by_sigmoid is not None}
+    caption = "mAP over queries by their number of terms" + (", dashed by σ(z) instead of η." if dashed else ".")
+    caption += f" Below: what each is above {found.runs[0].name}." if len(found.runs) > 1 else ""
+    best: set[tuple[int, int]] = set()
+    for j in range(1, len(header) if len(rows) > 1 else 1):
+        values = [-1.0 if row[j] is None else row[j] for row in rows]
+        best |= {(int(np.argmax(values)), j)} if max(values) >= 0 else set()
+    write_page(
+        path,
+        "retrieval.html",
+        title,
+        header=header,
+        rows=[[row[0], *(None if value is None else 100 * value for value in row[1:])] for row in rows],
+        best=best,
+        n_items=found.n_items,
+        n_labels=found.n_labels,
+        note=_note(found),
+        plot=plot(retrieval_curves(solid, dashed), caption),
+    )
+
+
+def _table(found: Study) -> tuple[list[str], list[list[Any]]]:
+    """Return the header, and a row a run and a row for its σ(z)."""
+    terms = list(found.runs[0].found.by_terms)
+    rows = [
+        [name, number(result.overall), *(number(result.by_terms[k]) for k in terms)]
+        for run in found.runs
+        for name, result in ((run.name, run.found), (f"{run.name}, by σ(z)", run.by_sigmoid))
+        if result is not None
+    ]
+    return ["run", "all queries", *(plural(k, "term") for k in terms)], rows
+
+
+def _note(found: Study) -> str:
+    """Return what is to be said of the numbers."""
+    first = found.runs[0].found
+    if first.exact:
+        return f"All {first.n_queries:,} queries that have an answer were scored."
+    half = max((high - low) / 2 for run in found.runs for low, high in run.found.interval_by_terms.values())
+    return (
+        f"{first.n_scored:,} of about {first.n_queries:,} queries were scored: the means are off by less than "
+        f"{100 * half:.2f} points at a confidence of {100 * found.confidence:g} %."
+    )
+
+
+def _plain(found: RetrievalMap) -> dict[str, Any]:
+    """Return a result as plain JSON."""
+    return {
+        "mAP": number(found.overall),
+        "interval": [number(end) for end in found.interval],
+        "by_terms": {
+            str(k): {
+                "mAP": number(value),
+                "interval": [number(end) for end in found.interval_by_terms[k]],
+                "queries": found.n_queries_by_terms[k],
+            }
+            for k, value in found.by_terms.items()
+        },
+        "queries": found.n_queries,
+        "scored": found.n_scored,
+        "exact": found.exact,
+    }
+
+
+def _curve(found: RetrievalMap) -> RetrievalCurve:
+    return RetrievalCurve(found.by_terms, found.interval_by_terms)
 
 
 class RetrievalCurve(NamedTuple):
@@ -36,24 +206,17 @@ def retrieval_curves(
     grid = {"nrows": 2, "sharex": True, "gridspec_kw": {"height_ratios": (3, 2)}} if several else {}
     with drawing(PANEL, 5.4 if several else 3.6, squeeze=False, **grid) as (figure, panels):
         axes, places = panels[0, 0], {name: i for i, name in enumerate(curves)}
-        for name, curve, style in drawn:
-            i = places[name]
-            look = {
-                "color": SERIES[i % len(SERIES)],
-                "marker": MARKERS[i % len(MARKERS)],
-                "ms": 4.5,
-                "lw": 1.5,
-                "ls": style,
-            }
+        for name, curve, line in drawn:
+            style = {**look(places[name]), "ms": 4.5, "lw": 1.5, "ls": line}
             terms = [k for k, value in curve.by_terms.items() if np.isfinite(value)]
             values = 100 * np.array([curve.by_terms[k] for k in terms])
-            axes.plot(terms, values, label=short(name) if style == "-" else None, **look)
+            axes.plot(terms, values, label=short(name) if line == "-" else None, **style)
             ends = 100 * np.array([curve.intervals[k] for k in terms]).reshape(-1, 2)
             if np.ptp(ends, axis=1).any():
-                axes.fill_between(terms, ends[:, 0], ends[:, 1], color=look["color"], alpha=0.2, lw=0)
+                axes.fill_between(terms, ends[:, 0], ends[:, 1], color=style["color"], alpha=0.2, lw=0)
             if several:
                 first = 100 * np.array([drawn[0][1].by_terms.get(k, np.nan) for k in terms])
-                panels[1, 0].plot(terms, values - first, **look)
+                panels[1, 0].plot(terms, values - first, **style)
         axes.set_ylabel("mAP over queries, %")
         axes.set_ylim(bottom=0)
         if several:

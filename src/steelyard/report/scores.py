@@ -2,55 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.report.headline import Metrics, get
+from steelyard.report.headline import Metrics, get, groups_of, scores_of
 from steelyard.report.terminal import plain
-
-_COLUMNS = ("mAP", "F1", "precision", "recall", "ACE", "by chance")
 
 
 def show(metrics: Metrics, console: Console, title: str = "") -> None:
-    """Print what `evaluate` gives: the table, then the lines, then what to beware of."""
+    """Print what `evaluate` gives: a row for all labels and one for each group, then lines, then what to beware of.
+
+    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
+    cells of all the row's labels pooled. All in per cent.
+    """
     if title:
         console.print(Text(plain(title), "bold"))
-    console.print(score_table(metrics))
+    pooled = get(metrics, "calibration", "pooled", "width") or {}
+    macro = {"labels": metrics["labels"], "mAP": get(metrics, "mAP", "label"), "macro": metrics.get("macro")}
+    table = right_aligned("labels", "number", "mAP", "F1", "precision", "recall", "ACE", "by chance")
+    for name, part in {"all": {**pooled, **macro}, **groups_of(metrics)}.items():
+        table.add_row(name, f"{part['labels']:,}", *map(percent, scores_of(part)))
+    console.print(table)
     for line in summary_lines(metrics):
         console.print(Text(line))
     for note in metrics["notes"]:
         console.print(Text(f"Beware: {plain(note)}.", "yellow"))
 
 
-def score_table(metrics: Metrics) -> Table:
-    """Return mAP, F1, precision, recall, calibration error and what chance alone would show of it, in per cent.
-
-    One row for all labels, one for each group.
-    """
+def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
+    """Return a table without lines, all columns but the first at the right; `widest` cuts the first and wraps none."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("labels")
-    for name in ("number", *_COLUMNS):
-        table.add_column(name, justify="right")
-    for name, number, values in rows(metrics):
-        table.add_row(name, f"{number:,}", *(percent(value) for value in values))
+    table.add_column(first, max_width=widest, no_wrap=widest is not None)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=widest is not None)
     return table
-
-
-def rows(metrics: Metrics) -> Iterator[tuple[str, int, tuple[float | None, ...]]]:
-    """Yield the name of a group of labels, their number, and the values of `_COLUMNS`.
-
-    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
-    cells of all the row's labels pooled.
-    """
-    pooled = get(metrics, "calibration", "pooled", "width") or {}
-    yield "all", metrics["labels"], (get(metrics, "mAP", "label"), *_macro(metrics), *_errors(pooled))
-    groups = {name: part for name, part in metrics["groups"].items() if part["labels"]}
-    rarest = {f"{k} rarest": part for k, part in metrics["rarest"].items()}
-    for name, part in (groups | rarest).items():
-        yield name, part["labels"], (part["mAP"], *_macro(part), *_errors(part))
 
 
 def summary_lines(metrics: Metrics) -> list[str]:
@@ -63,7 +49,8 @@ def summary_lines(metrics: Metrics) -> list[str]:
     judged = ", each item judged by fits without its fold" if how["out_of_fold"] else ""
     lines.append(f"probabilities: {how['how']}{judged}; thresholds: {_GOALS[how['goal']]}")
     if get(metrics, "calibration") is not None:
-        ace, plain_ace = (get(part, "calibration", "pooled", *at) for part, at in _aces(metrics))
+        ace = get(metrics, "calibration", "pooled", "width", "ace")
+        plain_ace = get(metrics, "plain_sigmoid", "calibration", "pooled", "ace")
         loss, plain_loss = metrics["log_loss"], get(metrics, "plain_sigmoid", "log_loss")
         chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
         lines.append(
@@ -119,22 +106,10 @@ _GOALS = {
 }
 
 
-def _aces(metrics: Metrics) -> tuple[tuple[Metrics, tuple[str, ...]], ...]:
-    return (metrics, ("width", "ace")), (metrics["plain_sigmoid"], ("ace",))
-
-
 def _prior(report: Metrics) -> str:
     if report["source"] != "estimate":
         return plain(report["source"])
     return f"these {report['items']:,} items, estimated without their labels"
-
-
-def _macro(part: Metrics) -> tuple[float | None, ...]:
-    return tuple(get(part, "macro", name) for name in ("f1", "precision", "recall"))
-
-
-def _errors(part: Metrics) -> tuple[float | None, ...]:
-    return get(part, "ace"), get(part, "by_chance", "ace")
 
 
 def percent(value: float | None) -> str:

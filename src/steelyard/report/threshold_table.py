@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
 from steelyard.report.reliability import wilson
-from steelyard.report.scores import percent
+from steelyard.report.scores import percent, right_aligned
 from steelyard.report.terminal import plain, say
 
 Decisions: TypeAlias = dict[str, Any]
@@ -103,10 +102,7 @@ def show_thresholds(metrics: Mapping[str, Any], console: Console) -> None:
 def show_table(decisions: Decisions, console: Console) -> None:
     """Print the labels, those rarest in training first, at most 20, and the labels that are never decided."""
     rows = sorted(decisions["labels"], key=lambda row: row["positives"])
-    table = Table(box=None, pad_edge=False)
-    table.add_column("label", overflow="ellipsis", no_wrap=True, max_width=40)
-    for name in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = right_aligned("label", *_COLUMNS, widest=40)
     for row in rows[:MOST_ROWS]:
         interval = row["precision_interval"]
         table.add_row(

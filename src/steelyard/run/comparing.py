@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from steelyard.report import webpage
+from steelyard.report import retrieval, webpage
 from steelyard.report.terminal import console_of, plain, say
-from steelyard.run import evaluation, retrieval_study
+from steelyard.run import evaluation
 from steelyard.run.command import Other, config_of, judged_on
-from steelyard.run.retrieval_study import Candidate
+from steelyard.run.run_report import evaluated_of
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
@@ -27,7 +28,9 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
     """
     if html is not None:
         webpage.check(html)
-    candidates, on = [], set()
+    if twice := [run for run in runs if runs.count(run) > 1]:
+        raise ValueError(f"{twice[0]} is given more than once: give every run once")
+    candidates, on = {}, set()
     for name, run in zip(_names(runs), runs, strict=True):
         judged = judged_on(run, other, deploy_prior)
         device, workers = pick_device(config_of(run).train.device), n_workers(-1, judged.items)
@@ -36,16 +39,21 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
         )
         if found.unreadable:
             say(console_of(stderr=True), f"Beware: of {name}, {plain(found.unreadable)}.", "yellow")
-        candidates.append(Candidate.of(name, judged.trained, found))
+        if not found.reading.has_probability:
+            raise ValueError(
+                f"{name} cannot be searched with, it has no probabilities, since {found.reading.why}: run "
+                f"{shlex.join(['steelyard', 'calibrate', run])} first"
+            )
+        candidates[name] = evaluated_of(judged.trained, found, judged.settings)
         on.add(judged.name)
-    study = retrieval_study.study(candidates)
+    study = retrieval.study(candidates)
     if html is not None:
-        retrieval_study.write_page(study, html)
+        retrieval.write_study(study, html)
     if as_json:
         print(dumps({**study.as_dict(), "on": sorted(on)}, ensure_ascii=False, allow_nan=False))
         return
     console = console_of()
-    retrieval_study.show(study, console)
+    retrieval.show(study, console)
     if html is not None:
         say(console, f"\nA page with the plot is in {plain(html)}.")
 

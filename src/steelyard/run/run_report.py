@@ -10,12 +10,29 @@ from typing import Any
 from steelyard.config.sections import EvaluateSettings
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.report.canvas import has_matplotlib
+from steelyard.report.evaluated import Evaluated
 from steelyard.report.page import add_paragraph
+from steelyard.report.run_page import write_run_page
 from steelyard.run.evaluation import Judged
-from steelyard.run.runpage import evaluated_of, write_run_page
 from steelyard.training.checkpoint import read_history
 
 NAME = "report.html"
+
+
+def evaluated_of(trained: Trained, judged: Judged, settings: EvaluateSettings) -> Evaluated:
+    """Return what a page draws of a trained model's outputs, grouped and binned as the metrics are."""
+    has = judged.reading.has_probability
+    return Evaluated(
+        names=trained.names,
+        counts=trained.counts,
+        targets=judged.targets.numpy(),
+        probabilities=judged.probabilities.numpy() if has else None,
+        logits=judged.logits.numpy(),
+        thresholds=judged.reading.thresholds if has else None,
+        head=settings.head_at,
+        tail=settings.tail_below,
+        bins=settings.bins,
+    )
 
 
 def write_report(

@@ -36,8 +36,9 @@ def make_app(
     """
     _check_extra()
     from steelyard.serve.app import build
+    from steelyard.serve.shown import Current
 
-    return build(run_folder, index, labels, images, hosts)
+    return build(Current(run_folder, index, labels, images), hosts)
 
 
 def serve(

@@ -4,67 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
+import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from steelyard import __version__
-from steelyard.labels import Labels
-from steelyard.search import Index, QueryError
+from steelyard.search import QueryError
 from steelyard.serve import shapes
-from steelyard.serve.asking import MOST_CHIPS, Unclear
-from steelyard.serve.current import Current
-from steelyard.serve.guards import Guard
-from steelyard.serve.pictures import NoPicture, Picture
-from steelyard.serve.recent import Recent
-from steelyard.serve.replies import as_json, reply
-from steelyard.serve.shown import Missing, Shown, Unsearchable
-from steelyard.serve.static_files import static_files
-from steelyard.serve.workers import Busy, Workers
+from steelyard.serve.asking import MOST_CHIPS
+from steelyard.serve.guards import Busy, Guard, Refusal, problem
+from steelyard.serve.recent import Recent, Workers
+from steelyard.serve.shown import Current, Shown
 
 MOST_HITS = 100
 """Items of one answer."""
 DEEPEST = 10_000
 """How far into the ranking one may ask."""
+STATIC = Path(__file__).parent / "static"
 _LONGEST_NAME = 2000
-_PAGES = ("/", "/label", "/data")
 _MEMORY = {"pictures": 96 << 20, "answers": 48 << 20}
+_WORTH_COMPRESSING = 1400  # bytes that fit into one packet anyway
 _WAIT = 0.03  # seconds that a request waits for a newer generation while others come: one that takes longer shows later
 _IDLE = 0.1  # seconds without a request after which the next one waits for the newest generation, however long it takes
 
 Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem, "description": what}
-    for status, what in {
-        400: "not understood",
-        404: "not there",
-        413: "the request has a body",
-        414: "the address is too long",
-        421: "the host name is not served",
-        422: "out of bounds",
-        500: "a failure of the server, which its log describes",
-        503: "too busy",
-    }.items()
+    status: {"model": shapes.Problem} for status in (400, 404, 413, 414, 421, 422, 500, 503)
 }
 
 
-def build(
-    run_folder: str | os.PathLike[str],
-    index: Index | str | os.PathLike[str] | None,
-    labels: Labels | None,
-    images: str | os.PathLike[str] | None,
-    hosts: tuple[str, ...] | None,
-) -> FastAPI:
-    """Return the application; for the arguments see `make_app`."""
-    current = Current(run_folder, index, labels, images)
+class _GZip(GZipMiddleware):
+    """Compresses all but pictures, which older versions of Starlette compress in vain."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_picture = scope.get("path") == "/api/thumbnail"
+        await (self.app(scope, receive, send) if is_picture else super().__call__(scope, receive, send))
+
+
+def build(current: Current, hosts: tuple[str, ...] | None) -> FastAPI:
+    """Return the application that shows `current`; for `hosts` see `make_app`."""
     threads = max(2, os.cpu_count() or 2)
     searching, drawing, looking = Workers(threads), Workers(threads, waiting=512), Workers(1)
 
@@ -90,14 +81,21 @@ def build(
     )
     _add_problems(app)
     _add_answers(app, current, searching, drawing, looking)
-    _add_pages(app)
+    files = StaticFiles(directory=STATIC)
+
+    async def page(request: Request) -> Response:
+        return await files.get_response("index.html", request.scope)
+
+    for path in ("/", "/label", "/data"):
+        app.add_route(path, page)
+    app.mount("/static", files)
+    app.add_middleware(_GZip, minimum_size=_WORTH_COMPRESSING, compresslevel=5)
     app.add_middleware(Guard, hosts=hosts)
     return app
 
 
 def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Workers, looking: Workers) -> None:
-    answers: Recent[bytes] = Recent(_MEMORY["answers"], len)
-    pictures: Recent[Picture] = Recent(_MEMORY["pictures"], lambda picture: len(picture.data))
+    answers, pictures = Recent(_MEMORY["answers"]), Recent(_MEMORY["pictures"])
 
     async def now() -> Shown:
         """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
@@ -108,31 +106,24 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
                 await asyncio.wait_for(asyncio.shield(look), _WAIT if overdue < _IDLE else None)
         return current.shown
 
-    async def answer(request: Request, shown: Shown, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
-        """Reply with what `make` gives of what was given, made in a thread unless it was made lately."""
-
-        def made() -> Awaitable[bytes]:
-            return searching.run(lambda: as_json(make(*given)))
-
+    async def answer(request: Request, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
+        """Reply with what a method of `Shown` gives, made in a thread unless it was made lately."""
+        shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
-        return identified(reply(request, await answers.get(key, made)), shown)
-
-    def identified(response: Response, shown: Shown) -> Response:
-        """Say which index an answer is from: a page drawn from another one reloads."""
-        response.headers["steelyard-index"] = shown.index.uuid
-        return response
+        body = await answers.get(key, lambda: searching.run(lambda: bytes(JSONResponse(make(shown, *given)).body)))
+        found = _reply(request, body, "application/json", "no-cache")
+        found.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
+        return found
 
     @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        shown = await now()
-        return identified(reply(request, as_json(shown.facts())), shown)
+        return await answer(request, Shown.facts)
 
     @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
         """Return labels that begin with, hold or resemble a text: what a person may be typing."""
-        shown = await now()
-        return await answer(request, shown, shown.labels, text, k)
+        return await answer(request, Shown.labels, text, k)
 
     @app.get("/api/search", response_model=shapes.SearchResult, responses=PROBLEMS)
     async def search(
@@ -150,26 +141,22 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
         `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one. Without any of
         them nothing is asked for and nothing is found.
         """
-        shown = await now()
-        return await answer(request, shown, shown.search, q, wanted, unwanted, limit, k, offset)
+        return await answer(request, Shown.search, q, wanted, unwanted, limit, k, offset)
 
     @app.get("/api/item", response_model=shapes.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:
         """Return an item: the probability of each label, and what is known to be true."""
-        shown = await now()
-        return await answer(request, shown, shown.item, id)
+        return await answer(request, Shown.item, id)
 
     @app.get("/api/label", response_model=shapes.LabelPage, responses=PROBLEMS)
     async def label(request: Request, name: Name) -> Response:
         """Return how a label does: reliability, precision and recall, the items it is surest about."""
-        shown = await now()
-        return await answer(request, shown, shown.label, name)
+        return await answer(request, Shown.label, name)
 
     @app.get("/api/data", response_model=shapes.DataPage, responses=PROBLEMS)
     async def data(request: Request) -> Response:
         """Return how frequent labels are in training, and which come together."""
-        shown = await now()
-        return await answer(request, shown, shown.data)
+        return await answer(request, Shown.data)
 
     @app.get(
         "/api/thumbnail",
@@ -179,72 +166,41 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
     async def thumbnail(request: Request, id: Name, size: Literal["small", "large"] = "small") -> Response:
         """Return the picture of an item, its longer side at most 320 or 1280 pixels."""
         shown = await now()
-        image = await drawing.run(partial(shown.image, id))
-        picture = await pictures.get((image, size), lambda: drawing.run(partial(shown.picture, image, size)))
-        return reply(request, picture.data, "image/jpeg", tag=picture.tag, keep="private, max-age=600")
+        file, *state = await drawing.run(shown.image, id)
+        picture = await pictures.get((file, *state, size), partial(drawing.run, shown.pictures.make, file, size))
+        return _reply(request, picture, "image/jpeg", "private, max-age=600")
 
 
-def _add_pages(app: FastAPI) -> None:
-    files = static_files()
-
-    async def page(request: Request) -> Response:
-        found = files["index.html"]
-        return reply(request, found.body, found.kind, packed=found.packed)
-
-    for path in _PAGES:
-        app.add_api_route(path, page, include_in_schema=False)
-
-    @app.get("/static/{name}", include_in_schema=False)
-    async def static(request: Request, name: str) -> Response:
-        found = files.get(name)
-        if found is None:
-            raise Missing("there is no such file")
-        return reply(request, found.body, found.kind, packed=found.packed)
+def _reply(request: Request, body: bytes, kind: str, keep: str) -> Response:
+    """Return `body` as a response, 304 where the client has it; `keep` is a Cache-Control header."""
+    tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+    headers = {"cache-control": keep, "etag": tag}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(body, 200, headers, media_type=kind)
 
 
 def _add_problems(app: FastAPI) -> None:
     """Turn every refusal into `shapes.Problem`, one sentence."""
 
-    def problem(request: Request, status: int, content: dict[str, Any]) -> Response:
-        return reply(request, as_json(content), status=status, keep="no-store")
+    @app.exception_handler(Refusal)
+    async def refused(_: Request, error: Refusal) -> Response:
+        return problem(error.status, str(error)[:500], error.headers)
 
     @app.exception_handler(QueryError)
-    async def not_understood(request: Request, error: QueryError) -> Response:
-        return problem(request, 400, {"error": error.what, "at": error.at, "query": error.text[:_LONGEST_NAME]})
-
-    @app.exception_handler(Unclear)
-    async def unclear(request: Request, error: Unclear) -> Response:
-        return problem(request, 400, {"error": str(error)[:500]})
+    async def not_understood(_: Request, error: QueryError) -> Response:
+        return problem(400, error.what, at=error.at, query=error.text[:_LONGEST_NAME])
 
     @app.exception_handler(RequestValidationError)
-    async def out_of_bounds(request: Request, error: RequestValidationError) -> Response:
+    async def out_of_bounds(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:])
-        return problem(request, 422, {"error": f"{place[:80]}: {first['msg'][:200]}"})
-
-    @app.exception_handler(Missing)
-    async def missing(request: Request, error: Missing) -> Response:
-        return problem(request, 404, {"error": str(error)})
-
-    @app.exception_handler(NoPicture)
-    async def no_picture(request: Request, error: NoPicture) -> Response:
-        return problem(request, 404, {"error": str(error)})
-
-    @app.exception_handler(Unsearchable)
-    async def unsearchable(request: Request, error: Unsearchable) -> Response:
-        logging.getLogger("steelyard.serve").error("%s", error)
-        return problem(request, 500, {"error": "the index cannot be searched: the server's log says why"})
+        return problem(422, f"{place[:80]}: {first['msg'][:200]}")
 
     @app.exception_handler(TimeoutError)
-    async def too_slow(request: Request, error: TimeoutError) -> Response:
-        return problem(request, 503, {"error": str(error)})
-
-    @app.exception_handler(Busy)
-    async def busy(request: Request, _: Busy) -> Response:
-        found = problem(request, 503, {"error": "too much is asked for at once: try again in a moment"})
-        found.headers["retry-after"] = "2"
-        return found
+    async def too_slow(_: Request, error: TimeoutError) -> Response:
+        return problem(503, str(error))
 
     @app.exception_handler(HTTPException)
-    async def other(request: Request, error: HTTPException) -> Response:
-        return problem(request, error.status_code, {"error": "there is nothing at this address"})
+    async def other(_: Request, error: HTTPException) -> Response:
+        return problem(error.status_code, "there is nothing at this address")

@@ -1,32 +1,23 @@
-"""From chips, limits and a text to one query."""
+"""From chips, limits and a text to one query, and from letters typed so far to labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from difflib import get_close_matches
+from typing import final
 
 from steelyard.search import Query
 from steelyard.search.formula import Join, Term, quoted
+from steelyard.serve.guards import Refusal
 
 MOST_CHIPS = 24
 """Labels that may be wanted or unwanted besides the text."""
 
 
-class Unclear(ValueError):
-    """What was asked for cannot be understood; the message is for who asked."""
-
-
-class Asked(NamedTuple):
-    """A query, and whether its text says no more than chips do."""
-
-    query: Query
-    plain: bool
-
-
 def asked(
     names: Sequence[str], text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str]
-) -> Asked | None:
-    """Return the query for all of it together, None where nothing is asked for.
+) -> tuple[Query, bool] | None:
+    """Return the query for all of it, and whether its text says no more than chips do; None for no query at all.
 
     Args:
         names: the labels there are.
@@ -35,18 +26,18 @@ def asked(
         limits: "LABEL:VALUE": a wanted label's probability is at least VALUE, an unwanted one's at most.
     """
     if len(wanted) + len(unwanted) > MOST_CHIPS:
-        raise Unclear(f"{len(wanted) + len(unwanted)} labels are given: give at most {MOST_CHIPS}")
+        raise Refusal(f"{len(wanted) + len(unwanted)} labels are given: give at most {MOST_CHIPS}")
     written = Query.parse(text, names) if text.strip() else None
     bounds = dict(map(_limit, limits))
     for label in bounds:
         if label not in wanted and label not in unwanted:
-            raise Unclear(f"limit names {label!r}, which is neither wanted nor unwanted: leave it out")
+            raise Refusal(f"limit names {label!r}, which is neither wanted nor unwanted: leave it out")
     parts = [f"({written})"] if written else []
     parts += [f"{quoted(x)} >= {bounds[x]!r}" if x in bounds else quoted(x) for x in wanted]
     parts += [f"~{quoted(x)}" + (f" & {quoted(x)} <= {bounds[x]!r}" if x in bounds else "") for x in unwanted]
     if not parts:
         return None
-    return Asked(Query.parse(" & ".join(parts), names), written is not None and _is_plain(written))
+    return Query.parse(" & ".join(parts), names), written is not None and _is_plain(written)
 
 
 def _is_plain(query: Query) -> bool:
@@ -62,5 +53,37 @@ def _limit(text: str) -> tuple[str, float]:
     except ValueError:
         value = -1.0
     if not (label and 0 <= value <= 1):
-        raise Unclear(f"limit is {text!r:.80}: give LABEL:VALUE, such as dog:0.8")
+        raise Refusal(f"limit is {text!r:.80}: give LABEL:VALUE, such as dog:0.8")
     return label, value
+
+
+@final
+class Completion:
+    """Names, looked up by what was typed of them.
+
+    names: of the labels.
+    counts: of each, by which those that fit equally well are ordered, the largest first.
+    """
+
+    def __init__(self, names: Sequence[str], counts: Sequence[float]) -> None:
+        self._folded = [(name.casefold(), name, -count) for name, count in zip(names, counts, strict=True)]
+
+    def __call__(self, typed: str, k: int) -> list[str]:
+        """Return at most `k` names: equal, beginning so, with a word that begins so, holding it; else alike."""
+        text = typed.strip().casefold()
+        ranked = sorted((_rank(text, folded), count, name) for folded, name, count in self._folded)
+        found = [name for rank, _, name in ranked if rank < 4][:k]
+        if found or len(text) < 3:
+            return found
+        near = get_close_matches(text, [folded for folded, _, _ in self._folded], n=k, cutoff=0.6)
+        return [name for match in dict.fromkeys(near) for folded, name, _ in self._folded if folded == match][:k]
+
+
+def _rank(text: str, name: str) -> int:
+    if name == text:
+        return 0
+    if name.startswith(text):
+        return 1
+    if any(word.startswith(text) for word in name.replace("-", " ").replace("_", " ").split()):
+        return 2
+    return 3 if text in name else 4

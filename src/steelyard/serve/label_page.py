@@ -1,24 +1,35 @@
-"""How one label does: reliability, precision and recall, and the items it is surest about."""
+"""What the pages of labels show: how one does, how frequent all are, and which come together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.data.part import aligned
 from steelyard.labels import UNKNOWN, Labels
-from steelyard.metrics import calibration_error
+from steelyard.metrics import calibration_error, label_groups
 from steelyard.metrics.measures import number
 from steelyard.report.precision_recall import steps
 from steelyard.report.reliability import wilson
-from steelyard.serve.replies import numbers
 from steelyard.serve.truth import Judged
 
 BINS = 10
 MOST_SHOWN = 12
+MOST_TOGETHER = 30
+"""Labels of the table of pairs: more are not told apart."""
 _MOST_POINTS = 300
+NOT_MEASURED: dict[str, Any] = {
+    **dict.fromkeys(("average_precision", "calibration_error", "bins", "curve")),
+    "n_items": 0,
+    "n_present": 0,
+    "right": [],
+    "wrong": [],
+    "missed": [],
+}
+"""What `performance` gives where nothing is known to be true."""
 
 
 def performance(label: int, judged: Judged) -> dict[str, Any]:
@@ -76,10 +87,9 @@ def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]
     """Precision and recall at the distinct probabilities, descending: at each, what is at or above it."""
     found = steps(p, present)
     n, half = len(found.said), _MOST_POINTS // 2
-    kept: Sequence[int] | NDArray[np.int64] = range(n)
+    at = np.arange(n)
     if n > _MOST_POINTS:  # the first ones matter most: half of the points evenly, half ever denser to the front
-        kept = np.unique(np.concatenate([np.linspace(0, n - 1, half), np.geomspace(1, n, half) - 1]).astype(np.int64))
-    at = np.asarray(kept)
+        at = np.unique(np.concatenate([np.linspace(0, n - 1, half), np.geomspace(1, n, half) - 1]).astype(np.int64))
     return {
         "area": found.area,
         "threshold": [float(x) for x in found.scores[at]],
@@ -95,3 +105,34 @@ def _shown(
     places = np.flatnonzero(among)
     best = places[np.argsort(order[places], kind="stable")[:MOST_SHOWN]]
     return [{"id": ids[i], "probability": float(p[i])} for i in best.tolist()]
+
+
+def co_occurrence(labels: Labels | None) -> dict[str, Any]:
+    """Return p(i|j) and counts of pairs among the most frequent labels, see `shapes.DataPage`."""
+    nothing: dict[str, Any] = {"together": [], "conditional": [], "both": []}
+    if labels is None or not labels.counts.any():
+        return nothing
+    frequent = np.argsort(-labels.counts, kind="stable")[:MOST_TOGETHER].tolist()
+    names = [labels.names[c] for c in frequent if labels.counts[c]]
+    few = aligned(labels, names, unseen="drop")
+    return {
+        "together": names,
+        "conditional": [numbers(row, 4) for row in few.conditional()],
+        "both": [[int(n) for n in row] for row in few.cooccurrence()],
+    }
+
+
+def frequencies(facts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the labels by frequency, and how uneven they are."""
+    seen = [fact["positives"] for fact in facts if fact["positives"]]
+    groups = label_groups(np.array([fact["positives"] or 0 for fact in facts], float), 100, 20)
+    return {
+        "labels": sorted(facts, key=lambda fact: (-(fact["positives"] or 0), fact["name"])),
+        "imbalance": number(max(seen) / min(seen)) if seen else None,
+        "groups": {name: len(members) for name, members in groups.items()},
+    }
+
+
+def numbers(values: Any, digits: int = 6) -> list[float | None]:
+    """Return plain numbers for JSON, rounded."""
+    return [None if not math.isfinite(v) else round(v, digits) for v in map(float, values)]

@@ -6,27 +6,16 @@ import io
 import os
 import warnings
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import final
 
 from PIL import Image
 
 from steelyard.data.images import EXTENSIONS, BadImage, decode
+from steelyard.serve.guards import Missing
 
 SIDES = {"small": 320, "large": 1280}
 """The longer side of a picture, in pixels."""
 _TURNED_BY_90 = (5, 6, 7, 8)  # EXIF orientations that swap width and height
-
-
-class Picture(NamedTuple):
-    """A JPEG file."""
-
-    data: bytes
-    tag: str
-    """By which a browser knows it again."""
-
-
-class NoPicture(Exception):
-    """An item has no picture that may be shown; the message says why, without the path."""
 
 
 @final
@@ -42,32 +31,31 @@ class Pictures:
     def allowed(self, listed: str | None) -> Path:
         """Return the file that the index lists as `listed`, links resolved."""
         if not listed:
-            raise NoPicture("the item has no image")
+            raise Missing("the item has no image")
         if self.root is None:
-            raise NoPicture("the folder of images is not known: start steelyard serve with --images DIR")
+            raise Missing("the folder of images is not known: start steelyard serve with --images DIR")
         try:
             place = os.path.normpath(Path(self.root, listed))
             real = os.path.realpath(place)
         except (OSError, ValueError):  # a null character, a loop of links
-            raise NoPicture("the image of the item cannot be found") from None
+            raise Missing("the image of the item cannot be found") from None
         if not (Path(place).is_absolute() and real.lower().endswith(EXTENSIONS)):
-            raise NoPicture("what the index lists for the item is no image file")
+            raise Missing("what the index lists for the item is no image file")
         if not real.startswith(self.root.rstrip(os.sep) + os.sep):
-            raise NoPicture("the image of the item lies outside of the folder of images")
+            raise Missing("the image of the item lies outside of the folder of images")
         if not os.path.isfile(real):  # noqa: PTH113  (a Path would raise for names that no file can have)
-            raise NoPicture("the image of the item is not there")
+            raise Missing("the image of the item is not there")
         return Path(real)
 
-    def make(self, file: Path, side: int) -> Picture:
-        """Return a file as a JPEG whose longer side is at most `side`, upright, on white."""
+    def make(self, file: Path, size: str) -> bytes:
+        """Return a file as a JPEG, upright, on white; `size` is one of `SIDES`."""
         try:
-            pixels = decode(file, _fitting(file, side))
-            found = file.stat()
+            pixels = decode(file, _fitting(file, SIDES[size]))
         except (BadImage, OSError):
-            raise NoPicture("the image of the item cannot be read") from None
+            raise Missing("the image of the item cannot be read") from None
         kept = io.BytesIO()
         Image.fromarray(pixels.transpose(1, 2, 0)).save(kept, "JPEG", quality=84)
-        return Picture(kept.getvalue(), f'"{found.st_mtime_ns:x}-{found.st_size:x}-{side}"')
+        return kept.getvalue()
 
 
 def _fitting(file: Path, side: int) -> tuple[int, int] | None:

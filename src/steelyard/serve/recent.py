@@ -1,4 +1,4 @@
-"""What was made lately, kept by key within a budget, and made once for all who ask for it at the same time."""
+"""Work done in threads: a bounded queue of it, and its results kept by key, made once for all who ask together."""
 
 from __future__ import annotations
 
@@ -6,27 +6,55 @@ import asyncio
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar, final
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, final
 
-Value = TypeVar("Value")
+from steelyard.serve.guards import Busy
+
+Result = TypeVar("Result")
 _ENTRY = 300  # bytes of an entry besides its key and its value
 
 
 @final
-class Recent(Generic[Value]):
-    """A cache of the most recently used values, for one event loop.
+class Workers:
+    """A few threads for what would hold up the event loop; Starlette's own threads have a queue without an end.
 
-    budget: bytes that keys and values may take together.
-    size: bytes of a value.
+    n: how many.
+    waiting: tasks that may wait or run at once; one more raises `Busy`.
     """
 
-    def __init__(self, budget: int, size: Callable[[Value], int]) -> None:
-        self._budget, self._size = budget, size
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
-        self._used = 0
-        self._underway: dict[Hashable, asyncio.Future[Value]] = {}
+    def __init__(self, n: int, waiting: int = 64) -> None:
+        self._pool = ThreadPoolExecutor(n)
+        self._waiting, self._now = waiting, 0
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
+    async def run(self, task: Callable[..., Result], *given: object) -> Result:
+        """Return what `task` returns, run in one of the threads."""
+        if self._now >= self._waiting:
+            raise Busy("too much is asked for at once: try again in a moment")
+        self._now += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, task, *given)
+        finally:
+            self._now -= 1
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@final
+class Recent:
+    """A cache of the most recently used answers, for one event loop.
+
+    budget: bytes that keys and answers may take together.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget, self._used = budget, 0
+        self._values: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._underway: dict[Hashable, asyncio.Future[bytes]] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return the value of `key`, made by `make` where it is not there; a failure is told to all and not kept."""
         if key in self._values:
             self._values.move_to_end(key)
@@ -37,18 +65,18 @@ class Recent(Generic[Value]):
             task.add_done_callback(lambda done: self._done(key, done))
         return await asyncio.shield(self._underway[key])  # one client that goes away does not take it from the others
 
-    def _done(self, key: Hashable, done: asyncio.Future[Value]) -> None:
+    def _done(self, key: Hashable, done: asyncio.Future[bytes]) -> None:
         del self._underway[key]
         if done.cancelled() or done.exception() is not None:
             return
-        value = done.result()
-        self._values[key] = value
-        self._used += self._bytes(key, value)
+        self._values[key] = done.result()
+        self._used += _bytes(key, done.result())
         while self._used > self._budget:
-            self._used -= self._bytes(*self._values.popitem(last=False))
+            self._used -= _bytes(*self._values.popitem(last=False))
 
-    def _bytes(self, key: Hashable, value: Value) -> int:
-        return _ENTRY + bytes_of(key) + self._size(value)
+
+def _bytes(key: Hashable, value: bytes) -> int:
+    return _ENTRY + bytes_of(key) + len(value)
 
 
 def bytes_of(key: object) -> int:

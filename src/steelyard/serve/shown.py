@@ -1,4 +1,4 @@
-"""What the application shows: one run, its index, its labels, and answers made from them."""
+"""What the application shows: a run, its index, its labels, and answers made from them; and its newest state."""
 
 from __future__ import annotations
 
@@ -9,40 +9,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
+
+import numpy as np
 
 from steelyard import __version__
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics.measures import number
+from steelyard.run.finding import INDEX, index_command
 from steelyard.run.locating import run_config
-from steelyard.search import Hit, Index, Query, QueryError
-from steelyard.serve import data_page, label_page
-from steelyard.serve.asking import asked
-from steelyard.serve.completion import Completion
-from steelyard.serve.pictures import SIDES, NoPicture, Picture, Pictures
+from steelyard.search import Hit, Index
+from steelyard.serve import label_page
+from steelyard.serve.asking import Completion, asked
+from steelyard.serve.guards import Missing, Refusal
+from steelyard.serve.pictures import Pictures
 from steelyard.serve.truth import Judged, Truth, judged, own_truth
 
+_LOOK_AGAIN = 1.0  # seconds
 MOST_SECONDS = 10.0
 """A search that takes longer is broken off."""
 MOST_OF_AN_ITEM = 200
 """Labels of an item that are listed, the likeliest."""
-
-
-class Unsearchable(Exception):
-    """The files of the index are corrupt."""
-
-
-class Missing(Exception):
-    """There is no such item or label."""
-
-
-class ImageFile(NamedTuple):
-    """A file that may be shown, and what tells it from others that had its name."""
-
-    file: Path
-    changed: int
-    size: int
 
 
 @final
@@ -59,17 +47,13 @@ class Shown:
         trained = RunFolder(run_folder).load()
         self.folder = Path(run_folder)
         self.index, self.names = index, index.names
-        place = {name: i for i, name in enumerate(trained.names)}
-        thresholds, counts, known = trained.thresholds, trained.counts, trained.n_known
-        self._facts: dict[str, dict[str, Any]] = {
-            name: {
-                "name": name,
-                "positives": int(counts[place[name]]) if name in place else None,
-                "known": int(known[place[name]]) if name in place else None,
-                "threshold": number(thresholds[place[name]]) if name in place else None,
-            }
-            for name in self.names
+        columns = zip(trained.names, trained.counts, trained.n_known, trained.thresholds, strict=True)
+        facts = {
+            name: {"positives": int(positives), "known": int(known), "threshold": number(threshold)}
+            for name, positives, known, threshold in columns
         }
+        unknown: dict[str, Any] = dict.fromkeys(("positives", "known", "threshold"))
+        self._facts = {name: {"name": name, **facts.get(name, unknown)} for name in self.names}
         self.complete = Completion(self.names, [self._facts[name]["positives"] or 0 for name in self.names])
         self.pictures = Pictures(images if images is not None else images_of(run_folder))
         self._has_images = self.pictures.root is not None and index.first_path() is not None
@@ -92,12 +76,12 @@ class Shown:
     def warm_up(self, seconds: float = 2.0) -> None:
         """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
         until = time.monotonic() + seconds
-        with suppress(Unsearchable, TimeoutError, NoPicture):  # who asks for it will be told
+        with suppress(ValueError, TimeoutError, Refusal):  # who asks for it will be told
             for label in self.complete("", len(self.names)):
                 if time.monotonic() > until:
                     break
                 self.search("", [label], [], [], 1, 0)
-            self.pictures.make(self.pictures.allowed(self.index.first_path()), SIDES["small"])
+            self.pictures.make(self.pictures.allowed(self.index.first_path()), "small")
 
     @property
     def version(self) -> tuple[str, int]:
@@ -130,13 +114,18 @@ class Shown:
         self, text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str], k: int, offset: int
     ) -> dict[str, Any]:
         """See `shapes.SearchResult`; for the arguments `asking.asked`."""
-        question = asked(self.names, text, wanted, unwanted, limits)
-        hits = [] if question is None else self._hits(question.query, k + 1, offset)
-        terms = [] if question is None else _terms(question.query.terms)
+        question, plain = asked(self.names, text, wanted, unwanted, limits) or (None, True)
+        hits: list[Hit] = []
+        terms: dict[str, bool] = {}
+        if question is not None:
+            ranked = self.index.search(question, k=k + 1, offset=offset, seconds=MOST_SECONDS)
+            hits = [hit for hit in ranked if hit.score > 0]  # the query rules out the others
+            for label, is_wanted in question.terms:
+                terms[label] = terms.get(label, False) or is_wanted
         return {
-            "query": "" if question is None else str(question.query),
-            "plain": question is None or question.plain,
-            "terms": [{"label": label, "wanted": is_wanted} for label, is_wanted in terms],
+            "query": "" if question is None else str(question),
+            "plain": plain,
+            "terms": [{"label": label, "wanted": is_wanted} for label, is_wanted in terms.items()],
             "hits": [hit._asdict() for hit in hits[:k]],
             "more": len(hits) > k,
             "n_items": self.index.n_items,
@@ -144,50 +133,38 @@ class Shown:
             "generation": self.index.generation,
         }
 
-    def _hits(self, query: Query, k: int, offset: int) -> list[Hit]:
-        """The best items; those that the query rules out are left out."""
-        try:
-            ranked = self.index.search(query, k=k, offset=offset, seconds=MOST_SECONDS)
-        except QueryError:
-            raise
-        except ValueError as error:
-            raise Unsearchable(str(error)) from None
-        return [hit for hit in ranked if hit.score > 0]
-
     def item(self, id: str) -> dict[str, Any]:
         """See `shapes.ItemFacts`."""
         if id not in self.index:
             raise Missing(f"there is no item {id!r:.120}")
         row = self.index.rows([id])[0]
         true = self.truth.of(id)
-        found: list[dict[str, Any]] = [
-            {
-                "label": name,
-                "probability": float(p),
-                "threshold": self._facts[name]["threshold"],
-                "truth": None if true is None or true[1][i] == UNKNOWN else float(true[1][i]),
-            }
-            for i, (name, p) in enumerate(zip(self.names, row, strict=True))
-        ]
-        found.sort(key=lambda reading: -reading["probability"])
-        listed = found[:MOST_OF_AN_ITEM]
+        order = np.argsort(-row, kind="stable").tolist()
         return {
             "id": id,
             "has_image": self._has_image(id),
-            "labels": listed,
-            "left_out": len(found) - len(listed),
+            "labels": [
+                {
+                    "label": self.names[c],
+                    "probability": float(row[c]),
+                    "threshold": self._facts[self.names[c]]["threshold"],
+                    "truth": None if true is None or true[1][c] == UNKNOWN else float(true[1][c]),
+                }
+                for c in order[:MOST_OF_AN_ITEM]
+            ],
+            "left_out": len(order[MOST_OF_AN_ITEM:]),
             "annotated": None if true is None else true[0],
         }
 
-    def image(self, id: str) -> ImageFile:
-        """Return the image file of an item, which the index must list."""
-        file = self.pictures.allowed(self._path(id))
+    def image(self, id: str) -> tuple[Path, int, int]:
+        """Return the image file of an item, which the index must list, and what tells it from others of its name."""
+        try:
+            listed = self.index.path(id)
+        except ValueError:
+            raise Missing("there is no such item") from None
+        file = self.pictures.allowed(listed)
         found = file.stat()
-        return ImageFile(file, found.st_mtime_ns, found.st_size)
-
-    def picture(self, image: ImageFile, size: str) -> Picture:
-        """Return an image file as a small JPEG picture."""
-        return self.pictures.make(image.file, SIDES[size])
+        return file, found.st_mtime_ns, found.st_size
 
     def label(self, name: str) -> dict[str, Any]:
         """See `shapes.LabelPage`."""
@@ -195,42 +172,32 @@ class Shown:
             raise Missing(f"there is no label {name!r:.120}")
         place = self.names.index(name)
         found = self._judged_now()
-        nothing: dict[str, Any] = {"n_items": 0, "n_present": 0, "average_precision": None, "calibration_error": None}
-        nothing |= {"bins": None, "curve": None, "right": [], "wrong": [], "missed": []}
-        measured = nothing if found is None else label_page.performance(place, found)
         training = self.truth.parts.get("training")
         return {
             **self._facts[name],
             "part": None if found is None else found.part,
             "note": found.note if found is not None else self._why_not(),
-            **measured,
+            **(label_page.NOT_MEASURED if found is None else label_page.performance(place, found)),
             "neighbours": [] if training is None else label_page.neighbours(place, training),
         }
 
     def data(self) -> dict[str, Any]:
         """See `shapes.DataPage`."""
         training = self.truth.parts.get("training")
-        nothing: dict[str, Any] = {"together": [], "conditional": [], "both": []}
         return {
-            **data_page.frequencies([self._fact(name) for name in self.names]),
+            **label_page.frequencies([self._fact(name) for name in self.names]),
             "n_items": None if training is None else training.n_items,
-            **(nothing if training is None else data_page.co_occurrence(training)),
+            **label_page.co_occurrence(training),
             "note": "" if training is not None else self._why_not(),
         }
 
     def _fact(self, name: str) -> dict[str, Any]:
         return {key: self._facts[name][key] for key in ("name", "positives", "threshold")}
 
-    def _path(self, id: str) -> str | None:
-        try:
-            return self.index.path(id)
-        except ValueError:  # there is no such item
-            return None
-
     def _has_image(self, id: str) -> bool:
         try:
-            self.pictures.allowed(self._path(id))
-        except NoPicture:
+            self.image(id)
+        except Missing:
             return False
         return True
 
@@ -258,9 +225,52 @@ def images_of(run: str | os.PathLike[str]) -> str | None:
     return None if folder == Path(folder.anchor) else str(folder)
 
 
-def _terms(terms: Sequence[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Each label once, in order; one that is both wanted and not is shown as wanted."""
-    found: dict[str, bool] = {}
-    for label, wanted in terms:
-        found[label] = found.get(label, False) or wanted
-    return list(found.items())
+@final
+class Current:
+    """The newest state of a run and its index; for the arguments see `make_app`.
+
+    shown: which stays in use until a newer one can be shown whole.
+    """
+
+    def __init__(
+        self,
+        run_folder: str | os.PathLike[str],
+        index: Index | str | os.PathLike[str] | None,
+        labels: Labels | None,
+        images: str | os.PathLike[str] | None,
+    ) -> None:
+        if images is not None and not Path(images).is_dir():
+            raise ValueError(f"images is {os.fspath(images)!r}, which is not a folder: give the folder of the images")
+        self._given = run_folder, labels, images
+        RunFolder(run_folder).check_finished()
+        if index is None and not Path(run_folder, INDEX).is_dir():
+            command = index_command(run_folder, Path(run_folder, INDEX))
+            raise ValueError(
+                f"{os.fspath(run_folder)} has no index to search: make one with {command}, or give another with --index"
+            )
+        threads = max(1, (os.cpu_count() or 1) // 2)  # of one search: several are answered side by side
+        opened = index if isinstance(index, Index) else Index.open(index or Path(run_folder, INDEX), threads)
+        self.shown = Shown(run_folder, opened, labels, images)
+        self._looked = time.monotonic()
+
+    def overdue(self) -> float | None:
+        """Return for how many seconds it has been time to look again, None before; one of several callers is told."""
+        now = time.monotonic()
+        late = now - self._looked - _LOOK_AGAIN
+        if late <= 0:
+            return None
+        self._looked = now
+        return late
+
+    def look(self) -> None:
+        """Go over to the newest generation of the index; to a new index, with the run as it is then."""
+        index = self.shown.index
+        try:
+            fresh = index.refreshed()
+            if fresh is index:
+                return
+            run_folder, labels, images = self._given
+            same = fresh.uuid == index.uuid
+            self.shown = self.shown.over(fresh) if same else Shown(run_folder, fresh, labels, images)
+        except (ValueError, OSError):  # it is being written, corrupt or gone: what is open stays in use
+            return
