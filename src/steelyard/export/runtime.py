@@ -22,7 +22,7 @@ from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder
 from steelyard.models.inputs import Input
 from steelyard.predict.files import Form, Format
-from steelyard.predict.prediction import Predicted, Progress, Scored, file_sink, pour, scored_of
+from steelyard.predict.prediction import Predicted, Progress, Scored, check_finite, file_sink, pour, scored_of
 
 Floats: TypeAlias = NDArray[np.float32]
 Said: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats]
@@ -84,10 +84,7 @@ class OnnxModel:
         blank = np.zeros((0, len(self.names)), np.float32)
         for batch in inputs.batches(batch_size, workers):
             eta, decisions, logits = self(batch.inputs.numpy()) if batch.ids else (blank, blank.astype(bool), blank)
-            wrong = ~np.isfinite(logits).all(1)
-            if wrong.any():
-                name = batch.ids[int(np.flatnonzero(wrong)[0])]
-                raise ValueError(f"the output of {self.path} for item {name!r} is not finite: that item is damaged")
+            check_finite(logits, batch, str(self.path))
             yield scored_of(batch, eta, decisions)
 
     def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
