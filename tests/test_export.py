@@ -426,12 +426,6 @@ def test_inputs_that_do_not_fit(run: Path, tmp_path: Path) -> None:
         model(np.zeros((4, 2), np.float32))
     with pytest.raises(ValueError, match="takes 1 inputs, but 2 are given"):
         model(np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
-    data = inputs_of(items(5))
-    for wrong, what in (({"form": "tall"}, "form is 'tall'"), ({"top": 2}, "only with the long form")):
-        with pytest.raises(ValueError, match=what):
-            model.predict(data, tmp_path / "x.csv", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="its folder does not exist"):
-        model.predict(data, tmp_path / "none" / "x.csv")
     x = items(3).inputs.copy()
     x[1] = np.nan
     broken = inputs_of(items(3))

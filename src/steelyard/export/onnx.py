@@ -7,6 +7,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ def export_trained(
             first: more than 1e-5 apart is an error; see `check.check`.
         prints: the `fingerprints` of the run folder that it is of.
     """
-    require_export(check)
+    require("onnx", "onnxscript", *(("onnxruntime",) if check else ()))
     path = Path(out)
     check_place(path)
     if path.suffix.lower() != ".onnx":
@@ -82,18 +83,15 @@ def export_trained(
     return Exported(path, len(content), checked)
 
 
-def require_export(runtime: bool = True) -> None:
-    """Raise unless the packages of the extra `export` are there."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-
-        if runtime:
-            import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
-        ) from None
+def require(*packages: str) -> None:
+    """Raise unless these packages of the extra `export` are there."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise ValueError(
+                f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
+            ) from None
 
 
 def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:

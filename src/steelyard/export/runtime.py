@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.streams import OnBad
 from steelyard.export.graph import OUTPUTS
-from steelyard.export.onnx import FORMAT, VERSION
+from steelyard.export.onnx import FORMAT, VERSION, require
 from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder
 from steelyard.models.inputs import Input
@@ -130,12 +130,9 @@ def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
 
 
 def _opened(file: Path, threads: int) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ValueError(
-            "ONNX needs the package onnxruntime, which is not installed: pip install 'steelyard[export]'"
-        ) from None
+    require("onnxruntime")
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     try:
