@@ -9,7 +9,7 @@ import torch
 import steelyard as sy
 from steelyard.calibrate.prior import scale_annotated
 from steelyard.calibrate.probability import Reading
-from steelyard.export.probability import ReadingNetwork
+from steelyard.export.trace import ReadingNetwork
 
 
 def drawn(n: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

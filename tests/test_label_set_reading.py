@@ -17,7 +17,7 @@ from steelyard.calibrate.crossfit import label_sets
 from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
-from steelyard.export.probability import ReadingNetwork
+from steelyard.export.trace import ReadingNetwork
 from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels

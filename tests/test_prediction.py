@@ -241,7 +241,7 @@ def test_mistakes_are_told_before_any_work(tmp_path: Path) -> None:
         predict(trained, wrong, tmp_path / "p.csv")
     with torch.no_grad():
         next(trained.model.head.parameters()).fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"output for item '0' is not finite"):
+    with pytest.raises(ValueError, match=r"for item '0' is not finite"):
         predict(trained, data, tmp_path / "p.csv")
     assert [p.name for p in tmp_path.iterdir()] == ["folder.csv"]
     predict(run(), data, tmp_path / "any.name", format="jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self, TypeAlias, final
 
@@ -10,7 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, check_per, held_out
+from steelyard.calibrate.calibrator import (
+    Calibrator,
+    NotFitted,
+    Per,
+    State,
+    as_vector,
+    check_labels,
+    check_per,
+    held_out,
+)
 from steelyard.calibrate.lines import (
     IDENTITY_POSITIVES,
     SHAPE_POSITIVES,
@@ -31,11 +41,6 @@ class Curve(NamedTuple):
 
     x: Array
     eta: Array
-
-    def at(self, z: Array) -> Array:
-        """Return η at z."""
-        out: Array = np.interp(z, self.x, self.eta)
-        return out
 
 
 class Own(NamedTuple):
@@ -86,7 +91,9 @@ class Isotonic(Calibrator):
         pooled = _rising(every, (1 - share) * t[known] + share * identity.numpy())
         self._pooled, self._own = pooled, []
         if self.per == "label":
-            heights = replace(held, logits=torch.logit(torch.from_numpy(pooled.at(z))).clamp(LOG_ZERO, -LOG_ZERO))
+            heights = replace(
+                held, logits=torch.logit(interpolated([pooled], torch.from_numpy(z))).clamp(LOG_ZERO, -LOG_ZERO)
+            )
             line = fit_line(heights, own_level_line(heights, frequency), self.prior_positives, False, True)
             for c, (slope, shift) in enumerate(zip(line.slope.tolist(), line.shift.tolist(), strict=True)):
                 cells = known[:, c]
@@ -119,20 +126,37 @@ class Isotonic(Calibrator):
         return self._pooled
 
     def _eta(self, z: Tensor) -> Tensor:
-        pooled = self._fitted()
-        x = z.detach().cpu().numpy()
-        eta = torch.from_numpy(pooled.at(x))
+        eta = interpolated([self._fitted()], z.detach().cpu())
         if self.per == "label":
             check_labels(z, len(self._own))
-            level = torch.logit(eta).clamp(LOG_ZERO, -LOG_ZERO)
-            for c, own in enumerate(self._own):
-                eta[:, c] = torch.sigmoid(own.slope * level[:, c] + own.shift)
-                if own.curve is not None:
-                    eta[:, c] = (1 - own.share) * torch.from_numpy(own.curve.at(x[:, c])) + own.share * eta[:, c]
+            share, slope, shift = (as_vector([own[i] for own in self._own]) for i in (1, 2, 3))
+            brought = torch.sigmoid(slope * torch.logit(eta).clamp(LOG_ZERO, -LOG_ZERO) + shift)
+            curves = [self._fitted() if own.curve is None else own.curve for own in self._own]  # share 1 without one
+            eta = (1 - share) * interpolated(curves, z.detach().cpu()) + share * brought
         return eta.to(z.device)
 
     def _log_odds(self, z: Tensor) -> Tensor:
         return torch.logit(self._eta(z))
+
+
+def interpolated(curves: Sequence[Curve], z: Tensor) -> Tensor:
+    """Return curves, one a column or one for all, at z (N, L), float64: `numpy.interp` by a binary search."""
+    longest = max(len(curve.x) for curve in curves)
+    table = np.full((4, len(curves), longest + 1), np.inf)
+    table[1:] = np.array([0.0, 1.0, 0.0])[:, None, None]
+    for row, curve in enumerate(curves):
+        n = len(curve.x)
+        table[:2, row, :n] = curve
+        table[2:, row, : n - 1] = np.diff(curve)
+    x, eta, width, rise = (torch.from_numpy(part.reshape(-1)) for part in table)
+    ends = torch.from_numpy(np.array([[curve.x[0], curve.x[-1]] for curve in curves]))
+    inside = torch.minimum(torch.maximum(z, ends[:, 0]), ends[:, 1])
+    first = torch.arange(len(curves)) * (longest + 1)
+    at = torch.zeros_like(inside, dtype=torch.int64) + first
+    for i in reversed(range((longest - 1).bit_length())):
+        further = torch.minimum(at + (1 << i), first + longest)  # beyond the last knot all are infinite
+        at = torch.where(x[further] <= inside, further, at)
+    return eta[at] + (inside - x[at]) / width[at] * rise[at]
 
 
 def _rising(z: Array, t: Array) -> Curve:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Self, final
 
 import torch
@@ -18,7 +20,8 @@ from steelyard.losses.pair import PairLoss
 from steelyard.metrics.inputs import paired
 from steelyard.objective.objective import Objective
 
-_MAX_STEPS = 200
+Step = Callable[..., tuple[Tensor, Tensor]]
+MAX_STEPS = 200
 
 
 def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
@@ -44,10 +47,8 @@ def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
     if len(n) != z.shape[1]:
         raise ValueError(f"counts has {len(n)} values, but log_odds has {z.shape[1]} labels: give one a label")
     visited = n > 0
-    seen = z[:, visited]
-    out = z.clone()
-    out[:, visited] = _corrected(seen, n[visited])
-    return given_back(out.to(dtype), from_numpy)
+    corrected = _corrected(z, torch.where(visited, n, 1.0), visited)
+    return given_back(torch.where(visited, corrected, z).to(dtype), from_numpy)
 
 
 def check_visits(counts: ArrayLike) -> Tensor:
@@ -60,28 +61,42 @@ def check_visits(counts: ArrayLike) -> Tensor:
     return n
 
 
-def _corrected(z: Tensor, n: Tensor) -> Tensor:
-    p, q = torch.sigmoid(z), torch.sigmoid(-z)
+def _corrected(z: Tensor, n: Tensor, visited: Tensor) -> Tensor:
+    p, q = torch.where(visited, torch.sigmoid(z), 0.0), torch.sigmoid(-z)
     floor = math.exp(LOG_ZERO) / n.max()
     s = (p / n).sum(1, keepdim=True).clamp_min(floor)
-    for _ in range(_MAX_STEPS):
-        m = n * s
-        root = _root(m, q)
-        eta = 2 * p * m / (m + 1 + root)
-        value = (eta / n).sum(1, keepdim=True) - s
-        rise = torch.where(root > 0, eta * (1 - eta) / (m * root), 0.5)  # dη/dm
-        slope = rise.sum(1, keepdim=True) - 1
-        step = torch.where(slope < 0, value / slope, s)
-        following = (s - step).clamp(floor, None)
-        moved = (following - s).abs() > 1e-13 * s
-        s = torch.where(value < 0, torch.minimum(following, s), s)
-        if not bool((moved & (value < 0)).any()):
-            break
+    s = loop.get()(_step, s, (p, q, n, visited, floor))
     m = n * s
     root = _root(m, q)
     near = torch.log(2 * m) + logsigmoid(-z) - torch.log(root + (1 - m).clamp_min(0))
     log_others = torch.where(m < 1, near, torch.log((m - 1 + root) / 2))  # log(m − η), without cancellation
     return z - softplus(-log_others)
+
+
+def _step(s: Tensor, p: Tensor, q: Tensor, n: Tensor, visited: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return S after a step of Newton's method, and of which items it moved."""
+    m = n * s
+    root = _root(m, q)
+    eta = 2 * p * m / (m + 1 + root)
+    value = (eta / n).sum(1, keepdim=True) - s
+    rise = torch.where(root > 0, eta * (1 - eta) / (m * root), 0.5)  # dη/dm
+    slope = torch.where(visited, rise, 0.0).sum(1, keepdim=True) - 1
+    step = torch.where(slope < 0, value / slope, s)
+    following = torch.maximum(s - step, floor)
+    moved = ((following - s).abs() > 1e-13 * s) & (value < 0)
+    return torch.where(value < 0, torch.minimum(following, s), s), moved
+
+
+def _repeated(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+    for _ in range(MAX_STEPS):
+        s, moved = step(s, *given)
+        if not bool(moved.any()):
+            break
+    return s
+
+
+loop: ContextVar[Callable[[Step, Tensor, tuple[Tensor, ...]], Tensor]] = ContextVar("loop", default=_repeated)
+"""Repeats a step until nothing moves; export puts a loop of its graph here."""
 
 
 def _root(m: Tensor, q: Tensor) -> Tensor:

@@ -197,8 +197,12 @@ class Reading:
         parts = []
         for start in range(0, max(1, len(logits)), step):
             z, dtype, _ = read_logits(logits[start : start + step])
-            parts.append(last(self._shifted(self._calibrated(self._scores(z.cpu()))), dtype).to(z.device))
+            parts.append(last(self.odds_of(z.cpu()), dtype).to(z.device))
         return given_back(torch.cat(parts), not isinstance(logits, Tensor))
+
+    def odds_of(self, z: Tensor) -> Tensor:
+        """Return log η/(1−η) of logits z (N, L), float64 on the CPU: the chain itself, which export traces."""
+        return self._shifted(self._calibrated(self._scores(z)))
 
     def _scores(self, z: Tensor) -> Tensor:
         """Return what calibrators take, float64: the link's log-odds, or what is nearest to them."""

@@ -39,7 +39,7 @@ def check(proto: Any, trained: Trained) -> Checked:
     much of it, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
     """
     session = _session(proto)
-    worst, rounding = Checked(0.0, 0.0, 0.0), 0.0
+    found, rounding = list[Checked](), 0.0
     for n, seed in ((1, 1), (3, 2), (8, 3)):
         inputs = examples(trained, n, seed)
         fed = dict(zip(INPUTS[trained.model.input.kind], (x.numpy() for x in inputs), strict=True))
@@ -47,17 +47,16 @@ def check(proto: Any, trained: Trained) -> Checked:
         wanted = _logits(trained, inputs)
         largest = max(1.0, float(np.abs(wanted).max()))
         apart = _apart(eta, trained.reading.probability(wanted))
-        found = Checked(apart, _apart(z, wanted) / largest, _read_apart(trained.reading, z, eta))
-        if found.probability > TOLERANCE and found.logit > TOLERANCE:
+        found.append(Checked(apart, _apart(z, wanted) / largest, _read_apart(trained.reading, z, eta)))
+        if found[-1].probability > TOLERANCE and found[-1].logit > TOLERANCE:
             rounding = max(rounding, _apart(_logits(trained, inputs, torch.float64), wanted) / largest)
-        worst = _worse(worst, found)
         if (said != trained.reading.decisions(eta)).any():
             raise RuntimeError("the exported file decides otherwise than its thresholds say: nothing was written")
-    alone = _session(after_logits(proto))
     rows = np.repeat(np.array(_GRID, np.float32)[:, None], len(trained.names), 1)
     rows = np.concatenate([rows, np.random.default_rng(0).normal(0, 4, (256, rows.shape[1])).astype(np.float32)])
-    eta = alone.run(["probabilities"], {"logits": rows})[0]
-    worst = _worse(worst, Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
+    eta = _session(after_logits(proto)).run(["probabilities"], {"logits": rows})[0]
+    found.append(Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
+    worst = Checked(*map(max, zip(*found, strict=True)))
     as_rounded = worst.logit <= max(TOLERANCE, 10 * rounding)
     if not (worst.reading <= TOLERANCE and (worst.probability <= TOLERANCE or as_rounded)):
         raise RuntimeError(
@@ -80,7 +79,14 @@ def _session(proto: Any) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of its own, such as for a function that it does not have in float64
+        why = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"onnxruntime cannot run the exported file ({why:.200}): fit a calibrator that takes logits, or use one of "
+            "the losses in steelyard.losses"
+        ) from None
 
 
 def after_logits(proto: Any) -> Any:
@@ -127,7 +133,3 @@ def _read_apart(reading: Reading, logits: NDArray[np.float32], eta: NDArray[np.f
     low, high = (reading.probability(z * factor) for factor in (1 - 1e-12, 1 + 1e-12))
     beyond = np.abs(eta.astype(np.float64) - reading.probability(logits)) - np.abs(high - low)
     return float(np.where(np.isnan(beyond), np.inf, beyond).max(initial=0))
-
-
-def _worse(a: Checked, b: Checked) -> Checked:
-    return Checked(*(max(x, y) for x, y in zip(a, b, strict=True)))

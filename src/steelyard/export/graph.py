@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import logging
 import warnings
@@ -13,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steelyard.export.probability import ReadingNetwork
+from steelyard.calibrate.probability import Reading
+from steelyard.export.trace import ReadingNetwork
 from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
-from steelyard.models.oltr import ModulatedAttention
 from steelyard.predict.inputs import side_of
 
 OUTPUTS = ("probabilities", "decisions", "logits")
@@ -28,9 +27,9 @@ INPUTS = {"features": ("features",), "image": ("images",), "pair": ("regions", "
 class _Whole(nn.Module):
     """A model and the reading of its logits."""
 
-    def __init__(self, model: Model, reading: ReadingNetwork) -> None:
+    def __init__(self, model: Model, reading: Reading) -> None:
         super().__init__()
-        self.model, self.reading = _writable(model), reading
+        self.model, self.reading = model, ReadingNetwork(reading)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return η, decisions and logits; all NaN for an item with NaN, which onnxruntime's ReLU turns into 0."""
@@ -42,42 +41,13 @@ class _Whole(nn.Module):
         return eta, decisions, logits
 
 
-class _Attention(nn.Module):
-    """`ModulatedAttention` by plain products: the exporter takes torch's fused attention for several heads alone."""
-
-    def __init__(self, attention: ModulatedAttention) -> None:
-        super().__init__()
-        self.inside = attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = (self.inside.query, self.inside.key, self.inside.value)
-        query, key, value = (part(x).flatten(2).transpose(1, 2) for part in parts)
-        attended = (query @ key.transpose(1, 2)).softmax(2) @ value
-        context: Tensor = self.inside.back(attended.transpose(1, 2).unflatten(2, x.shape[2:]))
-        modulation = self.inside.where(x).flatten(2).softmax(2).unflatten(2, x.shape[2:])
-        added: Tensor = x + modulation * context
-        return added
-
-
-def _writable(model: Model) -> Model:
-    """Return the model, its weights shared, with parts that can be written as ONNX."""
-    if model.attention is None:
-        return model
-    found = copy.copy(model)
-    found._modules = {**model._modules, "attention": _Attention(model.attention)}
-    return found
-
-
 def graph_of(trained: Trained) -> Any:
     """Return a model and its reading as an ONNX model, its batches of any size; one that cannot be is refused."""
-    network = _Whole(trained.model.cpu().eval(), ReadingNetwork(trained.reading)).eval()
+    network = _Whole(trained.model.cpu().eval(), trained.reading).eval()
     inputs = examples(trained, 2)
     batch = torch.export.Dim("batch", min=1)
-    frozen = [parameter for parameter in network.parameters() if parameter.requires_grad]
     try:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             program = torch.onnx.export(
                 network,
                 inputs,
@@ -89,9 +59,6 @@ def graph_of(trained: Trained) -> Any:
             )
     except torch.onnx.errors.OnnxExporterError as error:
         raise _refusal(trained, f"{_first_cause(error):.200}") from error
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
     assert program is not None
     if any(not value.type.tensor_type.shape.dim[0].dim_param for value in program.model_proto.graph.input):
         raise _refusal(trained, "its batches are of one size")
@@ -144,7 +111,7 @@ def examples(trained: Trained, n: int, seed: int = 0) -> tuple[Tensor, ...]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep to itself what the exporter says of its own inside."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
     before = [logger.level for logger in loggers]

@@ -7,6 +7,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,34 +41,35 @@ def export(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = Non
 
 def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, check: bool = True) -> Exported:
     """Write a finished run as one ONNX file, RUN/model.onnx by default; see `export_trained`."""
-    return _written(RunFolder(run).load(), RunFolder(run) / "model.onnx" if out is None else out, check, run)
+    file = Path(run, "model.onnx") if out is None else out
+    return export_trained(RunFolder(run).load(), file, check, fingerprints(run))
 
 
-def export_trained(trained: Trained, out: str | os.PathLike[str], check: bool = True) -> Exported:
+def export_trained(
+    trained: Trained, out: str | os.PathLike[str], check: bool = True, prints: Mapping[str, str] | None = None
+) -> Exported:
     """Write a trained model as one ONNX file, which is there whole and checked, or as it was before.
 
     Its inputs are those of the model, any number at a time: `features`, float32 (B, F); `images`, uint8 (B, C, H, W);
     or `regions` and `words`. Its outputs are `probabilities`, `decisions` and `logits`, (B, L) each. Normalisation,
     network, link with class weights, class-aware sampling undone, calibrator and deployment prior are all inside; what
-    follows the logits is float64. The metadata holds what `onnx_model` reads: labels, thresholds, kind and shape of
+    follows the logits is float64. The metadata holds what `runtime` reads: labels, thresholds, kind and shape of
     the input, how η came about, and of a run folder the fingerprints; and `preprocessing`, how images are resized.
 
     Args:
         trained: of a run folder, or of `fit`; its model is on the CPU and in evaluation mode afterwards.
         out: the file.
         check: whether η of random inputs, and of logits far and near, is compared with torch's through onnxruntime
-            first: more than 1e-5 apart is an error; see `export_check.check`.
+            first: more than 1e-5 apart is an error; see `check.check`.
+        prints: the `fingerprints` of the run folder that it is of.
     """
-    return _written(trained, out, check, None)
-
-
-def _written(
-    trained: Trained, out: str | os.PathLike[str], check: bool, folder: str | os.PathLike[str] | None
-) -> Exported:
-    require_export(check)
-    path = _target(out)
+    require("onnx", "onnxscript", *(("onnxruntime",) if check else ()))
+    path = Path(out)
+    check_place(path)
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"{path} does not end in .onnx: rename it")
     proto = graph_of(trained)
-    for key, value in described(trained, {} if folder is None else fingerprints(folder)).items():
+    for key, value in described(trained, prints or {}).items():
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
     if proto.ByteSize() > _LARGEST:
@@ -81,18 +83,15 @@ def _written(
     return Exported(path, len(content), checked)
 
 
-def require_export(runtime: bool = True) -> None:
-    """Raise unless the packages of the extra `export` are there."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-
-        if runtime:
-            import onnxruntime  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
-        ) from None
+def require(*packages: str) -> None:
+    """Raise unless these packages of the extra `export` are there."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise ValueError(
+                f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
+            ) from None
 
 
 def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:
@@ -127,11 +126,3 @@ def _preprocessing(trained: Trained) -> dict[str, Any]:
     resize = {"height": side[0], "width": side[1], "mode": "squash", "interpolation": "bilinear", "antialias": True}
     channels = "RGB" if model.input.shape[0] == 3 else "grey" if model.input.shape[0] == 1 else "as in training"
     return {"resize": resize, "channels": channels, "layout": "NCHW", "dtype": "uint8", "range": [0, 255], **inside}
-
-
-def _target(out: str | os.PathLike[str]) -> Path:
-    path = Path(out)
-    check_place(path)
-    if path.suffix.lower() != ".onnx":
-        raise ValueError(f"{path} does not end in .onnx: rename it")
-    return path

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.streams import OnBad
 from steelyard.export.graph import OUTPUTS
-from steelyard.export.onnx import FORMAT, VERSION
+from steelyard.export.onnx import FORMAT, VERSION, require
 from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder
 from steelyard.models.inputs import Input
 from steelyard.predict.files import Form, Format
-from steelyard.predict.prediction import Predicted, Progress, Scored, file_sink, pour, scored_of
+from steelyard.predict.prediction import Predicted, Progress, Scored, check_finite, file_sink, pour, scored_of
 
 Floats: TypeAlias = NDArray[np.float32]
 Said: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats]
@@ -84,10 +84,7 @@ class OnnxModel:
         blank = np.zeros((0, len(self.names)), np.float32)
         for batch in inputs.batches(batch_size, workers):
             eta, decisions, logits = self(batch.inputs.numpy()) if batch.ids else (blank, blank.astype(bool), blank)
-            wrong = ~np.isfinite(logits).all(1)
-            if wrong.any():
-                name = batch.ids[int(np.flatnonzero(wrong)[0])]
-                raise ValueError(f"the output of {self.path} for item {name!r} is not finite: that item is damaged")
+            check_finite(logits, batch, str(self.path))
             yield scored_of(batch, eta, decisions)
 
     def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
@@ -133,12 +130,9 @@ def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
 
 
 def _opened(file: Path, threads: int) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ValueError(
-            "ONNX needs the package onnxruntime, which is not installed: pip install 'steelyard[export]'"
-        ) from None
+    require("onnxruntime")
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     try:

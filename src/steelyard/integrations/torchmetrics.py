@@ -228,33 +228,46 @@ class MassCalibrationError(_Kept):
         return value if isinstance(value, Tensor) else _number(value, probabilities)
 
 
-class _ByLabel(_Summed):
-    """What true, predicted and actual positives of each label tell about the decisions η ≥ threshold."""
+class _Decided(_Summed):
+    """A metric of the decisions η ≥ threshold."""
 
     higher_is_better = True
     threshold: Tensor
 
     def __init__(
-        self, n_labels: int, threshold: Threshold = 0.5, average: LabelAverage = "macro", **options: Any
+        self, name: str, n_labels: int, threshold: Threshold, shape: tuple[int, ...], options: dict[str, Any]
     ) -> None:
         limit = _limit(threshold, _at_least_one("n_labels", n_labels))
-        super().__init__(f"counts_{_digest(limit)}", (3, n_labels), options)
+        super().__init__(f"{name}_{_digest(limit)}", shape, options)
         self.n_labels = n_labels
-        self.average = _choose("average", average, get_args(LabelAverage))
         self.register_buffer("threshold", limit, persistent=False)
 
+    def _decide(self, pair: Pair) -> Pair:
+        """Return the decisions in the place of the probabilities."""
+        decided = _labelled(pair, self.n_labels).values >= self.threshold.to(pair.values.dtype)
+        return Pair(decided, pair.targets, pair.known, pair.from_numpy)
+
+
+class _ByLabel(_Decided):
+    """What true, predicted and actual positives of each label tell."""
+
+    _ratio: int
+    """Which of `decisions.ratios`."""
+
+    def __init__(
+        self, n_labels: int, threshold: Threshold = 0.5, average: LabelAverage = "macro", **options: Any
+    ) -> None:
+        super().__init__("counts", n_labels, threshold, (3, n_labels), options)
+        self.average = _choose("average", average, get_args(LabelAverage))
+
     def _batch(self, pair: Pair) -> Tensor:
-        return decisions.decision_counts(_decide(_labelled(pair, self.n_labels), self.threshold))
+        return decisions.decision_counts(self._decide(pair))
 
     def compute(self) -> Tensor:
         """Return the average, or the values of the labels."""
         true, predicted, support = self._sums.sum(1) if self.average == "micro" else self._sums
-        value = self._ratio(*decisions.ratios(true, predicted, support))
+        value = decisions.ratios(true, predicted, support)[self._ratio]
         return value.mean() if self.average == "macro" else value
-
-    @abstractmethod
-    def _ratio(self, precision: Tensor, recall: Tensor, f1: Tensor) -> Tensor:
-        """Return one of the three."""
 
 
 class LabelPrecision(_ByLabel):
@@ -264,8 +277,7 @@ class LabelPrecision(_ByLabel):
         n_labels, threshold, average, **options: those of `LabelF1`.
     """
 
-    def _ratio(self, precision: Tensor, recall: Tensor, f1: Tensor) -> Tensor:
-        return precision
+    _ratio = 0
 
 
 class LabelRecall(_ByLabel):
@@ -275,8 +287,7 @@ class LabelRecall(_ByLabel):
         n_labels, threshold, average, **options: those of `LabelF1`.
     """
 
-    def _ratio(self, precision: Tensor, recall: Tensor, f1: Tensor) -> Tensor:
-        return recall
+    _ratio = 1
 
 
 class LabelF1(_ByLabel):
@@ -289,11 +300,10 @@ class LabelF1(_ByLabel):
         **options: those of `torchmetrics.Metric`.
     """
 
-    def _ratio(self, precision: Tensor, recall: Tensor, f1: Tensor) -> Tensor:
-        return f1
+    _ratio = 2
 
 
-class ExactMatch(_Summed):
+class ExactMatch(_Decided):
     """The fraction of items whose every known label is decided rightly by η ≥ threshold; those without one left out.
 
     Args:
@@ -302,17 +312,11 @@ class ExactMatch(_Summed):
         **options: those of `torchmetrics.Metric`.
     """
 
-    higher_is_better = True
-    threshold: Tensor
-
     def __init__(self, n_labels: int, threshold: Threshold = 0.5, **options: Any) -> None:
-        limit = _limit(threshold, _at_least_one("n_labels", n_labels))
-        super().__init__(f"matches_{_digest(limit)}", (2,), options)
-        self.n_labels = n_labels
-        self.register_buffer("threshold", limit, persistent=False)
+        super().__init__("matches", n_labels, threshold, (2,), options)
 
     def _batch(self, pair: Pair) -> Tensor:
-        decided = _decide(_labelled(pair, self.n_labels), self.threshold)
+        decided = self._decide(pair)
         match = decisions.exact_matches(decided.values, decided.targets)
         return torch.stack([match.nansum(), (~match.isnan()).sum()])
 
@@ -321,49 +325,41 @@ class ExactMatch(_Summed):
         return self._sums[0] / self._sums[1]
 
 
-class Brier(_Summed):
+class _MeanCost(_Summed):
+    """The mean of what the known labels cost."""
+
+    higher_is_better = False
+    _cost: Callable[[Tensor, Tensor], Tensor]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(f"sums_of_{type(self).__name__}", (2,), options)
+
+    def _batch(self, pair: Pair) -> Tensor:
+        return calibration.label_sums(pair, type(self)._cost).sum(1)
+
+    def compute(self) -> Tensor:
+        """Return the mean."""
+        return self._sums[1] / self._sums[0]
+
+
+class Brier(_MeanCost):
     """The Brier score, the mean of (η − y)² over the known labels; soft targets count as they are.
 
     Args:
         **options: those of `torchmetrics.Metric`.
     """
 
-    higher_is_better = False
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("squared_errors", (2,), options)
-
-    def _batch(self, pair: Pair) -> Tensor:
-        return calibration.label_sums(pair, calibration.squared_error).sum(1)
-
-    def compute(self) -> Tensor:
-        """Return the mean."""
-        return self._sums[1] / self._sums[0]
+    _cost = staticmethod(calibration.squared_error)
 
 
-class LogLoss(_Summed):
+class LogLoss(_MeanCost):
     """The mean of −y log η − (1 − y) log(1 − η) over the known labels; infinite where a certainty was wrong.
 
     Args:
         **options: those of `torchmetrics.Metric`.
     """
 
-    higher_is_better = False
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__("cross_entropies", (2,), options)
-
-    def _batch(self, pair: Pair) -> Tensor:
-        return calibration.label_sums(pair, calibration.cross_entropy).sum(1)
-
-    def compute(self) -> Tensor:
-        """Return the mean."""
-        return self._sums[1] / self._sums[0]
-
-
-def _decide(pair: Pair, threshold: Tensor) -> Pair:
-    """Return the decisions η ≥ threshold in the place of the probabilities."""
-    return Pair(pair.values >= threshold.to(pair.values.dtype), pair.targets, pair.known, pair.from_numpy)
+    _cost = staticmethod(calibration.cross_entropy)
 
 
 def _limit(threshold: Threshold, n_labels: int) -> Tensor:

@@ -124,8 +124,9 @@ class ModulatedAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of the shape of `x`."""
-        query, key, value = (part(x).flatten(2).transpose(1, 2) for part in (self.query, self.key, self.value))
-        attended = F.scaled_dot_product_attention(query, key, value, scale=1.0)
+        parts = (part(x).flatten(2).transpose(1, 2) for part in (self.query, self.key, self.value))
+        query, key, value = (part[:, None] for part in parts)  # one head, which ONNX wants to see
+        attended = F.scaled_dot_product_attention(query, key, value, scale=1.0)[:, 0]
         context: Tensor = self.back(attended.transpose(1, 2).unflatten(2, x.shape[2:]))
         modulation = self.where(x).flatten(2).softmax(2).unflatten(2, x.shape[2:])
         return torch.addcmul(x, modulation, context)

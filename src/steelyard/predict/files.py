@@ -59,7 +59,7 @@ def open_writer(
         top: how many labels of an item the long form has, 0 for those decided present.
         raw_ids: write texts that a spreadsheet takes for formulas as they are, see `harmless`.
     """
-    schema = _wide_schema(names) if form == "wide" else _LONG
+    schema = wide_schema(names) if form == "wide" else _LONG
     guarded = format == "csv" and not raw_ids
     labels = list(map(harmless, names)) if guarded else names
     with _sink(path, format, schema) as put:
@@ -67,13 +67,13 @@ def open_writer(
 
         def flush() -> None:
             if held:
-                rows = _joined(held, len(names))
+                rows = joined(held)
                 if guarded:
                     rows = rows._replace(ids=list(map(harmless, rows.ids)))
                 if format == "jsonl" and form == "wide":
                     put(_wide_records(rows, names))
                 else:
-                    put(_wide(rows, schema) if form == "wide" else _long(rows, labels, top))
+                    put(wide(rows, schema) if form == "wide" else _long(rows, labels, top))
                 held.clear()
 
         def write(rows: Rows) -> None:
@@ -115,24 +115,22 @@ def _sink(path: Path, format: Format, schema: pa.Schema) -> Iterator[Callable[[A
 _LONG = pa.schema([("id", pa.string()), ("label", pa.string()), ("probability", pa.float32()), ("decision", pa.int8())])
 
 
-def _wide_schema(names: Sequence[str]) -> pa.Schema:
+def wide_schema(names: Sequence[str]) -> pa.Schema:
+    """Return the columns of the wide form: id, probabilities, decisions."""
     probabilities = [(f"probability:{name}", pa.float32()) for name in names]
     return pa.schema([("id", pa.string()), *probabilities, *((f"decision:{name}", pa.int8()) for name in names)])
 
 
-def _joined(parts: list[Rows], n_labels: int) -> Rows:
-    """Rows one after the other; an unread item comes after its batch, with a probability of NaN."""
-    ids: list[str] = []
-    eta, said = [], []
-    for part in parts:
-        blank = len(part.unread)
-        ids += [*part.ids, *part.unread]
-        eta += [part.probabilities, np.full((blank, n_labels), np.nan, np.float32)]
-        said += [part.decisions, np.zeros((blank, n_labels), bool)]
+def joined(parts: list[Rows]) -> Rows:
+    """Return rows one after the other; an unread item comes after its batch, with a probability of NaN."""
+    ids = [name for part in parts for name in (*part.ids, *part.unread)]
+    eta = [np.pad(part.probabilities, ((0, len(part.unread)), (0, 0)), constant_values=np.nan) for part in parts]
+    said = [np.pad(part.decisions, ((0, len(part.unread)), (0, 0))) for part in parts]
     return Rows(ids, np.concatenate(eta), np.concatenate(said), [])
 
 
-def _wide(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+def wide(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    """Return joined rows in the wide form, null where an item could not be read."""
     blank = _blank(rows)
     probabilities = [pa.array(column, mask=blank) for column in np.ascontiguousarray(rows.probabilities.T)]
     decisions = [pa.array(column, mask=blank) for column in np.ascontiguousarray(rows.decisions.T).astype(np.int8)]

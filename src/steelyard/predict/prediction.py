@@ -16,6 +16,7 @@ from torch import Tensor
 from steelyard._files import check_place, replacing
 from steelyard.data.streams import Batch, Inputs
 from steelyard.folder.run_folder import Trained
+from steelyard.models import Model
 from steelyard.models.inputs import in_pieces
 from steelyard.predict.feature_cache import batches_of, features_for, kept_for, listed
 from steelyard.predict.files import Form, Format, Rows, format_of, open_writer
@@ -85,10 +86,7 @@ def scores(
     console: Console | None = None,
 ) -> Iterator[Scored]:
     """Return the items of each batch with their probabilities and decisions, in order."""
-    if not trained.reading.has_probability:
-        raise ValueError(
-            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
-        )
+    check_probability(trained)
 
     def each() -> Iterator[Scored]:
         for logits, batch in batch_logits(trained, inputs, batch_size, device, workers, console):
@@ -96,6 +94,14 @@ def scores(
             yield scored_of(batch, eta, trained.reading.decisions(eta))
 
     return each()
+
+
+def check_probability(trained: Trained) -> None:
+    """Raise where a model has no probabilities."""
+    if not trained.reading.has_probability:
+        raise ValueError(
+            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
+        )
 
 
 def scored_of(batch: Batch, eta: NDArray[np.float32], decisions: NDArray[np.bool_]) -> Scored:
@@ -171,39 +177,35 @@ def batch_logits(
         raise ValueError(
             f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
         )
-    for logits, batch in _raw_logits(trained, inputs, batch_size, place, workers, console):
-        wrong = ~torch.isfinite(logits).all(1)
-        if bool(wrong.any()):
-            name = batch.ids[int(wrong.nonzero()[0])]
-            raise ValueError(
-                f"the model's output for item {name!r} is not finite: its weights or that item are damaged"
-            )
+    if (known := listed(trained, inputs)) is not None and (keeping := kept_for(trained, known[1], console)) is not None:
+        head, features = features_for(model, known[1], keeping, batch_size, place, workers, console)
+        found = batches_of(head, *known, features, batch_size)
+    else:
+        found = ((_logits(model, batch, place), batch) for batch in inputs.batches(batch_size, workers))
+    for logits, batch in found:
+        check_finite(logits.numpy(), batch, "the model")
         yield logits, batch
 
 
-def _raw_logits(
-    trained: Trained,
-    inputs: Inputs,
-    batch_size: int,
-    place: torch.device,
-    workers: int,
-    console: Console | None,
-) -> Iterator[tuple[Tensor, Batch]]:
-    model = trained.model
-    if (known := listed(trained, inputs)) is not None and (keeping := kept_for(trained, known[1], console)) is not None:
-        head, features = features_for(model, known[1], keeping, batch_size, place, workers, console)
-        yield from batches_of(head, *known, features, batch_size)
-        return
-    for batch in inputs.batches(batch_size, workers):
-        shape = tuple(batch.inputs.shape[1:])
-        if inputs.kind == "features" and batch.ids and shape != model.input.shape:
-            raise ValueError(
-                f"item {batch.ids[0]!r} has {_by(shape)} features, but the model takes {_by(model.input.shape)}: give "
-                "those of training, in their order"
-            )
-        with torch.inference_mode():
-            found = in_pieces(model, moved(batch.inputs, place)) if batch.ids else torch.zeros(0, model.n_labels)
-        yield found.float().cpu().clone(), batch
+def check_finite(logits: NDArray[np.float32], batch: Batch, model: str) -> None:
+    """Raise where an output (B, L) of `model` is not finite."""
+    wrong = ~np.isfinite(logits).all(1)
+    if wrong.any():
+        name = batch.ids[int(np.flatnonzero(wrong)[0])]
+        raise ValueError(f"the output of {model} for item {name!r} is not finite: its weights or that item are damaged")
+
+
+def _logits(model: Model, batch: Batch, place: torch.device) -> Tensor:
+    shape = tuple(batch.inputs.shape[1:])
+    if not batch.ids:
+        return torch.zeros(0, model.n_labels)
+    if model.input.kind == "features" and shape != model.input.shape:
+        raise ValueError(
+            f"item {batch.ids[0]!r} has {_by(shape)} features, but the model takes {_by(model.input.shape)}: give "
+            "those of training, in their order"
+        )
+    with torch.inference_mode():
+        return in_pieces(model, moved(batch.inputs, place)).float().cpu().clone()
 
 
 def _what(kind: str) -> str:

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,8 +27,9 @@ from steelyard.data.files import DataError, check_choice
 from steelyard.data.located import ImageFolder
 from steelyard.data.streams import FeatureInputs, Image, ImageInputs, Inputs, OnBad
 from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.predict.files import joined, wide, wide_schema
 from steelyard.predict.inputs import side_of
-from steelyard.predict.prediction import batch_logits
+from steelyard.predict.prediction import check_probability, scores
 from steelyard.predict.spark_search import pattern_of, reason, spark_errors, spark_session, uri_of
 
 _FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
@@ -91,10 +92,7 @@ def predict(
         raise ValueError(f"batch_size is {batch_size}: give at least 1")
     folder = RunFolder(Path(run))
     trained = folder.load()
-    if not trained.reading.has_probability:
-        raise ValueError(
-            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
-        )
+    check_probability(trained)
     source, target = os.fspath(data), os.fspath(out)
     if "://" not in source and not Path(source).exists():
         raise ValueError(f"{source} does not exist: give a Parquet file or a folder of them")
@@ -106,6 +104,8 @@ def predict(
     spark = (session or spark_session()).newSession()
     if find_spec("pandas") is None:
         raise ValueError("Spark hands over rows by pandas, which is not installed: pip install 'steelyard[spark]'")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(1024, batch_size)))
     try:
@@ -123,13 +123,18 @@ def predict(
             {name: (folder / name).read_bytes() for name in _FILES if (folder / name).exists()}
         )
 
+        columns = wide_schema(trained.names)
+        schema = from_arrow_schema(columns)
+
         def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return _scored(_loaded(name, files.value), task, batches)
+            here = _loaded(name, files.value)
+            for some in scores(here, _inputs(here, task, batches), task.batch_size, 0, "cpu"):
+                yield wide(joined([some.rows]), columns)
 
         try:
             with _whole(target) as place:
-                rows.mapInArrow(score, _schema(trained.names)).write.mode("error").parquet(uri_of(place))
-                found = spark.read.schema(_schema(trained.names)).parquet(pattern_of(place))
+                rows.mapInArrow(score, schema).write.mode("error").parquet(uri_of(place))
+                found = spark.read.schema(schema).parquet(pattern_of(place))
                 found = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
                 written = Written(target, found.count(), found.filter(found["c1"].isNull()).count())
         finally:
@@ -165,14 +170,6 @@ def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: s
     return wanted
 
 
-def _schema(names: Sequence[str]) -> Any:
-    from pyspark.sql.types import ByteType, FloatType, StringType, StructField, StructType
-
-    probabilities = [StructField(f"probability:{name}", FloatType()) for name in names]
-    decisions = [StructField(f"decision:{name}", ByteType()) for name in names]
-    return StructType([StructField("id", StringType()), *probabilities, *decisions])
-
-
 @contextmanager
 def _whole(out: str) -> Iterator[str]:
     """Give Spark a folder to write that becomes `out` when the block is done; of a URI Spark itself takes care."""
@@ -200,22 +197,6 @@ def _loaded(name: str, files: Mapping[str, bytes]) -> Trained:
         _LOADED.clear()
         _LOADED[name] = trained
     return _LOADED[name]
-
-
-def _scored(trained: Trained, task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The predictions of the rows of a task."""
-    names = ["id", *(f"{what}:{name}" for what in ("probability", "decision") for name in trained.names)]
-    for logits, batch in batch_logits(trained, _inputs(trained, task, batches), task.batch_size, "cpu", 0):
-        eta = trained.reading.probability(logits).numpy()
-        said = trained.reading.decisions(eta)
-        n_bad = len(batch.bad)
-        columns = [
-            pa.concat_arrays([pa.array(np.ascontiguousarray(column)), pa.nulls(n_bad, kind)])
-            for values, kind in ((eta, pa.float32()), (said.astype(np.int8), pa.int8()))
-            for column in values.T
-        ]
-        ids = pa.array([*batch.ids, *(name for name, _ in batch.bad)], pa.string())
-        yield pa.record_batch([ids, *columns], names=names)
 
 
 def _inputs(trained: Trained, task: _Task, batches: Iterable[pa.RecordBatch]) -> Inputs:

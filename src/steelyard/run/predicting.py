@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from steelyard.data.streams import OnBad
+from steelyard.data.streams import Inputs, OnBad
 from steelyard.export.runtime import load_onnx
 from steelyard.folder.run_folder import RunFolder
 from steelyard.predict import prediction
 from steelyard.predict.files import Form
 from steelyard.predict.inputs import inputs_at
-from steelyard.predict.prediction import Predicted, Scored
+from steelyard.predict.prediction import Predicted
 from steelyard.report.headline import plural
 from steelyard.report.terminal import say
 from steelyard.run.indexing import into_index
@@ -92,21 +92,13 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
         if asked.device not in ("auto", "cpu"):
             raise ValueError(f"--device is {asked.device!r}, but onnxruntime is used on the CPU: leave it out")
         model = load_onnx(asked.run)
-        inputs = model.open(asked.data, asked.images, asked.on_bad_image)
-        names = model.names
+        names, inputs = model.names, model.open(asked.data, asked.images, asked.on_bad_image)
+        scored = model.scores(inputs, asked.batch_size, _workers(inputs, asked.batch_size))
     else:
         trained = RunFolder(asked.run).load()
-        inputs = inputs_at(trained, asked.data, asked.images, asked.on_bad_image)
-        names = trained.names
-    several = inputs.kind == "image" and (inputs.n_items or asked.batch_size + 1) > asked.batch_size
-    workers = n_workers(-1, None) if several else 0
-    scored = (
-        model.scores(inputs, asked.batch_size, workers)
-        if asked.runtime == "onnx"
-        else prediction.scores(
-            trained, inputs, asked.batch_size, workers, pick_device(asked.device, "--device"), console
-        )
-    )
+        names, inputs = trained.names, inputs_at(trained, asked.data, asked.images, asked.on_bad_image)
+        workers, device = _workers(inputs, asked.batch_size), pick_device(asked.device, "--device")
+        scored = prediction.scores(trained, inputs, asked.batch_size, workers, device, console)
     # Before 14.3 rich ends even a disabled bar with an empty line, where it does not go to a terminal.
     where = console if console.is_terminal else Console(quiet=True)
     shows = Progress(console=where, transient=True, disable=not console.is_terminal)
@@ -117,15 +109,17 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
             sinks.append(opened.enter_context(file))
         if asked.index is not None:
             keeping = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
-
-            def keep(some: Scored) -> None:
-                keeping.put(some.rows.ids, some.rows.probabilities, some.paths)
-
-            sinks.append(keep)
+            sinks.append(lambda some: keeping.put(some.rows.ids, some.rows.probabilities, some.paths))
         bars = opened.enter_context(shows)
         bar = bars.add_task("predicting", total=inputs.n_items)
         done = prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))
     return done, keeping.replaced if asked.index is not None else 0
+
+
+def _workers(inputs: Inputs, batch_size: int) -> int:
+    """Return how many processes read images; none where one batch is all."""
+    several = inputs.kind == "image" and (inputs.n_items or batch_size + 1) > batch_size
+    return n_workers(-1, None) if several else 0
 
 
 def _by_spark(asked: Asked) -> None:
