@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from small_run import part, reading_of
 from steelyard.balance import ClassBalanced, PartialLabelMasking
 from steelyard.calibrate import Isotonic, Platt, Temperature, threshold_report
-from steelyard.calibrate.crossfit import MAKERS, folds_of
+from steelyard.calibrate.crossfit import MAKERS, folds_of, settle
 from steelyard.calibrate.link import pair_of, probe
 from steelyard.calibrate.prior import believed
 from steelyard.calibrate.probability import Reading
@@ -528,3 +528,14 @@ def test_whatever_the_items_the_result_is_a_probability_or_a_sentence(
         assert (np.diff(fitted.log_odds(grid), axis=0) >= -1e-9).all()
     chosen = fitted.with_thresholds(Aim("f1"), fitted.out_of_fold(z, y), y)
     assert np.array_equal(Reading.from_json(chosen.to_json()).thresholds, chosen.thresholds)
+
+
+def test_of_a_refitted_model_platt_is_preferred_unless_it_is_worse() -> None:
+    """Levels that are a little off go unmended by the rule of one standard error; of a refitted model they do not."""
+    generator = torch.manual_seed(0)
+    z = 2 * torch.randn(600, 4, generator=generator).double() - 2
+    targets = (torch.rand(600, 4, generator=generator) < torch.sigmoid(z)).to(torch.int8)
+    low = {"": z - 0.15}
+    assert settle("auto", low, True, targets, None).name == "link"
+    assert settle("auto", low, True, targets, None, refitted=True).name == "platt"
+    assert settle("temperature", low, True, targets, None, refitted=True).name == "temperature"

@@ -149,11 +149,16 @@ def settle(
     targets: Tensor,
     folds: Folds | None,
     level: Floats | None = None,
+    refitted: bool = False,
 ) -> Choice:
     """Settle on a calibrator: its kind, where that is "auto", and what it takes, where there are several bases.
 
     Chosen by `choose`; with too few known positives or negatives, the link, or where there is none Platt, on the last
     base; "link" too where nothing can be fitted and there is no link.
+
+    Of a model that was refitted to all items, Platt comes before the link. The model of a fold has not seen the fold's
+    positives: its level is too low where the fold has many and too high where it has few. Cross-fitting counts that
+    against a calibrator, and a mean of log-odds, which is below the log-odds of the mean, goes unmended.
 
     Args:
         kind: one of `MAKERS`, or "auto".
@@ -162,11 +167,15 @@ def settle(
         targets: (N, L).
         folds: (N,), or None for those of `folds_of`.
         level: how frequent each label is, (L,), see `Calibrator.fit`.
+        refitted: whether the scores come from models of folds, in whose place one model is fitted to all items.
     """
     kinds = list(MAKERS) if kind == "auto" else [kind]
     candidates = {f"{k}{said}": (k, scores) for k in kinds for said, scores in bases.items()}
     if kind == "auto" and has_link:
         candidates = {"link": ("link", next(iter(bases.values()))), **candidates}
+    if kind == "auto" and refitted:
+        first = f"platt{next(iter(bases))}"
+        candidates = {first: candidates[first], **candidates}
     rarer = fewest_of_a_kind(targets)
     if len(candidates) == 1:
         return Choice(kind, {})

@@ -242,7 +242,14 @@ class Reading:
 
     # ---- what is fitted
 
-    def fit(self, logits: ArrayLike, targets: ArrayLike, kind: str = "auto", folds: ArrayLike | None = None) -> Reading:
+    def fit(
+        self,
+        logits: ArrayLike,
+        targets: ArrayLike,
+        kind: str = "auto",
+        folds: ArrayLike | None = None,
+        refitted: bool = False,
+    ) -> Reading:
         """Return the reading with a calibrator fitted to items that training has not seen; thresholds start at ½.
 
         A label with few positives among them is brought to its frequency in training (see `level`).
@@ -253,6 +260,8 @@ class Reading:
             kind: "none", "link", "temperature", "platt", "isotonic", or "auto": the simplest of the last four whose
                 log-loss in K-fold cross-fitting is within a standard error of the best (see `crossfit.settle`).
             folds: (N,), the fold of each item; by default five that share out each label.
+            refitted: whether the logits come from models of folds, in whose place one model is fitted to all items;
+                "auto" then prefers Platt's calibrator.
         """
         plain = Reading(self.loss, self.counts, self.n_known, self.built, self.link, self.why)
         if kind not in ("auto", "none", "link", *MAKERS):
@@ -264,7 +273,7 @@ class Reading:
         z, t, at = self._checked(logits, targets, folds)
         bases = plain._bases(z)
         named = {BASES[base]: scores for base, scores in bases.items()}
-        name, trials = settle(kind, named, self.link is not None, t, at, self.level)
+        name, trials = settle(kind, named, self.link is not None, t, at, self.level, refitted)
         if name == "link":
             return replace(plain, trials=trials)
         kind, base = next((k, b) for k in MAKERS for b in bases if name == k + BASES[b])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
-from steelyard.calibrate.crossfit import label_sets
+from steelyard.calibrate.crossfit import label_sets, mark_of
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
@@ -32,6 +32,7 @@ def calibrated(
     settings: EvaluateSettings,
     names: Sequence[str],
     folds: NDArray[np.int64] | None = None,
+    refitted: bool = False,
 ) -> Reading:
     """Return the reading with calibrator, thresholds and deployment prior as the section [evaluate] says.
 
@@ -45,10 +46,11 @@ def calibrated(
         settings: the section [evaluate].
         names: of the labels, (L,).
         folds: (N,), of the items, such as those that keep groups together; by default folds of their own.
+        refitted: whether the logits come from models of folds, in whose place one model is fitted to all items.
     """
     fitted, eta = reading, None
     if len(logits):
-        fitted = reading.fit(logits, targets, settings.calibration, folds)
+        fitted = reading.fit(logits, targets, settings.calibration, folds, refitted)
         eta = fitted.out_of_fold(logits, targets, folds) if fitted.has_probability and len(logits) > 1 else None
         if fitted.has_probability and fitted.kind != "none":
             fitted = replace(fitted, sets=label_sets(fitted.log_odds(logits.double()), targets))
@@ -97,7 +99,8 @@ def recalibrate(
     if keep:
         reading, there = _kept(trained, logits, targets, settings)
     else:
-        reading, there = calibrated(trained.reading, logits, targets, settings, trained.names), None
+        refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
+        reading, there = calibrated(trained.reading, logits, targets, settings, trained.names, None, refitted), None
     judged = judged_by(reading, logits, targets, match, not keep, there)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
@@ -110,6 +113,12 @@ def recalibrate(
         if not (labelled and run_report.write_report(run, now, judged, metrics, settings, "recalibration")):
             run_report.mark_outdated(run)
     return metrics
+
+
+def _are_of_folds(run: RunFolder, targets: Tensor) -> bool:
+    """Return whether these are the items of `folds.npz`, whose logits come from the models of folds."""
+    folds = run.read_folds()
+    return folds is not None and mark_of(torch.from_numpy(folds[1])) == mark_of(targets)
 
 
 def _kept(

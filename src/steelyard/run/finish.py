@@ -54,11 +54,12 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     }
     parts = {name: data for name in ("train", *outputs) if (data := getattr(given, name)) is not None}
     folds = result.out_of_fold
-    if folds is not None and outputs["validation"] is None:
+    refitted = folds is not None and outputs["validation"] is None
+    if folds is not None and refitted:
         outputs["validation"], parts["validation"] = (folds.logits, folds.targets), given.train
     lost = {name: _skipped(data) for name, data in parts.items()}
     grouped = folds.folds if folds is not None and labels.item_groups is not None else None
-    reading = reading_of(config, result.objective, labels, outputs["validation"], grouped)
+    reading = reading_of(config, result.objective, labels, outputs["validation"], grouped, refitted)
     only, per_item = result.annotated_only, config.evaluate.positives_per_item
     if only and per_item and reading.has_probability:
         reading = reading.with_annotated(small_models.annotated_share(labels, only, per_item))
@@ -183,6 +184,7 @@ def reading_of(
     labels: Labels,
     validation: tuple[Tensor, Tensor] | None,
     folds: NDArray[np.int64] | None = None,
+    refitted: bool = False,
 ) -> Reading:
     """Return how a trained objective's logits are read, fitted to those of validation items where there are any."""
     known = known_labels(config.objective, labels)
@@ -190,7 +192,7 @@ def reading_of(
     in_twos = config.train.augment.overlay == 1
     reading = Reading.of_objective(objective, config.objective.loss, labels.counts, known, class_aware and not in_twos)
     nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
-    reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds)
+    reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds, refitted)
     if not in_twos or reading.fitted_prior is not None:
         return reading
     drawn = labels.resampled_prior() if class_aware else labels.prior
