@@ -502,7 +502,7 @@ def test_descriptions_and_tensors_that_do_not_belong_together_are_named() -> Non
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"backbone": "resnet50"}, "model.backbone is 'resnet50': choose one of"),
+        ({"backbone": "resnet51"}, "model.backbone is 'resnet51': choose one of"),
         ({"backbone": "timm:"}, "model.backbone is 'timm:'"),
         ({"head": "mlp"}, "model.head is 'mlp'"),
         ({"width": 0}, "model.width is 0"),

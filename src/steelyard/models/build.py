@@ -23,6 +23,7 @@ from steelyard.models.ml_gcn import MLGCNHead, label_graph, label_vectors
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.resnet import ResNet12, ResNet32
+from steelyard.models.resnet50 import ResNet50
 from steelyard.models.settings import ModelSettings
 from steelyard.models.small import Small
 from steelyard.models.tabular import MLP, Features
@@ -150,6 +151,8 @@ def _backbone(settings: ModelSettings, input: Input) -> Backbone:
         return ResNet12(input.shape[0])
     if name == "resnet32":
         return ResNet32(input.shape[0])
+    if name == "resnet50":
+        return ResNet50()
     if name == "small":
         return Small(*input.shape)
     if name in KINDS:

@@ -10,7 +10,8 @@ from steelyard.data.files import check_choice
 
 Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members"]
 
-BACKBONES = ("auto", "linear", "mlp", "small", "resnet12", "resnet32", "lite0", "lite1", "lite2", "cross_attention")
+BACKBONES = ("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50", "lite0", "lite1", "lite2")
+BACKBONES += ("cross_attention",)
 """What `backbone` may be, besides timm:NAME."""
 
 
@@ -19,9 +20,9 @@ class ModelSettings:
     """The section [model]."""
 
     backbone: str = "auto"
-    """What makes features of inputs: linear (nothing) or mlp on features; small, resnet12, resnet32, lite0 to lite2 or
-    timm:NAME on images; cross_attention on regions and words; auto: linear; lite0, up to 64 pixels resnet12, below 16
-    small; cross_attention."""
+    """What makes features of inputs: linear (nothing) or mlp on features; small, resnet12, resnet32, resnet50, lite0
+    to lite2 or timm:NAME on images; cross_attention on regions and words; auto: linear; lite0, up to 64 pixels
+    resnet12, below 16 small; cross_attention."""
     pretrained: bool = True
     """Whether lite0 to lite2 and timm's backbones start from published weights; for the others there are none."""
     frozen: bool | str = "auto"
