@@ -18,7 +18,7 @@ from steelyard.data.located import ImageFolder
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, refuse
+from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, filled, refuse
 from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids
@@ -144,11 +144,9 @@ def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any
     """What stands in the column of images for each item; None where that is the item's id."""
     if found.path is None or found.id is None or found.path == found.id:
         return None
-    codes, texts = encode(columns[found.path])
-    check_filled(source, codes, "image")
+    codes, texts = filled(source, columns[found.path], "image")
     if found.form == "long":  # the image of an item is that of its first row
-        items = encode(columns[found.id])[0]
-        check_filled(source, items, "id")
+        items = filled(source, columns[found.id], "id")[0]
         codes = codes[np.unique(items, return_index=True)[1]]
     return texts.take(pa.array(codes))
 
@@ -157,8 +155,7 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     """The ids of a form with a row for each item, None where they are numbered."""
     if found.id is None:
         return None
-    codes, texts = encode(columns[found.id])
-    check_filled(source, codes, "id")
+    codes, texts = filled(source, columns[found.id], "id")
     if len(texts) < len(codes):
         _refuse_repeated(source, codes, texts)
     return texts
@@ -213,9 +210,8 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
 
 
 def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
-    items, names = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
+    items, names = filled(source, columns.pop(found.id or ""), "id")  # popped: ten million ids are not held twice
     ids = Ids.distinct(names)
-    check_filled(source, items, "id")
     marks, texts = encode(columns.pop(found.label_columns[0]))
     if found.value is None:
         values: NDArray[Any] = np.ones(len(items), np.int8)
@@ -360,8 +356,7 @@ def _groups(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[
     """Return the number of each item's group, (N,); None where no column says it."""
     if found.group is None:
         return None
-    codes, texts = encode(columns[found.group])
-    check_filled(source, codes, f"group in column {found.group!r}")
+    codes, texts = filled(source, columns[found.group], f"group in column {found.group!r}")
     if found.form == "long":
         return _of_items(source, found, columns, codes, tuple(texts.to_pylist()), "group")
     return codes
@@ -371,8 +366,7 @@ def _of_items(
     source: Manifest, found: Guess, columns: dict[str, Any], codes: NDArray[np.int64], parts: Sequence[str], what: str
 ) -> NDArray[np.int64]:
     """Return the part (or group) of each item from that of each row in long form; the rows of an item must agree."""
-    items, names = encode(columns[found.id or ""])
-    check_filled(source, items, "id")
+    items, names = filled(source, columns[found.id or ""], "id")
     first = np.unique(items, return_index=True)[1]
     if len(odd := np.flatnonzero(codes != codes[first][items])):
         row = int(odd[0])
