@@ -42,13 +42,6 @@ def test_a_published_folder_is_recognised(format: str, tmp_path: Path):
     np.testing.assert_array_equal(opened.data.labels.values, values)
 
 
-def test_vqa_is_recognised(tmp_path: Path):
-    asked = layouts.write_vqa(tmp_path)
-    opened = open_data(tmp_path)
-    assert opened.format == "vqa"
-    assert len(opened.data) == len(asked.questions)
-
-
 def test_every_format_has_a_test():
     assert {*FOLDERS, "vqa", "vqa_regions", "multi_mnist"} == set(LAYOUTS)
     assert set(FORMATS) == {*LAYOUTS, "table", "arff", "npz", "labels", "voc_mlt", "coco_mlt"}
@@ -66,7 +59,8 @@ def write_regions(folder: Path, split: str, image_ids: np.ndarray, shape: tuple[
 
 def test_region_features_are_opened_with_their_questions(tmp_path: Path):
     asked = {split: layouts.write_vqa(tmp_path, split, seed=i) for i, split in enumerate(("train", "val"))}
-    assert open_data(tmp_path).format == "vqa"  # without features it is the questions alone
+    alone = open_data(tmp_path)  # without features it is the questions
+    assert (alone.format, len(alone.data)) == ("vqa", len(asked["train"].questions))
     found = {split: write_regions(tmp_path, split, one.image_ids) for split, one in asked.items()}
     opened = open_data(tmp_path)
     assert (opened.format, opened.split, opened.parts) == ("vqa_regions", "train", ("train", "val"))
@@ -167,6 +161,8 @@ def test_files_of_features(tmp_path: Path):
     val = open_data(tmp_path / "points.npz", split="val")
     np.testing.assert_array_equal(val.data.labels.values, truth["val"].values)
     assert "also there: split train" in val.note
+    layouts.write_npz(tmp_path / "alone" / "points.npz", {"train": 8, "val": 5})
+    assert len(open_data(tmp_path / "alone", split="val").data) == 5
 
 
 def test_labels_alone(tmp_path: Path):
@@ -210,6 +206,9 @@ def test_images_are_found_beside_the_manifest_or_in_a_folder_there(images: str, 
         assert isinstance(opened.data, ImageDataset)
         assert opened.data[0][0].shape == (3, 8, 8)
         assert "read as comma-separated text in list form" in opened.note
+    deep = photos(tmp_path / "deep", "er/est")
+    assert isinstance(open_data(deep).data, ArrayDataset)
+    assert isinstance(open_data(deep, images=tmp_path / "deep" / "er" / "est").data, ImageDataset)
 
 
 @pytest.mark.parametrize("folder", [".", "pics"])
@@ -232,17 +231,6 @@ def test_names_that_are_no_list(arrays: dict[str, Any], tmp_path: Path):
         open_data(tmp_path / "mine.npz")
 
 
-def test_images_elsewhere_and_missing_ones(tmp_path: Path):
-    manifest = photos(tmp_path / "one", "deep/er")
-    assert isinstance(open_data(manifest).data, ArrayDataset)
-    elsewhere = tmp_path / "one" / "deep" / "er"
-    assert isinstance(open_data(manifest, images=elsewhere).data, ImageDataset)
-    (elsewhere / "b.jpg").unlink()
-    with pytest.raises(ValueError, match="1 of 2 images are not in"):
-        open_data(manifest, images=elsewhere)
-    assert "left out" in open_data(manifest, images=elsewhere, on_bad_image="skip").note
-
-
 def test_a_manifest_is_read_as_it_is_told(tmp_path: Path):
     file = layouts.write(tmp_path / "mine.csv", "who,this,that\nx,a|b,1\ny,b,0\n".encode("utf-16"))
     opened = open_data(file, encoding="utf-16", id="who", labels="this", separator="|", form="list", absent="unknown")
@@ -255,20 +243,10 @@ def test_a_manifest_is_read_as_it_is_told(tmp_path: Path):
     np.testing.assert_array_equal(told.data.labels.values, [[1, 0], [0, 1]])
 
 
-def test_the_file_of_a_split(tmp_path: Path):
-    for split, row in (("train", "x,cat"), ("test", "y,dog")):
-        layouts.write(tmp_path / f"{split}.csv", f"id,labels\n{row}\n")
-    with pytest.raises(ValueError, match=r"holds 2 data files \(test.csv, train.csv\): give one of them, or a split"):
-        open_data(tmp_path)
-    opened = open_data(tmp_path, split="test")
-    assert opened.split == "test"
-    assert opened.data.labels.names == ("dog",)
-    with pytest.raises(ValueError, match="no data file of the split 'val'"):
-        open_data(tmp_path, split="val")
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    layouts.write_npz(alone / "points.npz", {"train": 8, "val": 5})
-    assert len(open_data(alone, split="val").data) == 5
+def two_files(root: Path) -> Path:
+    for split in ("train", "test"):
+        layouts.write(root / f"{split}.csv", "id,labels\nx,cat\n")
+    return root
 
 
 @pytest.mark.parametrize(
@@ -282,6 +260,8 @@ def test_the_file_of_a_split(tmp_path: Path):
             "holds no data file .*none of the layouts",
         ),
         (lambda root: layouts.write(root / "a.json", "{}"), {}, "does not end as a data file does"),
+        (two_files, {}, r"holds 2 data files \(test.csv, train.csv\): give one of them, or a split"),
+        (two_files, {"split": "val"}, "no data file of the split 'val'"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"split": "train"}, "split is 'train', but"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"year": 2012}, "year is 2012, but"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"format": "voc"}, "is a file, but format"),

@@ -216,7 +216,8 @@ def _check_numbers(table: Table, attributes: Sequence[Attribute], lines: Sequenc
         if attribute.categories is not None and not attribute.symbolic:
             alike.setdefault(attribute.categories, []).append(j)
     for categories, columns in alike.items():
-        known = np.array(categories, np.float64).astype(np.float32)
+        with np.errstate(over="ignore"):
+            known = np.array(categories, np.float64).astype(np.float32)
         bad = np.argwhere(~np.isin(table[:, columns], known) & ~np.isnan(table[:, columns]))
         if len(bad):
             i, j = bad[0][0], columns[bad[0][1]]

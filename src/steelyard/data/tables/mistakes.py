@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError
-from steelyard.data.tables.manifest import MOST_NAMED, Manifest
+from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
 
 
 @final
@@ -57,6 +57,13 @@ def check_filled(
 ) -> None:
     """Refuse a column with blank cells, given as `encode` returns it; `what` a cell should hold."""
     refuse(source, np.flatnonzero(codes < 0), f" has no {what}", f" have no {what}", remedy)
+
+
+def filled(source: Manifest, column: Any, what: str) -> tuple[NDArray[np.int64], Any]:
+    """Return a column of texts as `encode` does; one with blank cells is refused, `what` a cell should hold."""
+    codes, texts = encode(column)
+    check_filled(source, codes, what)
+    return codes, texts
 
 
 def enumerated(parts: Sequence[str], total: int) -> str:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
+from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, refuse
-from steelyard.data.tables.split_column import choose, groups_of
+from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, filled, refuse
 from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids
@@ -102,8 +102,8 @@ def read_table(
     found = guess(source, said, near)
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
-    chosen = choose(source, found, columns, split, optional)
-    groups = groups_of(source, found, columns)
+    chosen = _choose(source, found, columns, split, optional)
+    groups = _groups(source, found, columns)
     files = _image_names(source, found, columns)
     try:
         labels = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
@@ -144,11 +144,9 @@ def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any
     """What stands in the column of images for each item; None where that is the item's id."""
     if found.path is None or found.id is None or found.path == found.id:
         return None
-    codes, texts = encode(columns[found.path])
-    check_filled(source, codes, "image")
+    codes, texts = filled(source, columns[found.path], "image")
     if found.form == "long":  # the image of an item is that of its first row
-        items = encode(columns[found.id])[0]
-        check_filled(source, items, "id")
+        items = filled(source, columns[found.id], "id")[0]
         codes = codes[np.unique(items, return_index=True)[1]]
     return texts.take(pa.array(codes))
 
@@ -157,8 +155,7 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     """The ids of a form with a row for each item, None where they are numbered."""
     if found.id is None:
         return None
-    codes, texts = encode(columns[found.id])
-    check_filled(source, codes, "id")
+    codes, texts = filled(source, columns[found.id], "id")
     if len(texts) < len(codes):
         _refuse_repeated(source, codes, texts)
     return texts
@@ -213,9 +210,8 @@ def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
 
 
 def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
-    items, names = encode(columns.pop(found.id or ""))  # popped: ten million ids are not held twice
+    items, names = filled(source, columns.pop(found.id or ""), "id")  # popped: ten million ids are not held twice
     ids = Ids.distinct(names)
-    check_filled(source, items, "id")
     marks, texts = encode(columns.pop(found.label_columns[0]))
     if found.value is None:
         values: NDArray[Any] = np.ones(len(items), np.int8)
@@ -299,3 +295,85 @@ def _located(
             f"{images}: mend it, or give images, a folder that holds all of them"
         )
     return paths, missing
+
+
+# ---- which items
+
+
+class _Chosen(NamedTuple):
+    """The items that are read."""
+
+    items: NDArray[np.int64] | None
+    """Their positions among all items; None: all of them."""
+    part: str | None
+    """The part they are; None where there are no parts."""
+    parts: tuple[str, ...]
+    """All parts, in the order in which the column names them first."""
+    note: str
+    """What was chosen and how to choose otherwise, for people to read."""
+
+
+def _choose(
+    source: Manifest, found: Guess, columns: dict[str, Any], split: str | None, optional: bool = False
+) -> _Chosen:
+    """Return the items of the part `split`, by default of the training part, `"all"` for every one.
+
+    columns: those of `found`, read.
+    optional: take all items where there is no such part.
+    """
+    if found.split is None:
+        if split in (None, ALL) or optional:
+            return _Chosen(None, None, (), "")
+        raise DataError(
+            f"split is {split!r}, but {source.path} has no column that says which part an item belongs to: name it by "
+            "split_column, or leave split out"
+        )
+    codes, texts = encode(columns[found.split])
+    parts = tuple(texts.to_pylist())
+    wanted = part_named(split, parts) if split is not None else training_part(parts)
+    if wanted is None and (split == ALL or optional):
+        return _Chosen(None, ALL, parts, f" Every part of column {found.split!r} is read.")
+    check_filled(source, codes, f"part in column {found.split!r}", f"add it, remove the row, or give split {ALL!r}")
+    if found.form == "long":
+        codes = _of_items(source, found, columns, codes, parts, "part")
+    sizes = np.bincount(codes, minlength=len(parts)).tolist()
+    named = [f"{part!r} ({size} item{'' if size == 1 else 's'})" for part, size in zip(parts, sizes, strict=True)]
+    if wanted is None:
+        lacks = "none of them is called train" if split is None else f"there is no {split!r}"
+        shown = ", ".join(named[:8]) + (", …" if len(named) > 8 else "")
+        raise DataError(
+            f"{source.path}: column {found.split!r} says which part an item belongs to, {shown}: {lacks}, give split, "
+            f"{ALL!r} for every part, or name another column by split_column"
+        )
+    k = parts.index(wanted)
+    note = f" By column {found.split!r} the part {named[k]} is read"
+    if others := named[:k] + named[k + 1 :]:
+        note += f"; also there: {', '.join(others[:8])}{', …' if len(others) > 8 else ''}"
+    return _Chosen(np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column.")
+
+
+def _groups(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:
+    """Return the number of each item's group, (N,); None where no column says it."""
+    if found.group is None:
+        return None
+    codes, texts = filled(source, columns[found.group], f"group in column {found.group!r}")
+    if found.form == "long":
+        return _of_items(source, found, columns, codes, tuple(texts.to_pylist()), "group")
+    return codes
+
+
+def _of_items(
+    source: Manifest, found: Guess, columns: dict[str, Any], codes: NDArray[np.int64], parts: Sequence[str], what: str
+) -> NDArray[np.int64]:
+    """Return the part (or group) of each item from that of each row in long form; the rows of an item must agree."""
+    items, names = filled(source, columns[found.id or ""], "id")
+    first = np.unique(items, return_index=True)[1]
+    if len(odd := np.flatnonzero(codes != codes[first][items])):
+        row = int(odd[0])
+        before = int(first[items[row]])
+        raise DataError(
+            f"{source.path}: {source.place(before)} puts the item {str(names[int(items[row])])!r} in the {what} "
+            f"{parts[codes[before]]!r}, but {source.place(row)} in {parts[codes[row]]!r}: an item belongs to one "
+            f"{what}, correct one of them"
+        )
+    return codes[first]
