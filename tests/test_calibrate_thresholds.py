@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,8 @@ def test_arrays_tensors_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     t = (rng.random(p.shape) < p).astype(np.int8)
     got = cal.thresholds(p, t)
     assert got.dtype == np.float32
-    monkeypatch.setattr("steelyard.calibrate.thresholds._CELLS_AT_ONCE", 2100)  # seven labels at a time
+    module = sys.modules["steelyard.calibrate.thresholds"]  # the package has a function of that name
+    monkeypatch.setattr(module, "_CELLS_AT_ONCE", 2100)  # seven labels at a time
     tensor = cal.thresholds(torch.from_numpy(p), torch.from_numpy(t))
     assert isinstance(tensor, torch.Tensor)
     np.testing.assert_array_equal(got, tensor.numpy())

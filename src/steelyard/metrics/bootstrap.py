@@ -94,7 +94,9 @@ def interval(value: float, draws: Array, confidence: float, share: bool = True) 
     defined = draws[~np.isnan(draws)]
     if len(defined) < 2 or not math.isfinite(value):
         return [math.nan, math.nan]
-    point, drawn = (np.arcsin(np.sqrt(np.clip(x, 0.0, 1.0))) if share else x for x in (value, defined))
+    point, drawn = np.asarray(value), defined
+    if share:
+        point, drawn = (np.arcsin(np.sqrt(np.clip(x, 0.0, 1.0))) for x in (point, drawn))
     middle = 2 * point - drawn.mean()
     half = NormalDist().inv_cdf((1 + confidence) / 2) * drawn.std(ddof=1)
     if half == 0:
