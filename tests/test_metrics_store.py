@@ -11,7 +11,7 @@ from steelyard.metrics import store as store_module
 from steelyard.metrics.store import Store, mass_edges
 
 
-@pytest.mark.parametrize(("cells", "n_blocks"), [(1 << 22, 1), (8, 3), (2, 6)])
+@pytest.mark.parametrize(("cells", "n_blocks"), [(1 << 22, 1), (8, 2), (2, 6)])
 def test_what_comes_out_is_what_went_in(cells: int, n_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches are put together; whole targets take a byte, soft ones and those of their block four."""
     monkeypatch.setattr(store_module, "CELLS_IN_BLOCK", cells)

@@ -535,7 +535,7 @@ def test_of_a_refitted_model_platt_is_preferred_unless_it_is_worse() -> None:
     generator = torch.manual_seed(0)
     z = 2 * torch.randn(600, 4, generator=generator).double() - 2
     targets = (torch.rand(600, 4, generator=generator) < torch.sigmoid(z)).to(torch.int8)
-    low = {"": z - 0.15}
-    assert settle("auto", low, True, targets, None).name == "link"
-    assert settle("auto", low, True, targets, None, refitted=True).name == "platt"
-    assert settle("temperature", low, True, targets, None, refitted=True).name == "temperature"
+    low = {"link": z - 0.15}
+    assert settle("auto", low, True, targets, None).kind == "link"
+    assert settle("auto", low, True, targets, None, refitted=True).kind == "platt"
+    assert settle("temperature", low, True, targets, None, refitted=True).kind == "temperature"

@@ -44,7 +44,7 @@ def parts(short: bool, every: int = 1) -> list[Part]:
         row(f"kill moment {command.name}", kills.at_random, command, 1 if short else moments)
         row(f"kill write {command.name}", kills.at_writes, command, 18 if short else every * apart)
     for command, _, _, apart in killed:
-        row(f"full {command.name}", full.disk_full, command, 18 if short else every * apart)
+        row(f"full {command.name}", full.disk_full, command, 9 if short else every * apart)
     row("shut", shut.read_only, 1 if short else 2)
     for command in (commands.APPEND,) if short else (commands.TRAIN, commands.APPEND, commands.CALIBRATE):
         row(f"clock {command.name}", clock.jumps, command, 1 if short else 5)

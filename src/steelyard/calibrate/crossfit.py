@@ -30,6 +30,8 @@ MAKERS: dict[str, type[Temperature | Platt | Isotonic]] = {
 }
 """The calibrators that are fitted, the simpler first."""
 
+BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
+"""What a calibrator may take, and what is said of it then: all undone, class-aware sampling left in, z itself."""
 N_FOLDS = 5
 LARGE = 4e6
 """Cells of a table of which calibrators are cross-fitted on two halves."""
@@ -136,9 +138,10 @@ def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
 
 
 class Choice(NamedTuple):
-    """Which candidate was chosen, and the log-loss of each, out of fold; none where there was nothing to try."""
+    """Which calibrator was chosen, what it takes, and the log-loss of each that was tried, out of fold."""
 
-    name: str
+    kind: str
+    base: str
     losses: dict[str, float]
 
 
@@ -162,38 +165,37 @@ def settle(
 
     Args:
         kind: one of `MAKERS`, or "auto".
-        bases: log-odds or logits (N, L), float64, by what is said of them after the name of the kind.
+        bases: what a calibrator may take, log-odds or logits (N, L), float64, by their names in `BASES`.
         has_link: whether the first base is the log-odds of a link, good as they are.
         targets: (N, L).
         folds: (N,), or None for those of `folds_of`.
         level: how frequent each label is, (L,), see `Calibrator.fit`.
         refitted: whether the scores come from models of folds, in whose place one model is fitted to all items.
     """
-    kinds = list(MAKERS) if kind == "auto" else [kind]
-    candidates = {f"{k}{said}": (k, scores) for k in kinds for said, scores in bases.items()}
+    kinds, first = list(MAKERS) if kind == "auto" else [kind], next(iter(bases))
+    candidates = {(k, base): scores for k in kinds for base, scores in bases.items()}
     if kind == "auto" and has_link:
-        candidates = {"link": ("link", next(iter(bases.values()))), **candidates}
+        candidates = {("link", first): bases[first], **candidates}
     if kind == "auto" and refitted:
-        first = f"platt{next(iter(bases))}"
-        candidates = {first: candidates[first], **candidates}
+        candidates = {("platt", first): bases[first], **candidates}
     rarer = fewest_of_a_kind(targets)
     if len(candidates) == 1:
-        return Choice(kind, {})
+        return Choice(kind, first, {})
     if rarer >= FEWEST and len(targets) > 1:
         at = folds_of(targets) if folds is None else folds
         if all(outside(targets, at, fold) is not None for fold in np.unique(at).tolist()):
             columns = labels_of_all_frequencies(targets, CHOOSING_LABELS)
             if columns is not None and fewest_of_a_kind(targets[:, columns]) >= FEWEST:
-                candidates = {name: (k, scores[:, columns]) for name, (k, scores) in candidates.items()}
+                candidates = {key: scores[:, columns] for key, scores in candidates.items()}
                 targets, level = targets[:, columns], None if level is None else level[columns.numpy()]
             return choose(candidates, targets, at, level)
     if kind == "auto":
-        return Choice("platt" if rarer > 0 and not has_link else "link", {})
-    return Choice(list(candidates)[-1], {})
+        return Choice("platt" if rarer > 0 and not has_link else "link", first, {})
+    return Choice(*list(candidates)[-1], {})
 
 
 def choose(
-    candidates: Mapping[str, tuple[str, Tensor]], targets: Tensor, folds: Folds, level: Floats | None = None
+    candidates: Mapping[tuple[str, str], Tensor], targets: Tensor, folds: Folds, level: Floats | None = None
 ) -> Choice:
     """Choose by K-fold log-loss the first candidate that is no worse than the best by more than one standard error.
 
@@ -201,21 +203,24 @@ def choose(
     item are not independent.
 
     Args:
-        candidates: by name, the simpler first, the kind of calibrator and the log-odds or logits (N, L), float64, that
-            it takes; the kind "link" leaves them as they are.
+        candidates: by kind of calibrator and name of a base, the simpler first, what it takes, (N, L), float64; the
+            kind "link" leaves it as it is.
         targets: (N, L), with a known label.
         folds: (N,), of `folds_of`.
         level: how frequent each label is, (L,), see `Calibrator.fit`.
     """
     n_known = int((targets != UNKNOWN).sum())
     costs = {
-        name: item_log_loss(scores if kind == "link" else cross_fitted(kind, scores, targets, folds, level), targets)
-        for name, (kind, scores) in candidates.items()
+        (kind, base): item_log_loss(
+            scores if kind == "link" else cross_fitted(kind, scores, targets, folds, level), targets
+        )
+        for (kind, base), scores in candidates.items()
     }
     best = min(costs.values(), key=lambda cost: float(cost.sum()))
-    excesses = {name: cost - best for name, cost in costs.items()}
-    name = next(n for n, e in excesses.items() if float(e.sum()) <= float(e.std(correction=0)) * len(e) ** 0.5)
-    return Choice(name, {n: float(cost.sum()) / n_known for n, cost in costs.items()})
+    excesses = {key: cost - best for key, cost in costs.items()}
+    chosen = next(k for k, e in excesses.items() if float(e.sum()) <= float(e.std(correction=0)) * len(e) ** 0.5)
+    losses = {kind + BASES[base]: float(cost.sum()) / n_known for (kind, base), cost in costs.items()}
+    return Choice(*chosen, losses)
 
 
 def item_log_loss(log_odds: Tensor, targets: Tensor) -> Tensor:

@@ -99,9 +99,7 @@ class LabelSets:
         Args:
             log_odds: of η (N, L), at least one item.
         """
-        z = self._read(log_odds)
-        if len(z) == 0:
-            raise ValueError("log_odds has no items: give at least one to take the mean of")
+        z = self._read_some(log_odds)
         eta, sizes = self._expected(self.potentials(z))
         return self.with_frequencies(eta.mean(0), sizes.mean(0))
 
@@ -114,9 +112,7 @@ class LabelSets:
         Args:
             log_odds: of η (N, L), at least one item; 8192 of more, evenly spread, are used.
         """
-        z = self._read(log_odds)
-        if len(z) == 0:
-            raise ValueError("log_odds has no items: give at least one to estimate from")
+        z = self._read_some(log_odds)
         u = self.potentials(z[:: -(-len(z) // _MOST_ITEMS)])
         there = self
         for _ in range(_SWEEPS):
@@ -130,8 +126,7 @@ class LabelSets:
         """Return η (N, L) among sets distributed as `there` (by default `self`) of items with these log-odds."""
         _, dtype, from_numpy = read_logits(log_odds)
         where = there or self
-        eta = where.marginals(self.potentials(log_odds) + where.labels - self.labels)
-        return given_back(eta.to(dtype), from_numpy)
+        return given_back(where.marginals(self.potentials(log_odds) + where.labels - self.labels).to(dtype), from_numpy)
 
     def marginals(self, potentials: Tensor) -> Tensor:
         """Return η (N, L) of items with potentials u (N, L), float64, whose sets have the sizes of `self`."""
@@ -153,9 +148,9 @@ class LabelSets:
 
     def most_probable(self, log_odds: ArrayLike, there: LabelSets | None = None) -> Any:
         """Return the most probable set of each item, bool (N, L), among sets distributed as `there`."""
-        _, _, from_numpy = read_logits(log_odds)
         where = there or self
-        return given_back(where.best(self.potentials(log_odds) + where.labels - self.labels), from_numpy)
+        best = where.best(self.potentials(log_odds) + where.labels - self.labels)
+        return given_back(best, not isinstance(log_odds, Tensor))
 
     def best(self, potentials: Tensor) -> Tensor:
         """Return the most probable set, bool (N, L), of items with potentials u: of each size the largest u, then the
@@ -178,6 +173,12 @@ class LabelSets:
         if z.shape[1] != len(self.labels):
             raise ValueError(f"log_odds has {z.shape[1]} labels, but the label sets have {len(self.labels)}")
         return z.detach().cpu().clamp(-_SURE, _SURE)
+
+    def _read_some(self, log_odds: ArrayLike) -> Tensor:
+        z = self._read(log_odds)
+        if len(z) == 0:
+            raise ValueError("log_odds has no items: give at least one to estimate from")
+        return z
 
     def _expected(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities of labels (N, L) and of their number (N, K + 1): the gradient of log Z."""

@@ -30,9 +30,6 @@ from steelyard.objective.parts import Part, make_loss
 
 Floats: TypeAlias = NDArray[np.float64]
 
-BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
-"""What a calibrator may take, and what is said of it then: all undone, class-aware sampling left in, z itself."""
-
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
 _CELLS_AT_ONCE = 1 << 20
@@ -70,7 +67,7 @@ class Reading:
     """What is done beyond the link: "link" nothing, "none" takes σ(z), others are fitted."""
     calibrator: Calibrator | None = None
     base: str = "link"
-    """What the calibrator takes, one of `BASES`; z where there is no link."""
+    """What the calibrator takes, one of `crossfit.BASES`; z where there is no link."""
     fitted_prior: Floats | None = None
     """The mean η of the items that the calibrator was fitted to, (L,); see `prior`."""
     n_fitted: int = 0
@@ -272,11 +269,9 @@ class Reading:
             return replace(plain, kind=kind)
         z, t, at = self._checked(logits, targets, folds)
         bases = plain._bases(z)
-        named = {BASES[base]: scores for base, scores in bases.items()}
-        name, trials = settle(kind, named, self.link is not None, t, at, self.level, refitted)
-        if name == "link":
+        kind, base, trials = settle(kind, bases, self.link is not None, t, at, self.level, refitted)
+        if kind == "link":
             return replace(plain, trials=trials)
-        kind, base = next((k, b) for k in MAKERS for b in bases if name == k + BASES[b])
         calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
         fitted = replace(plain, kind=kind, calibrator=calibrator, base=base, trials=trials)
         prior = mean_eta(fitted._calibrated(bases[base]), t)

@@ -135,14 +135,11 @@ def threshold_report(
     aim = _aim(goal, level, cost_fp, cost_fn, prior, pair.values)
     n_items, n_labels = pair.values.shape
     step = max(1, _CELLS_AT_ONCE // max(1, n_items))
-    blocks = [
-        _block(pair, slice(start, start + step), aim, prior_positives, label_known)
-        for start in range(0, n_labels, step)
-    ]
-    dtype = compute_dtype(pair.values)
+    starts = range(0, n_labels, step)
+    blocks = [_block(pair, slice(i, i + step), aim, prior_positives, label_known) for i in starts]
     columns = [torch.cat(parts) for parts in zip(*blocks, strict=True)]
-    plain = [column.to(dtype) if column.dtype.is_floating_point else column for column in columns]
-    return ThresholdReport(*(pair.give(column) for column in plain))
+    dtype = compute_dtype(pair.values)
+    return ThresholdReport(*(pair.give(c.to(dtype) if c.dtype.is_floating_point else c) for c in columns))
 
 
 def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool) -> tuple[Tensor, ...]:

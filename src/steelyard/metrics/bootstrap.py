@@ -94,22 +94,12 @@ def interval(value: float, draws: Array, confidence: float, share: bool = True) 
     defined = draws[~np.isnan(draws)]
     if len(defined) < 2 or not math.isfinite(value):
         return [math.nan, math.nan]
-    there, back = (_to_angle, _from_angle) if share else (np.asarray, _at_least_0)
-    point, drawn = there(np.asarray(value)), there(defined)
+    point, drawn = np.asarray(value), defined
+    if share:
+        point, drawn = (np.arcsin(np.sqrt(np.clip(x, 0.0, 1.0))) for x in (point, drawn))
     middle = 2 * point - drawn.mean()
     half = NormalDist().inv_cdf((1 + confidence) / 2) * drawn.std(ddof=1)
     if half == 0:
         return [math.nan, math.nan]
-    return [float(back(middle - half)), float(back(middle + half))]
-
-
-def _to_angle(share: Array) -> Array:
-    return np.asarray(np.arcsin(np.sqrt(np.clip(share, 0.0, 1.0))))
-
-
-def _from_angle(angle: Array) -> Array:
-    return np.asarray(np.sin(np.clip(angle, 0.0, np.pi / 2)) ** 2)
-
-
-def _at_least_0(value: Array) -> Array:
-    return np.maximum(value, 0.0)
+    ends = np.array([middle - half, middle + half]).clip(0.0, np.pi / 2 if share else None)
+    return [float(end) for end in (np.sin(ends) ** 2 if share else ends)]

@@ -138,14 +138,10 @@ class Evaluator:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was collected: tensors `probabilities` and `targets`, and the settings."""
-        blocks = list(self._store.blocks())
-        empty = torch.empty(0, self.n_labels)
-        kind = torch.float32 if any(t.dtype.kind == "f" for _, t in blocks) else torch.int8
+        probabilities, targets = self._store.columns()
         return {
-            "probabilities": torch.cat(
-                [empty.to(getattr(torch, self.dtype)), *(torch.from_numpy(s) for s, _ in blocks)]
-            ),
-            "targets": torch.cat([empty.to(kind), *(torch.from_numpy(t).to(kind) for _, t in blocks)]),
+            "probabilities": torch.from_numpy(probabilities),
+            "targets": torch.from_numpy(targets),
             "names": self.names,
             "counts": None if self.counts is None else torch.from_numpy(self.counts),
             "bins": self.bins,

@@ -54,14 +54,12 @@ class Store:
         self._put_together()
         yield from self._blocks
 
-    def columns(self, labels: slice, order: Array) -> tuple[Array, Array]:
-        """Return (scores as float32, targets) of some labels for all items, in the given order of items."""
-        parts = [(s[:, labels], t[:, labels]) for s, t in self.blocks()]
-        if not parts:
-            nothing = np.empty((0, self.n_labels))[:, labels]
-            return nothing.astype(np.float32), nothing.astype(np.int8)
-        scores, targets = (np.concatenate(x)[order] for x in zip(*parts, strict=True))
-        return scores.astype(np.float32, copy=False), targets
+    def columns(self, labels: slice = slice(None)) -> tuple[Array, Array]:
+        """Return (scores, targets) of some labels for all items."""
+        nothing = np.empty((0, self.n_labels))
+        blocks = [(nothing.astype(self.dtype), nothing.astype(np.int8)), *self.blocks()]
+        scores, targets = (np.concatenate([part[:, labels] for part in parts]) for parts in zip(*blocks, strict=True))
+        return scores, targets
 
     def known(self) -> Iterator[Array]:
         """Yield the scores of the known cells, (n,), some rows at a time."""

@@ -120,7 +120,8 @@ class _ByLabel:
         width, pooled_mass, label_mass = torch.empty(3, 3, n_labels, bins, dtype=torch.float64)
         for start in range(0, n_labels, _LABELS_AT_ONCE):
             at = slice(start, start + _LABELS_AT_ONCE)
-            scores, targets = plan.store.columns(at, order)
+            scores, targets = (column[order] for column in plan.store.columns(at))
+            scores = scores.astype(np.float32, copy=False)
             pair = probable(scores, targets)
             self.ap[at] = average_precision(scores, targets)
             self._count(at, scores, pair, weights)
