@@ -71,8 +71,7 @@ def _steep(drawn, beta):
 
 @triton.jit
 def _tile(
-    acc, seen, given, z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep, scale, L, n, b_row,
-    b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high, epoch, item_low, item_high,
+    acc, seen, given, numbers, z_at, t_at, w_at, out_at, rows, first, columns, inside, within, item, steep,
     HOW: tl.constexpr, MASKED: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Add the costs of one tile to acc, or with EACH store them, and its gradient; without MASKED all of it is inside.
@@ -81,6 +80,8 @@ def _tile(
     its cells lie.
     """
     logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out = given
+    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, draw = numbers
+    seed_low, seed_high, epoch, item_low, item_high = draw
     KIND: tl.constexpr = HOW[0]
     K_POS: tl.constexpr = HOW[1]
     K_NEG: tl.constexpr = HOW[2]
@@ -241,6 +242,8 @@ def loss(
         if SKIP:
             tasks = tl.where(factor == 1, 0, n_tasks)
         scale = scale * factor
+    draw = seed_low, seed_high, epoch, item_low, item_high
+    numbers = scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, draw
     acc, rim = tl.zeros([R, C], tl.float32), tl.zeros([R, C // 2], tl.float32)
     known, known_rim = tl.zeros([R, C], tl.int32), tl.zeros([R, C // 2], tl.int32)
     lane, few = tl.arange(0, C)[None, :], tl.arange(0, C // 2)[None, :]
@@ -268,9 +271,8 @@ def loss(
                 wide = columns.to(tl.int64)
                 at, w_at = origin + first + lane, rows[:, None] * w_row + wide * w_col
                 acc, known = _tile(
-                    acc, known, given, at, at, w_at, at, rows, first, columns, True, True, item, steep,
-                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
-                    epoch, item_low, item_high, HOW, False, C,
+                    acc, known, given, numbers, at, at, w_at, at, rows, first, columns, True, True, item, steep,
+                    HOW, False, C,
                 )  # fmt: skip
             for first in range(rest, stop, C // 2):
                 columns = first + head + few
@@ -279,9 +281,8 @@ def loss(
                 within = first + few < stop
                 at, w_at = begin + wide, rows[:, None] * w_row + wide * w_col
                 rim, known_rim = _tile(
-                    rim, known_rim, given, at, at, w_at, at, rows, first, columns, within, within, item, steep,
-                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
-                    epoch, item_low, item_high, HOW, True, C // 2,
+                    rim, known_rim, given, numbers, at, at, w_at, at, rows, first, columns, within, within, item, steep,
+                    HOW, True, C // 2,
                 )  # fmt: skip
         else:
             there = (rows < n)[:, None]
@@ -295,9 +296,8 @@ def loss(
                 w_at = rows[:, None] * w_row + wide * w_col
                 at = begin + rows[:, None] * L + wide
                 acc, known = _tile(
-                    acc, known, given, z_at, t_at, w_at, at, rows, first, columns, inside, within, item, steep,
-                    scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, seed_low, seed_high,
-                    epoch, item_low, item_high, HOW, True, C,
+                    acc, known, given, numbers, z_at, t_at, w_at, at, rows, first, columns, inside, within, item, steep,
+                    HOW, True, C,
                 )  # fmt: skip
     if COST and not EACH:
         tl.store(parts + tl.program_id(0), (tl.sum(tl.sum(acc, 1), 0) + tl.sum(tl.sum(rim, 1), 0)).to(tl.float64))

@@ -112,18 +112,7 @@ class AnalyticLoss(PairLoss):
     def __init_subclass__(cls) -> None:
         """Take away the kernel of a class that changes what its parent computes and gives no kernel of its own."""
         super().__init_subclass__()
-        changed = {
-            "sided",
-            "positive",
-            "negative",
-            "forward",
-            "evaluate",
-            "evaluate_batch",
-            "cost_and_slope",
-            "amount",
-            "divisor",
-        }
-        if changed & vars(cls).keys() and "kernel" not in vars(cls):
+        if _COMPUTING & vars(cls).keys() and "kernel" not in vars(cls):
             cls.kernel = AnalyticLoss.kernel  # type: ignore[method-assign]
 
     def kernel(self) -> fused.Pair | None:
