@@ -374,6 +374,16 @@ def mistakes() -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     yield "Objective epoch", lambda: Objective(bce).start_epoch(0, 3), ("epoch", "0")
     yield "Objective epochs", lambda: Objective(bce).start_epoch(4, 3), ("epoch", "4", "3")
     yield "Objective loss", lambda: Objective(torch.nn.BCEWithLogitsLoss()), ("loss", "BCEWithLogitsLoss")  # type: ignore[arg-type]
+    yield "Objective of cells", lambda: Objective(losses.BCE(reduction="none")), ("reduction", "none")
+    yield "Objective by items", lambda: Objective(bce, losses.Annotation()), ("reduction", "'mean'", "'item'")
+    yield (
+        "Objective regularizer",
+        lambda: Objective(bce, regularizers=[torch.nn.Linear(2, 2)]),
+        ("regularizers", "Linear"),
+    )  # type: ignore[list-item]
+    yield "Objective weighting", lambda: Objective(bce, weighting=torch.nn.Linear(2, 2)), ("weighting", "Linear")  # type: ignore[arg-type]
+    plm = PartialLabelMasking(n, 9)
+    yield "Objective labels", lambda: Objective(bce, masking=plm, weighting=ClassBalanced(n[:2])), ("3", "2")
     yield "Annotation schedule", lambda: losses.Annotation(schedule="cosine"), ("schedule", "cosine")  # type: ignore[arg-type]
     pal = losses.PartialAnnotation()
     yield "PAL epoch", lambda: pal(z, y, y, 0, 2), ("epoch", "0")

@@ -579,20 +579,6 @@ def test_wan_and_annotation_weights_are_in_the_state(tmp_path: Path) -> None:
     assert torch.equal(loss.probability(torch.tensor(Z)), other.probability(torch.tensor(Z)))
 
 
-def test_labels_must_agree() -> None:
-    with pytest.raises(ValueError, match="4"):
-        Objective(losses.BCE(), masking=PartialLabelMasking(COUNTS, 100), weighting=ClassBalanced(COUNTS[:3]))(
-            torch.zeros(2, 4), torch.zeros(2, 4)
-        )
-
-
-def test_reduction_none_and_wrong_reduction_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="reduction"):
-        Objective(losses.BCE(reduction="none"))
-    with pytest.raises(ValueError, match="reduction"):
-        Objective(losses.BCE(), losses.Annotation(PseudoLabels(tmp_path, 3, 4)))
-
-
 # Several processes.
 
 SPLIT = 5  # unequal shares of a batch of 12, with unequal numbers of known labels
@@ -672,10 +658,3 @@ def test_two_processes_train_as_one(two_processes: dict[str, tuple], tmp_path: P
         if objective.masking is not None:
             torch.testing.assert_close(ratio, objective.masking.ratio)
         torch.testing.assert_close(probability, objective.probability(z).detach(), rtol=1e-6, atol=1e-8)
-
-
-def test_parts_of_another_kind_are_refused_not_dropped() -> None:
-    with pytest.raises(ValueError, match="regularizers holds a Linear: give a LabelPair"):
-        Objective(losses.BCE(), regularizers=[torch.nn.Linear(2, 2)])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="weighting holds a Linear: give a Weighting"):
-        Objective(losses.BCE(), weighting=torch.nn.Linear(2, 2))  # type: ignore[arg-type]
