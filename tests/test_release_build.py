@@ -33,7 +33,7 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     assert file.name == f"steelyard-{steelyard.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(file) as wheel:
         names = set(wheel.namelist())
-        for name in ("serve/static/index.html", "serve/static/main.js", "py.typed", "cli/commands.py"):
+        for name in ("serve/static/index.html", "serve/static/main.js", "py.typed", "config/recipes.toml"):
             assert wheel.read(f"steelyard/{name}") == (SOURCE / name).read_bytes()
         about = wheel.read(f"steelyard-{steelyard.__version__}.dist-info/METADATA").decode()
         (points,) = (name for name in names if name.endswith("entry_points.txt"))
