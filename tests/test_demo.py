@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +13,9 @@ import pytest
 from rich.console import Console
 
 import steelyard as sy
-from steelyard import cli, demo
+from steelyard import demo
 from steelyard.folder.run_folder import RunFolder
+from typed import done, typed
 
 
 @pytest.fixture(scope="module")
@@ -147,28 +147,18 @@ def test_without_matplotlib_no_page_is_promised(
     assert "report.html" not in capsys.readouterr().out
 
 
-def test_scores_as_json(
-    short: list[tuple[object, ...]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["steelyard", "demo", "--json", "--seed", "5", "--out", "somewhere"])
-    cli.main()
-    said = capsys.readouterr()
+def test_scores_as_json(short: list[tuple[object, ...]]) -> None:
+    said = done("demo", "--json", "--seed", 5, "--out", "somewhere")
     assert json.loads(said.out) == [score._asdict() for score in SCORES]
     assert list(json.loads(said.out)[0]) == ["name", "map", "f1", "tail_f1", "ace_by_sigmoid", "ace", "seconds"]
     assert "handwritten digits" in said.err  # what is for people does not spoil what is for programs
     assert short == [("data of seed 5", Path("somewhere"), 5, 16)]
 
 
-def test_a_folder_of_others_is_not_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_others_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "an").mkdir()
     (tmp_path / "an" / "thesis.tex").write_text("years of work")
     few = demo.datasets(120, 60)
     monkeypatch.setattr(demo, "datasets", lambda seed: few)
-    monkeypatch.setattr(sys, "argv", ["steelyard", "demo", "--out", str(tmp_path)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 2
-    assert "thesis.tex" in capsys.readouterr().err
+    assert "thesis.tex" in typed("demo", "--out", tmp_path).line
     assert (tmp_path / "an" / "thesis.tex").read_text() == "years of work"

@@ -37,8 +37,8 @@ def test_the_wheel_is_the_package(built: Path) -> None:
             "serve/static/index.html",
             "report/templates/base.html",
             "report/templates/style.css",
+            "config/recipes.toml",
             "py.typed",
-            "cli/commands.py",
         ):
             assert wheel.read(f"steelyard/{name}") == (SOURCE / name).read_bytes()
         about = wheel.read(f"steelyard-{steelyard.__version__}.dist-info/METADATA").decode()

@@ -32,7 +32,7 @@ CALLS = {
     *("hashlib.sha1", "ssl._create_unverified_context", "logging.config.listen"),
 }
 METHODS = {"extractall", "extract", "unpack_archive", "load_state_dict_from_url"}
-ENDINGS = {".py", ".typed", ".js", ".css", ".html", ".svg"}
+ENDINGS = {".py", ".toml", ".typed", ".js", ".css", ".html", ".svg"}
 """Of the files in the package: no model, no archive, no binary."""
 
 

@@ -139,11 +139,10 @@ def judged_by(
 
 def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict[str, Any]:
     """Return the metrics of what was judged; see `evaluate`."""
-    reading, counts = judged.reading, trained.counts
+    reading, counts, eta, targets = judged.reading, trained.counts, judged.probabilities, judged.targets
     evaluator = Evaluator(len(trained.names), trained.names, counts, settings.bins)
-    for start in range(0, len(judged.targets), _ROWS):
-        rows = slice(start, start + _ROWS)
-        evaluator.update(judged.probabilities[rows], judged.targets[rows])
+    for start in range(0, len(targets), _ROWS):
+        evaluator.update(eta[start : start + _ROWS], targets[start : start + _ROWS])
     k = min(settings.tail, len(trained.names))
     found = evaluator.compute(
         reading.thresholds, [k], settings.head_at, settings.tail_below, bootstrap=settings.bootstrap
@@ -151,30 +150,26 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [judged.unreadable] if judged.unreadable else []
     notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
-    if not judged.out_of_fold and mark_of(judged.targets) in (reading.fitted_to, reading.chosen_on):
+    if not judged.out_of_fold and mark_of(targets) in (reading.fitted_to, reading.chosen_on):
         notes.append("these seem to be the items that probabilities or thresholds were fitted to, which flatters them")
     if not reading.has_probability:
         notes.append(f"there are no probabilities, and so no decisions and no calibration: {reading.why}")
         found = measures.without_probabilities(found)
-    elif judged.out_of_fold and reading.aim.needs_items and len(judged.targets):
+    elif judged.out_of_fold and reading.aim.needs_items and len(targets):
         groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
-        measures.redecide(found, judged.decisions, judged.targets, groups)
-    at_half = measures.decision_scores(judged.probabilities >= 0.5, judged.targets)
+        measures.redecide(found, judged.decisions, targets, groups)
+    has_eta = reading.has_probability
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
         **found,
         "unreadable": judged.n_unreadable,
-        "at_half": at_half if reading.has_probability else None,
-        "thresholds": threshold_rows(reading, trained.names, judged.probabilities, judged.targets)
-        if reading.has_probability
-        else None,
-        "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), judged.targets, settings.bins),
+        "at_half": measures.decision_scores(eta >= 0.5, targets) if has_eta else None,
+        "thresholds": threshold_rows(reading, trained.names, eta, targets) if has_eta else None,
+        "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), targets, settings.bins),
         "by_link": _by_link(judged, settings.bins),
-        "single_label": measures.single_label_scores(judged.probabilities, judged.logits, judged.targets, rarest)
-        if one_each
-        else None,
+        "single_label": measures.single_label_scores(eta, judged.logits, targets, rarest) if one_each else None,
         "reading": {
-            "kind": reading.kind if reading.has_probability else None,
+            "kind": reading.kind if has_eta else None,
             "how": reading.how,
             "goal": reading.aim.goal,
             "out_of_fold": judged.out_of_fold,

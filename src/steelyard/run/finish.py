@@ -126,14 +126,12 @@ def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Judged]
     only, per_item = result.annotated_only, settings.positives_per_item
     metrics = {name: report(trained, found, settings) for name, found in judged.items()}
     regression = _regression(result)
+    note = small_models.annotated_sentence(labels.names, only) if only else ""
+    if only and per_item:
+        note = small_models.scaled_sentence(only, per_item)
     for name, content in metrics.items():
         content["baselines"] = beside_baselines(judged[name], labels, None if regression is None else regression(name))
-        if only:
-            content["notes"].append(
-                small_models.scaled_sentence(only, per_item)
-                if per_item
-                else small_models.annotated_sentence(labels.names, only)
-            )
+        content["notes"] += [note] if note else []
     return metrics
 
 
