@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,8 @@ from steelyard.search import Hit, Index, Query, QueryError
 pytest.importorskip("duckdb")
 
 QUERIES = int(os.environ.get("STEELYARD_RANDOM_QUERIES", "150"))
-NAMES = [
-    *(
-        "dog",
-        "Dog",
-        "traffic light",
-        "",
-        'quo"te',
-        "new\nline",
-        "x'; DROP TABLE items; --",
-        "<b>&amp;</b>",
-        "名前",
-        "p0",
-    ),
-    *("id", "score", "OR", "back\\slash"),
-]
+NAMES = ["dog", "Dog", "traffic light", "", 'quo"te', "new\nline", "x'; DROP TABLE items; --", "<b>&amp;</b>", "名前"]
+NAMES += ["p0", "id", "score", "OR", "back\\slash"]
 
 
 def table(n: int, seed: int = 0, n_labels: int = len(NAMES)) -> Any:
@@ -334,32 +322,24 @@ def test_a_rebuilt_index_is_another_one(tmp_path: Path) -> None:
 class Writers:
     """Processes that change an index and die."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, index_writes.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, server: subprocess.Popen[str]) -> None:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        self._lines, self._codes = server.stdin, server.stdout
 
     def start(self, function: str, folder: Path, *arguments: Any, seconds: float | None = None) -> None:
-        assert self._server.stdin is not None
-        print(json.dumps([seconds, function, str(folder), *arguments]), file=self._server.stdin, flush=True)
+        print(json.dumps([seconds, function, str(folder), *arguments]), file=self._lines, flush=True)
 
     def ended(self) -> int:
-        assert self._server.stdout is not None
-        return int(self._server.stdout.readline())
-
-    def close(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.stdout.close()
-        assert self._server.wait(60) == 0
+        return int(self._codes.readline())
 
 
 @pytest.fixture(scope="module")
 def writers() -> Iterator[Writers]:
-    made = Writers()
-    yield made
-    made.close()
+    command = [sys.executable, index_writes.__file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        yield Writers(server)
+    assert server.returncode == 0
 
 
 @pytest.fixture
@@ -413,37 +393,47 @@ def test_kills_at_random_moments(tmp_path: Path, writers: Writers) -> None:
         assert content(folder) in (old, after[what])
 
 
-def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
-    batches = 6
-    Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
-    writing = threading.Event()
-    problems: list[BaseException] = []
-    counts: list[int] = []
+@contextlib.contextmanager
+def beside(n: int, work: Callable[[], None], again: bool = True) -> Iterator[None]:
+    """Do some work in `n` threads, again and again while the block runs; what goes wrong there goes wrong here."""
+    stop, problems = threading.Event(), list[BaseException]()
 
-    def read() -> None:
+    def repeat() -> None:
         try:
-            while writing.is_set():
-                with Index.open(tmp_path) as index:
-                    done = (index.n_items - 1) // 10
-                    hits = index.search("dog", k=10)
-                    assert index.n_items == 1 + 10 * done
-                    wanted = [f"{done - 1:03d}-{i}" for i in range(10)] if done else ["first"]
-                    assert [hit.id for hit in hits] == wanted
-                    counts.append(done)
+            work()
+            while again and not stop.is_set():
+                work()
         except BaseException as problem:
             problems.append(problem)
 
-    writing.set()
-    writers.start("append_batches", tmp_path, batches)
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    code = writers.ended()
-    writing.clear()
-    for reader in readers:
-        reader.join()
+    threads = [threading.Thread(target=repeat) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert problems == []
-    assert code == 0
+
+
+def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
+    batches = 6
+    Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
+    counts: list[int] = []
+
+    def read() -> None:
+        with Index.open(tmp_path) as index:
+            done = (index.n_items - 1) // 10
+            wanted = [f"{done - 1:03d}-{i}" for i in range(10)] if done else ["first"]
+            assert index.n_items == 1 + 10 * done
+            assert [hit.id for hit in index.search("dog", k=10)] == wanted
+            counts.append(done)
+
+    with beside(2, read):
+        writers.start("append_batches", tmp_path, batches)
+        assert writers.ended() == 0
     assert len(set(counts)) > 2
     assert Index.open(tmp_path).n_items == 1 + 10 * batches
 
@@ -451,50 +441,30 @@ def test_readers_beside_a_writer(tmp_path: Path, writers: Writers) -> None:
 def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     """The file of the lock goes with every write, and still no two writers are in the folder at once."""
     Index.build(tmp_path, ["first"], np.zeros((1, 3)), index_writes.NAMES).close()
-    problems: list[BaseException] = []
+    numbers = itertools.count()
 
-    def write(name: str) -> None:
-        try:
-            for i in range(3):
-                with Index.open(tmp_path) as index:
-                    index.append([f"{name}-{i}"], np.ones((1, 3)))
-        except BaseException as problem:
-            problems.append(problem)
+    def write() -> None:
+        for _ in range(3):
+            with Index.open(tmp_path) as index:
+                index.append([f"new {next(numbers)}"], np.ones((1, 3)))
 
-    writers = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert problems == []
+    with beside(4, write, again=False):
+        pass
     with Index.open(tmp_path) as index:
-        assert index.n_items == 1 + 4 * 3
-        assert index.generation == 1 + 4 * 3
+        assert (index.n_items, index.generation) == (1 + 4 * 3, 1 + 4 * 3)
     assert not (tmp_path / ".writing").exists()
 
 
 def test_threads_share_an_index_that_grows(tmp_path: Path) -> None:
     index = Index.build(tmp_path, [f"{i:03d}" for i in range(100)], table(100, n_labels=2), ["a", "b"])
-    problems: list[BaseException] = []
-    stop = threading.Event()
 
     def read() -> None:
-        try:
-            while not stop.is_set():
-                assert len(index.search("a -b", k=5)) == 5
-                assert index.rows(["005"]).shape == (1, 2)
-        except BaseException as problem:
-            problems.append(problem)
+        assert len(index.search("a -b", k=5)) == 5
+        assert index.rows(["005"]).shape == (1, 2)
 
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for i in range(8):
-        index.append([f"new{i}"], [[1.0, 0.0]])
-    stop.set()
-    for reader in readers:
-        reader.join()
-    assert problems == []
+    with beside(3, read):
+        for i in range(8):
+            index.append([f"new{i}"], [[1.0, 0.0]])
     assert index.n_items == 108
 
 
@@ -585,6 +555,13 @@ def sealed_again(bits: bytearray) -> None:
         bits[start : start + 8] = value.to_bytes(8, "little")
 
 
+def reseal(folder: Path, key: str, value: Any) -> None:
+    """Change what an index says of itself, as one who forges it would."""
+    document = json.loads((folder / "index.json").read_text())
+    facts = {name: document[name] for name in document if name not in ("format", "version", "sha256")}
+    (folder / "index.json").write_text(sealed({**facts, key: value}, "steelyard index", 2))
+
+
 def test_forged_files_crash_nothing(tmp_path: Path, writers: Writers) -> None:
     """Files with right checksums and wrong content: DuckDB 2.0 crashes on some, earlier ones on one in fourteen."""
     begin(tmp_path / "source")
@@ -649,10 +626,7 @@ def test_tables_that_are_not_those_of_an_index_are_refused(tmp_path: Path, forge
     file = next(tmp_path.glob("*.duckdb"))
     with duckdb.connect(str(file)) as connection:
         connection.execute(forge)
-    document = json.loads((tmp_path / "index.json").read_text())
-    facts = {key: document[key] for key in document if key not in ("format", "version", "sha256")}
-    facts["files"][0][1] = file.stat().st_size
-    (tmp_path / "index.json").write_text(sealed(facts, "steelyard index", 2))
+    reseal(tmp_path, "files", [[file.name, file.stat().st_size, 1, 0]])
     with pytest.raises(ValueError, match=r"is corrupt|cannot be used") as error:
         Index.open(tmp_path)
     assert "root:" not in str(error.value)
@@ -661,24 +635,14 @@ def test_tables_that_are_not_those_of_an_index_are_refused(tmp_path: Path, forge
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("files", [["../../secret.duckdb", 1, 1, 0]]),
-        ("files", [["/etc/passwd", 1, 1, 0]]),
-        ("files", []),
-        ("files", [[1, 2, 3, 4]]),
-        ("files", [["x"]]),
-        ("n_labels", -1),
-        ("n_labels", 10**12),
-        ("n_items", "1"),
-        ("uuid", 5),
-        ("notes", []),
-        ("more", 1),
+        *(("files", [[name, 1, 1, 0]]) for name in ("../../secret.duckdb", "/etc/passwd", 1)),
+        *(("files", files) for files in ([], [["x"]])),
+        *(("n_labels", -1), ("n_labels", 10**12), ("n_items", "1"), ("uuid", 5), ("notes", []), ("more", 1)),
     ],
 )
 def test_a_forged_pointer_is_refused(tmp_path: Path, key: str, value: Any) -> None:
     Index.build(tmp_path, ["a"], [[0.5]], ["dog"]).close()
-    document = json.loads((tmp_path / "index.json").read_text())
-    facts = {name: document[name] for name in document if name not in ("format", "version", "sha256")}
-    (tmp_path / "index.json").write_text(sealed({**facts, key: value}, "steelyard index", 2))
+    reseal(tmp_path, key, value)
     with pytest.raises(ValueError) as error:
         Index.open(tmp_path)
     assert len(str(error.value).splitlines()) == 1

@@ -151,11 +151,11 @@ def _first_merged(before: Generation, size: int) -> int:
 
 def _write_file(folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], first: int) -> FileFacts:
     """Write one more data file, which takes in those from `first` on; it is on the disk but does not count yet."""
-    dead, noted = [*map(set, before.dead)], dict[Row, None].fromkeys(row for row in gone if row[0] < first)
+    dead, noted = [*map(set, before.dead)], {row for row in gone if row[0] < first}
     for n, row in gone:
         dead[n].add(row)
     for n, kept in enumerate(before.files[:first]):
-        noted |= {(n, row): None for merged in before.files[first:] for row in merged.dead[kept.path.name]}
+        noted |= {(n, row) for merged in before.files[first:] for row in merged.dead[kept.path.name]}
     file, n_labels = f"{uuid.uuid4().hex}.duckdb", len(before.names)
     partial = folder.absolute() / f".{file}.partial"
     with TemporaryDirectory() as elsewhere, connect(temp_directory=str(folder / ".spill.partial")) as connection:
@@ -173,7 +173,7 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
             order = " ORDER BY id" * (len(sources) > 1)
             insert = f"INSERT INTO made.items SELECT * FROM ({' UNION ALL '.join(sources)}){order}"
             run(insert, parameters, given=None if items is None else items.reader())
-        by_column = [[before.files[n].path.name for n, _ in noted], [row for _, row in noted]]
+        by_column = [[before.files[n].path.name for n, _ in sorted(noted)], [row for _, row in sorted(noted)]]
         run("INSERT INTO made.dead SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])", by_column)
         if first == 0:
             run("INSERT INTO made.labels SELECT unnest(?::VARCHAR[])", [list(before.names)])
