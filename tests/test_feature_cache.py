@@ -240,7 +240,7 @@ def _computed(folder: Path, images: Path, index: list[int], results: Any) -> Non
 
 def test_of_two_processes_that_ask_for_the_same_one_computes(cache: Path, tmp_path: Path) -> None:
     photographs(tmp_path / "images")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     results = context.Queue()
     asked = [list(range(N)), list(range(N)), list(range(N // 2, N))]
     both = [context.Process(target=_computed, args=(cache, tmp_path / "images", i, results)) for i in asked]

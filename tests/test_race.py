@@ -31,6 +31,8 @@ from steelyard.training.race import (
 )
 from steelyard.training.small_models import positives_only
 
+SHORT = {"train": {"budget": 1e9}}
+
 
 def made(n: int = 300, n_labels: int = 6, seed: int = 0, n_features: int = 12) -> tuple[np.ndarray, np.ndarray]:
     """Features and labels of a model with products of features in it, some labels rare."""
@@ -104,8 +106,6 @@ def test_a_loss_that_is_not_convex_begins_at_logistic_regression(capsys: pytest.
     np.testing.assert_allclose(loss.probability(constant[None])[0], y.mean(0), rtol=1e-3)
     sy.fit((x, y), "asl")
     assert "local optimum" in capsys.readouterr().out
-    sy.fit((x, y), "bce")
-    assert "local optimum" not in capsys.readouterr().out
 
 
 def test_a_rotation_changes_nothing() -> None:
@@ -162,7 +162,7 @@ def test_nystroem_with_all_items_as_landmarks_is_the_kernel(kernel: str) -> None
 def test_the_race_beats_logistic_regression_where_features_interact() -> None:
     x, y = made(250, n_labels=4)
     test_x, test_y = made(2000, 4, seed=5)
-    race = run_race(torch.from_numpy(x), torch.from_numpy(y))
+    race = run_race(torch.from_numpy(x), torch.from_numpy(y), budget=3e9)
     peer = fit_linear(torch.from_numpy(x), cells_of(y), sy.losses.BCE(), 1.0)
     with torch.no_grad():
         ours = race.head(torch.from_numpy(test_x))
@@ -187,7 +187,7 @@ def test_no_item_has_a_say_in_its_own_log_odds() -> None:
     """Labels that are noise cannot be told out of fold."""
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(200, 30)).astype(np.float32), (rng.random((200, 4)) < 0.3).astype(np.int8)
-    race = run_race(torch.from_numpy(x), torch.from_numpy(y))
+    race = run_race(torch.from_numpy(x), torch.from_numpy(y), budget=3e9)
     assert race.facts["map"] < 0.42
     constant = torch.logit(torch.from_numpy(y.mean(0))).expand(200, 4)
     assert race.facts["log_loss"] < 1.05 * macro_log_loss(constant, torch.from_numpy(y))
@@ -233,7 +233,7 @@ def test_members_travel(tmp_path: Path) -> None:
 
 def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
     x, y = made(80, n_labels=3)
-    run = sy.fit((x, y), test=made(100, 3, 1), out=tmp_path / "run", verbose=False)
+    run = sy.fit((x, y), test=made(100, 3, 1), out=tmp_path / "run", settings=SHORT, verbose=False)
     race = json.loads((tmp_path / "run" / "race.json").read_text())
     assert sum(row["weight"] > 0 for row in race["candidates"]) >= 1
     assert run.metrics["validation"]["items"] == 80
@@ -251,9 +251,12 @@ def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
         assert set(folds["folds"]) == set(range(5))
 
 
-def test_a_named_recipe_on_features_is_fitted_to_convergence(tmp_path: Path) -> None:
+def test_a_named_recipe_on_features_is_fitted_to_convergence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     x, y = made(200, n_labels=3)
-    run = sy.fit((x, y), "spa", out=tmp_path / "run", verbose=False)
+    run = sy.fit((x, y), "spa", out=tmp_path / "run")
+    assert "local optimum" not in capsys.readouterr().out
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["converged"]
     assert not (tmp_path / "run" / "race.json").exists()
@@ -264,7 +267,7 @@ def test_a_named_recipe_on_features_is_fitted_to_convergence(tmp_path: Path) -> 
 def test_only_positives_are_said_to_be_annotated(capsys: pytest.CaptureFixture[str]) -> None:
     x, y = made(80, n_labels=2)
     y = np.where(y == 1, 1, sy.UNKNOWN)
-    run = sy.fit((x, y), verbose=True)
+    run = sy.fit((x, y), settings=SHORT, verbose=True)
     assert "of being annotated" in " ".join(capsys.readouterr().out.split())
     assert any("annotated" in note for note in run.metrics["validation"]["notes"])
 
@@ -334,11 +337,10 @@ def test_audit_samples_that_cannot_decide_are_refused(tmp_path: Path) -> None:
 def test_api_classifier_and_command_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = made(70, n_labels=2)
     np.savez(tmp_path / "t.npz", X=x, Y=y)
-    settings = {"train": {"budget": 1e9}}
     ours = sy.fit((x, y), settings={"train": {"budget": 1e9, "device": "cpu"}}, verbose=False).probability(
         x, device="cpu"
     )
-    theirs = sy.SteelyardClassifier(settings=settings).fit(x, y).predict_proba(x)
+    theirs = sy.SteelyardClassifier(settings=SHORT).fit(x, y).predict_proba(x)
     np.testing.assert_array_equal(ours, theirs)
     command = ["train", "--data", str(tmp_path / "t.npz"), "--out", str(tmp_path / "run"), "--set", "train.budget=1e9"]
     monkeypatch.setattr("sys.argv", ["steelyard", *command, "--set", "train.device=cpu"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,8 @@ from steelyard.labels import Labels
 from steelyard.losses import BCE, Annotation
 from steelyard.objective import Objective
 from steelyard.training import captured, loop
-from steelyard.training.augment import augment, uniforms, varied
 from steelyard.training.batches import make_sampler
 from steelyard.training.finite import NotFinite, check_weights
-from steelyard.training.job import Average
 from steelyard.training.settings import AugmentSettings, SamplerSettings
 
 
@@ -41,32 +40,25 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return recorded
 
 
-@pytest.mark.parametrize("method", runs.METHODS)
-def test_a_captured_run_is_the_eager_one(method: str, tmp_path: Path, capturing: list[int]) -> None:
+LENGTHS = {"sampler": SamplerSettings("undersample", per_class=30), "epochs": 5}  # epochs of several lengths
+OTHERS: list[dict[str, Any]] = [{"ema": 0.9}, {"kind": "adamw", "clip_norm": 0.1}, LENGTHS]
+
+
+@pytest.mark.parametrize(("method", "settings"), [*((m, {}) for m in runs.METHODS), *(("bce", s) for s in OTHERS)])
+def test_a_captured_run_is_the_eager_one(
+    method: str, settings: dict[str, Any], tmp_path: Path, capturing: list[int]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "can_capture", lambda *given: False)
-        eager = runs.run(method, tmp_path / "eager")
+        eager = runs.run(method, tmp_path / "eager", **settings)
     assert capturing == []
-    runs.assert_same(runs.run(method, tmp_path / "captured"), eager, 1e-5, 1e-6)
-    assert set(capturing) == {32, 203 % 32}
-    assert len(capturing) == (3 if method == "drw" else 2)
-
-
-@pytest.mark.parametrize("settings", [{"ema": 0.9}, {"kind": "adamw", "clip_norm": 0.1}], ids=str)
-def test_average_and_adamw(settings: dict[str, object], tmp_path: Path, capturing: list[int]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "can_capture", lambda *given: False)
-        eager = runs.run("bce", tmp_path / "eager", **settings)
-    runs.assert_same(runs.run("bce", tmp_path / "captured", **settings), eager, 1e-4, 1e-5)
-
-
-def test_epochs_of_several_lengths(tmp_path: Path, capturing: list[int]) -> None:
-    settings = {"sampler": SamplerSettings("undersample", per_class=30), "epochs": 5}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "can_capture", lambda *given: False)
-        eager = runs.run("bce", tmp_path / "eager", **settings)
-    runs.assert_same(runs.run("bce", tmp_path / "captured", **settings), eager, 1e-5, 1e-6)
-    assert capturing.count(32) == 1
+    runs.assert_same(
+        runs.run(method, tmp_path / "captured", **settings), eager, *((1e-4, 1e-5) if settings else (1e-5, 1e-6))
+    )
+    assert capturing.count(32) == (2 if method == "drw" else 1)
+    if settings is not LENGTHS:
+        assert set(capturing) == {32, 203 % 32}
+        assert len(capturing) == (3 if method == "drw" else 2)
 
 
 @pytest.mark.parametrize("method", ["plm", "annotation", "drw", "role"])
@@ -147,14 +139,6 @@ def test_a_large_table_is_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(masking.mask(targets, torch.arange(100)), whole, rtol=0, atol=0)
 
 
-def test_images_are_varied_alike() -> None:
-    images = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    settings = AugmentSettings(0.5, 2, 0.5, rotate=20, scale=0.2, shear=0.2, elastic=1)
-    drawn = uniforms(settings, 3, 2, torch.arange(20))
-    expected = augment(images, settings, 3, 2, torch.arange(6) + 10)
-    torch.testing.assert_close(varied(images, settings, drawn[10:16]), expected, rtol=0, atol=0)
-
-
 def test_images_are_laid_over_each_other_alike(tmp_path: Path, capturing: list[int]) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (203, 1, 8, 8)).astype(np.uint8)
@@ -215,18 +199,6 @@ def test_what_was_not_flushed_is_lost_and_the_rest_is_there(tmp_path: Path) -> N
     assert not store.held
     store.start_epoch(2)
     torch.testing.assert_close(store.read(torch.arange(4))[:, 0], torch.tensor([0.5, 1.0, 0.5, 0.5]))
-
-
-def test_the_average_follows_a_share_on_the_device() -> None:
-    model = runs.network()
-    averages = [Average(model, 0.9) for _ in range(2)]
-    for _ in range(4):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter))
-        averages[1].follow(model, torch.tensor(averages[0].share(averages[0].n_updates)))
-        averages[0].update(model)
-    torch.testing.assert_close(*(a.model.state_dict() for a in averages), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("block", [1 << 24, 40])

@@ -180,36 +180,21 @@ _RECENT = 3600.0  # seconds after its last use in which a file is not removed
 _PIECE = 4096  # rows that are copied at a time
 
 
-class Loan(NamedTuple):
-    """Rows of another file that some items of a list have."""
-
-    items: NDArray[np.int64]
-    """Positions in the list, ascending."""
-    rows: NDArray[np.int64]
-    """Their positions in the file."""
-    matrix: Matrix
-
-
 class Loans:
-    """All rows that other files lend to a list of `n_items` items."""
+    """Rows that other files lend to a list of `n_items` items: of each item which file, −1 for none, and which row."""
 
-    def __init__(self, n_items: int, loans: list[Loan] | None = None) -> None:
-        self._loans = loans or []
-        self.lent = np.zeros(n_items, bool)
-        for loan in self._loans:
-            self.lent[loan.items] = True
+    def __init__(self, n_items: int) -> None:
+        self.matrices: list[Matrix] = []
+        self.file, self.row = np.full(n_items, -1), np.zeros(n_items, np.int64)
 
     def pieces(self, start: int, stop: int) -> Iterator[Matrix]:
         """Yield the rows of the items from `start` to `stop`, all of which are lent, some at a time."""
         for first in range(start, stop, _PIECE):
-            last = min(first + _PIECE, stop)
-            rows: Matrix | None = None
-            for loan in self._loans:
-                low, high = np.searchsorted(loan.items, (first, last))
-                if rows is None:
-                    rows = np.empty((last - first, loan.matrix.shape[1]), np.float32)
-                rows[loan.items[low:high] - first] = loan.matrix[loan.rows[low:high]]
-            assert rows is not None
+            some = slice(first, min(first + _PIECE, stop))
+            rows: Matrix = np.empty((some.stop - first, self.matrices[0].shape[1]), np.float32)
+            for number, matrix in enumerate(self.matrices):
+                here = self.file[some] == number
+                rows[here] = matrix[self.row[some][here]]
             yield rows
 
 
@@ -221,9 +206,9 @@ def write_keys(file: FeatureFile, keys: Keys) -> None:
 
 def loans_for(path: Path, group: str, keys: Keys, n_columns: int) -> Loans:
     """Return the rows of other files of the group, beside `path`, that items with these keys have."""
-    loans: list[Loan] = []
-    wanted = np.arange(len(keys))
+    loans = Loans(len(keys))
     for other in sorted(path.parent.glob(f"features-{group}-*.npy")):
+        wanted = np.flatnonzero(loans.file < 0)
         if other == path or len(wanted) == 0:
             continue
         try:
@@ -239,9 +224,9 @@ def loans_for(path: Path, group: str, keys: Keys, n_columns: int) -> Loans:
         order = np.argsort(theirs, kind="stable")
         place = np.searchsorted(theirs, keys[wanted], sorter=order).clip(max=len(theirs) - 1)
         has = theirs[order[place]] == keys[wanted]
-        loans.append(Loan(wanted[has], order[place[has]], kept.rows))
-        wanted = wanted[~has]
-    return Loans(len(keys), loans)
+        loans.file[wanted[has]], loans.row[wanted[has]] = len(loans.matrices), order[place[has]]
+        loans.matrices.append(kept.rows)
+    return loans
 
 
 def note_use(file: FeatureFile) -> None:

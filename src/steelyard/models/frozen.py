@@ -118,7 +118,7 @@ def _compute(
     was_training = model.training
     model.to(device).eval()
     source, places = origin(data)
-    missing = writer.done + np.flatnonzero(~loans.lent[writer.done :])
+    missing = writer.done + np.flatnonzero(loans.file[writer.done :] < 0)
     slices = [missing[start : start + batch_size].tolist() for start in range(0, len(missing), batch_size)]
     for x, _, index in fetched(loader(data, slices, workers, pin=device.type == "cuda")):
         features = in_pieces(model.features, _on(device, x)).float().cpu()

@@ -359,7 +359,7 @@ def fit_hidden(
     n, size = len(x), batch_size(len(x))
     generator = torch.Generator(device="cpu").manual_seed(seed)
     torch.manual_seed(seed)
-    parameters = list(network.parameters())
+    parameters: list[Tensor] = list(network.parameters())
     means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     counts = [torch.zeros((), device=x.device) for _ in parameters]
     every = max(20, -(-n // size))

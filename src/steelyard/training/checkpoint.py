@@ -61,14 +61,12 @@ class Checkpoints:
             return None
         remove_partial(self.folder)
         for file in reversed(self._files()):
-            try:
-                tensors, notes = load_tensors(file)
-            except ValueError as error:
-                self.damaged.append(str(error))
+            if (found := self._loaded(file)) is None:
                 continue
+            tensors, notes = found
             if notes.get("format") != FORMAT:
                 raise ValueError(f"{file} is a checkpoint of another version: train anew with --overwrite")
-            if notes["best_file"] and not self._has_best(notes["best_file"]):
+            if notes["best_file"] and self._loaded(self.folder / notes["best_file"]) is None:
                 notes |= {"best": None, "best_epoch": 0, "best_file": ""}
             self._best_before = notes["best_file"]
             return State(tensors, notes)
@@ -91,14 +89,13 @@ class Checkpoints:
         """Remove the checkpoint that goes on with `step` of `epoch`, if there is one: its weights proved bad."""
         self._file(epoch, step).unlink(missing_ok=True)
 
-    def _has_best(self, name: str) -> bool:
-        """Whether the best epoch's weights are there and whole; if not, they are listed as damaged."""
+    def _loaded(self, file: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return what a file holds; None for one that is damaged, or gone, which is then listed."""
         try:
-            self.load_best(name)
+            return load_tensors(file)
         except ValueError as error:
             self.damaged.append(str(error))
-            return False
-        return True
+            return None
 
     def _file(self, epoch: int, step: int) -> Path:
         return self.folder / f"{epoch:06d}-{step:08d}.safetensors"

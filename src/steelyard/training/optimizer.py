@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,15 +19,19 @@ def make_optimizer(
     Backbone and head have their own rates; the objective's parameters (ROLE's estimates) theirs, and do not decay.
     A `fused` one runs in few kernels on a GPU, and lets its rates lie there.
     """
+    backbone = getattr(model, "backbone", None)
+    inner = {id(p) for p in backbone.parameters()} if isinstance(backbone, nn.Module) else set()
+    by_kind: dict[tuple[float, bool, bool], list[nn.Parameter]] = {}
+    for owner in (model, objective):
+        for p in (p for p in owner.parameters() if p.requires_grad):
+            kind = (settings.estimates_lr, False, True)
+            if owner is model:
+                kind = (settings.backbone_lr if id(p) in inner else 1.0, settings.decay_all or p.ndim > 1, False)
+            by_kind.setdefault(kind, []).append(p)
     groups = []
-    for share, decays, parameters in _groups(settings, model):
-        if parameters:
-            decay = settings.weight_decay if decays else 0.0
-            groups.append({"params": parameters, "lr": settings.lr * share, "share": share, "weight_decay": decay})
-    estimates = [p for p in objective.parameters() if p.requires_grad]
-    if estimates:
-        share = settings.estimates_lr
-        groups.append({"params": estimates, "lr": settings.lr * share, "share": share, "weight_decay": 0.0})
+    for (share, decays, _), parameters in by_kind.items():
+        decay = settings.weight_decay if decays else 0.0
+        groups.append({"params": parameters, "lr": settings.lr * share, "share": share, "weight_decay": decay})
     if not groups:
         raise ValueError("the model has nothing to train: set model.frozen to false, or choose a head")
     if settings.kind == "sgd":
@@ -63,15 +66,3 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
             group["lr"].fill_(value)
         else:
             group["lr"] = value
-
-
-def _groups(settings: OptimizerSettings, model: nn.Module) -> list[tuple[float, bool, list[Any]]]:
-    """(share of the rate, whether it decays, parameters) of the model."""
-    backbone = getattr(model, "backbone", None)
-    inner = {id(p) for p in backbone.parameters()} if isinstance(backbone, nn.Module) else set()
-    groups: dict[tuple[float, bool], list[Any]] = {}
-    for p in model.parameters():
-        if p.requires_grad:
-            share = settings.backbone_lr if id(p) in inner else 1.0
-            groups.setdefault((share, settings.decay_all or p.ndim > 1), []).append(p)
-    return [(share, decays, parameters) for (share, decays), parameters in groups.items()]
