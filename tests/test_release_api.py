@@ -110,7 +110,7 @@ def run(code: str) -> str:
 
 def test_help_starts_without_anything_heavy() -> None:
     """`steelyard --help` in half a second: none of what takes longer is imported for it."""
-    heavy = "{'torch', 'numpy', 'pyarrow', 'sklearn', 'scipy', 'PIL', 'rich.console', 'matplotlib', 'pandas'}"
+    heavy = "{'torch', 'numpy', 'pyarrow', 'sklearn', 'scipy', 'PIL', 'rich.console', 'matplotlib', 'pandas', 'jinja2'}"
     code = (
         "import sys, contextlib, io\nfrom steelyard.cli import app\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n    app(['--help'])\n"

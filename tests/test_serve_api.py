@@ -34,8 +34,8 @@ from steelyard.serve import make_app, serve, shapes
 from steelyard.serve.asking import Completion
 from steelyard.serve.guards import Busy
 from steelyard.serve.label_page import performance
-from steelyard.serve.recent import _ENTRY, Recent, Workers, bytes_of
 from steelyard.serve.truth import Judged
+from steelyard.serve.workers import _ENTRY, Recent, Workers, bytes_of
 
 Ask = Callable[..., Any]
 

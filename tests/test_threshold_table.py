@@ -57,12 +57,8 @@ def rare_labels(n: int = 1000, seed: int = 0) -> tuple[Reading, np.ndarray, np.n
 def table_of(aim: Aim) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
     fitted, eta, y = rare_labels()
     reading = fitted.with_thresholds(aim, eta, y)
-    return (
-        threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.from_numpy(y)),
-        eta,
-        y,
-        reading.thresholds,
-    )
+    table = threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.from_numpy(y))
+    return table, eta, y, reading.thresholds
 
 
 def printed(table: dict[str, Any], width: int = 120) -> str:
@@ -102,15 +98,12 @@ def test_a_precision_that_cannot_be_reached_is_named() -> None:
     assert "no clue" in table["never"]
     assert "more often" not in table["never"]
     for name in table["never"]:
-        assert rows[name]["decided"] == 0
-        assert rows[name]["precision"] is None
-        assert rows[name]["precision_interval"] is None
+        assert [rows[name][key] for key in ("decided", "precision", "precision_interval")] == [0, None, None]
     assert table["target"] == 0.95
     text = printed(table)
-    assert "at least 95.0 %" in text
     assert text.count("unreachable") == len(table["never"])
-    assert f"{len(table['never'])} of 5 labels (label" in text
-    assert "'no clue'" in text
+    for said in ("at least 95.0 %", f"{len(table['never'])} of 5 labels (label", "'no clue'"):
+        assert said in text
     assert (eta >= limits).sum(0).tolist() == [row["decided"] for row in table["labels"]]
 
 
@@ -120,9 +113,8 @@ def test_recall_below_the_target_is_marked() -> None:
     shifted = threshold_rows(reading, NAMES, torch.from_numpy(eta * 0.5), torch.from_numpy(y))
     assert shifted["labels"][3]["reached"] is False
     assert "below target" in printed(shifted)
-    assert (
-        threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.full((1000, 5), -1))["labels"][3]["recall"] is None
-    )
+    unknown = threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.full((1000, 5), -1))
+    assert unknown["labels"][3]["recall"] is None
 
 
 def test_the_table_on_a_terminal_is_short_and_rarest_first() -> None:
@@ -141,13 +133,15 @@ def test_the_table_on_a_terminal_is_short_and_rarest_first() -> None:
 
 
 def test_numbers_and_headings() -> None:
-    assert [probability(x) for x in (0.5, 0.0004, 0.0, 0.00051, 1.0, 0.25)] == [
-        *(".500", "<.001", ".000", ".001", "1.000", ".250"),
-    ]
-    assert "best F1" in heading(Aim("f1"), True)
-    assert "½" in heading(Aim("f1"), False)
-    assert "recall of at least 80.0 %" in heading(Aim("recall", 0.8), True)
-    assert "costs 1, a miss 5" in heading(Aim("cost", false_negative_cost=5.0), False)
+    values = {0.5: ".500", 0.0004: "<.001", 0.0: ".000", 0.00051: ".001", 1.0: "1.000", 0.25: ".250"}
+    assert {x: probability(x) for x in values} == values
+    for aim, chosen, said in (
+        (Aim("f1"), True, "best F1"),
+        (Aim("f1"), False, "½"),
+        (Aim("recall", 0.8), True, "recall of at least 80.0 %"),
+        (Aim("cost", false_negative_cost=5.0), False, "costs 1, a miss 5"),
+    ):
+        assert said in heading(aim, chosen)
 
 
 def test_train_and_calibrate_print_and_keep_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

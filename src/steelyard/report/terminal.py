@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -89,10 +90,8 @@ def _imbalance(labels: Labels) -> str:
 
 
 def _groups(labels: Labels) -> str:
-    sizes = {group: len(members) for group, members in labels.groups().items()}
-    return (
-        f"{sizes['head']:,} head (≥ 100 positives), {sizes['medium']:,} medium (20–99), {sizes['tail']:,} tail (< 20)"
-    )
+    head, medium, tail = (len(labels.groups()[group]) for group in ("head", "medium", "tail"))
+    return f"{head:,} head (≥ 100 positives), {medium:,} medium (20–99), {tail:,} tail (< 20)"
 
 
 def _named(labels: Labels, which: NDArray[np.int64], what: str) -> tuple[str, bool]:
@@ -166,11 +165,7 @@ def _edges(n: int) -> list[int]:
 def _frequencies(found: Inspection, n_ends: int = 6) -> Table:
     labels = found.labels
     order = np.argsort(-labels.counts, kind="stable")
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    table.add_column("label", max_width=24, no_wrap=True, overflow="ellipsis", style="cyan")
-    table.add_column("positives", justify="right")
-    table.add_column("of known", justify="right")
-    table.add_column("unknown", justify="right")
+    table = _named_table(24, ["label"], ["positives", "of known", "unknown"])
     table.add_column("")
     ends = [order] if len(order) <= 2 * n_ends + 2 else [order[:n_ends], order[-n_ends:]]
     for part, members in enumerate(ends):
@@ -188,15 +183,20 @@ def _frequencies(found: Inspection, n_ends: int = 6) -> Table:
 
 
 def _together(found: Inspection, most: int = 6) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    for title in ("a", "b"):
-        table.add_column(title, max_width=20, no_wrap=True, overflow="ellipsis", style="cyan")
-    for title in ("items with both", "p(a|b)", "p(b|a)", "lift"):
-        table.add_column(title, justify="right")
+    table = _named_table(20, ["a", "b"], ["items with both", "p(a|b)", "p(b|a)", "lift"])
     for pair in found.pairs.together[:most]:
         given = percent(pair.first_given_second), percent(pair.second_given_first)
         names = Text(plain(pair.first)), Text(plain(pair.second))
         table.add_row(*names, f"{pair.both:,}", *given, f"{pair.lift:.3g}")
+    return table
+
+
+def _named_table(width: int, names: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    for title in names:
+        table.add_column(title, max_width=width, no_wrap=True, style="cyan")
+    for title in numbers:
+        table.add_column(title, justify="right")
     return table
 
 
@@ -212,12 +212,8 @@ def _print_advice(found: Inspection, console: Console) -> None:
         console.print(Text.assemble((name, "green"), f" {when}."))
     console.print(Text("\nIn Python, with labels = steelyard.data.open_data(…).data.labels:", "dim"))
     console.print(Padding(Text(recipe.code), (0, 0, 0, 2), expand=False))
-    console.print(
-        Text(
-            f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto: evidence decides)",
-            "dim",
-        )
-    )
+    train = f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto: evidence decides)"
+    console.print(Text(train, "dim"))
 
 
 def percent(share: float) -> str:

@@ -25,8 +25,8 @@ from steelyard.search import QueryError
 from steelyard.serve import shapes
 from steelyard.serve.asking import MOST_CHIPS
 from steelyard.serve.guards import Busy, Guard, Refusal, problem
-from steelyard.serve.recent import Recent, Workers
 from steelyard.serve.shown import Current, Shown
+from steelyard.serve.workers import Recent, Workers
 
 MOST_HITS = 100
 """Items of one answer."""

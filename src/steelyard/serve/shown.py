@@ -64,13 +64,12 @@ class Shown:
             self._truth = Truth(
                 {"test": labels} if same else {}, "The labels that were given are not those of the index."
             )
-        self._judged: Judged | None = None
-        self._is_judged = False
+        self._judged: list[Judged | None] = []  # one, once it was asked for
 
     def over(self, index: Index) -> Shown:
         """Return the same run over a later generation of its index."""
         other = copy(self)
-        other.index, other._lock, other._judged, other._is_judged = index, threading.Lock(), None, False
+        other.index, other._lock, other._judged = index, threading.Lock(), []
         return other
 
     def warm_up(self, seconds: float = 2.0) -> None:
@@ -204,9 +203,9 @@ class Shown:
     def _judged_now(self) -> Judged | None:
         truth = self.truth
         with self._lock:
-            if not self._is_judged:
-                self._judged, self._is_judged = judged(truth, self.index), True
-            return self._judged
+            if not self._judged:
+                self._judged.append(judged(truth, self.index))
+            return self._judged[0]
 
     def _why_not(self) -> str:
         return self.truth.why or "What is true of the items in the index is not known here."
