@@ -242,10 +242,13 @@ def assert_digits(cases: list[tuple[Part, str, bool]]) -> None:
     g = np.random.default_rng(0)
     z = np.concatenate([np.repeat(np.linspace(-60, 60, 1201)[:, None], 4, 1), g.uniform(-60, 60, (500, 4))])
     for reading, found in zip(readings, through_onnxruntime(readings, z), strict=True):
-        wanted = reading.log_odds(z)
         assert not np.isnan(found).any()
-        slack = np.abs(reading.log_odds(z * (1 + 1e-10)) - reading.log_odds(z * (1 - 1e-10)))  # where Σ σ is almost 1
-        assert (np.abs(found - wanted) - slack).max() <= 1e-5, reading.how
+        told = np.ones(len(z), bool)
+        if reading.link is not None and reading.link.class_aware is not None:  # what is drawn has Σ σ > 1
+            sampled = replace(reading, base="sampled", to_prior=None).log_odds(z)
+            told = np.abs((1 / (1 + np.exp(-sampled))).sum(1) - 1) > 1e-9  # nearer is noise
+            assert told.mean() > 0.8
+        np.testing.assert_allclose(found[told], reading.log_odds(z)[told], rtol=0, atol=1e-5, err_msg=reading.how)
 
 
 # ---- the file

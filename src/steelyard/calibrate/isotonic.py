@@ -141,22 +141,16 @@ class Isotonic(Calibrator):
 
 def interpolated(curves: Sequence[Curve], z: Tensor) -> Tensor:
     """Return curves, one a column or one for all, at z (N, L), float64: `numpy.interp` by a binary search."""
-    longest = max(len(curve.x) for curve in curves)
-    table = np.full((4, len(curves), longest + 1), np.inf)
-    table[1:] = np.array([0.0, 1.0, 0.0])[:, None, None]
-    for row, curve in enumerate(curves):
-        n = len(curve.x)
-        table[:2, row, :n] = curve
-        table[2:, row, : n - 1] = np.diff(curve)
-    x, eta, width, rise = (torch.from_numpy(part.reshape(-1)) for part in table)
-    ends = torch.from_numpy(np.array([[curve.x[0], curve.x[-1]] for curve in curves]))
-    inside = torch.minimum(torch.maximum(z, ends[:, 0]), ends[:, 1])
-    first = torch.arange(len(curves)) * (longest + 1)
+    x = as_vector(np.concatenate([np.append(curve.x, np.inf) for curve in curves]))
+    eta = as_vector(np.concatenate([np.append(curve.eta, 0.0) for curve in curves]))
+    size = torch.tensor([len(curve.x) for curve in curves])
+    first = torch.cumsum(size + 1, 0) - size - 1
+    inside = torch.minimum(torch.maximum(z, x[first]), x[first + size - 1])
     at = torch.zeros_like(inside, dtype=torch.int64) + first
-    for i in reversed(range((longest - 1).bit_length())):
-        further = torch.minimum(at + (1 << i), first + longest)  # beyond the last knot all are infinite
+    for i in reversed(range((max(len(curve.x) for curve in curves) - 1).bit_length())):
+        further = torch.minimum(at + (1 << i), first + size)  # where x is infinite
         at = torch.where(x[further] <= inside, further, at)
-    return eta[at] + (inside - x[at]) / width[at] * rise[at]
+    return eta[at] + (inside - x[at]) / (x[at + 1] - x[at]) * (eta[at + 1] - eta[at])
 
 
 def _rising(z: Array, t: Array) -> Curve:
