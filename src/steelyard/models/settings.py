@@ -10,8 +10,10 @@ from steelyard.data.files import check_choice
 
 Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members"]
 
-BACKBONES = ("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50", "lite0", "lite1", "lite2")
-BACKBONES += ("cross_attention",)
+BACKBONES = (
+    *("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50"),
+    *("lite0", "lite1", "lite2", "cross_attention"),
+)
 """What `backbone` may be, besides timm:NAME."""
 
 
