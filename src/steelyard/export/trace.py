@@ -139,6 +139,6 @@ def _graph_loop(step: sampling.Step, s: Tensor, given: tuple[Tensor, ...]) -> Te
     def following(i: Tensor, s: Tensor, moved: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         return i + 1, *step(s, *given)
 
-    start = (torch.zeros((), dtype=torch.int64), s, s > 0)
+    start: Any = (torch.zeros((), dtype=torch.int64), s, s > 0)
     settled: Tensor = while_loop_op(goes_on, following, start, given)[1]
     return settled
