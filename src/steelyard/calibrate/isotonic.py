@@ -129,7 +129,7 @@ class Isotonic(Calibrator):
         eta = interpolated([self._fitted()], z.detach().cpu())
         if self.per == "label":
             check_labels(z, len(self._own))
-            share, slope, shift = torch.tensor([own[1:] for own in self._own], dtype=torch.float64).T
+            share, slope, shift = as_vector(np.array([own[1:] for own in self._own])).unbind(1)
             brought = torch.sigmoid(slope * torch.logit(eta).clamp(LOG_ZERO, -LOG_ZERO) + shift)
             curves = [self._fitted() if own.curve is None else own.curve for own in self._own]  # share 1 without one
             eta = (1 - share) * interpolated(curves, z.detach().cpu()) + share * brought
