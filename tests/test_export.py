@@ -356,6 +356,7 @@ def test_bad_targets(run: Path, tmp_path: Path, out: str, what: str) -> None:
 
 
 def test_no_probabilities_no_export(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
     trained = small_run(part("two_way"))
     with pytest.raises(ValueError, match=r"there are no probabilities to export.*steelyard calibrate first"):
         export_trained(trained, tmp_path / "x.onnx")

