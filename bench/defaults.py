@@ -14,8 +14,8 @@ the training items: 5, or one split of more than 2,500 items. `lr` is logistic r
 C searched, by the solver of this library, which gives scikit-learn's weights (tests/test_race.py) in a fraction of the
 time; `lr-sklearn` is scikit-learn's own, one label at a time. Any recipe may be a method.
 
-Every line keeps the mAP of 200 resamples of the test items, the same for all methods of a set, from which paired
-intervals are made.
+Lines of `auto` and of the peers keep the mAP of 200 resamples of the test items, the same for all methods of a set,
+from which paired intervals are made.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ PEERS = ("lr", "mlp", "knn", "trees")
 RECIPES = ("bce", "bce-ls", "focal", "asl", "spa", "spa-lpr", "two-way", "ldam", "plm", "rw", "cb", "r-bce", "db")
 RECIPES += ("resample", "an", "wan", "role", "epr", "pal")
 RESAMPLES = 200
+_COMPARED = ("auto", "lr-sklearn", *PEERS)
 _PER_LABEL = ("lr-sklearn", "mlp", "knn", "trees")
 _MEASURES = ("map", "log_loss", "f1", "ace", "ace_by_chance", "seconds")
 HERE = Path(__file__).resolve().parent.parent / "docs" / "defaults"
@@ -251,8 +252,7 @@ def measured(name: str, setting: str, method: str, seed: int, data: Path) -> dic
         "seconds": seconds,
         "test_items": len(test_y),
         "device": "cuda" if torch.cuda.is_available() and fit not in (by_regression,) else "cpu",
-        "resampled": [round(float(value), 2) for value in resampled_map(p.numpy(), test_y)],
-    }
+    } | ({"resampled": resampled_map(p.numpy(), test_y).round(2).tolist()} if method in _COMPARED else {})
 
 
 class Ledger:

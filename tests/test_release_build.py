@@ -52,7 +52,7 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     assert "Requires-Python: >=3.11" in about
     core = [line for line in about.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert {line.split()[1].split(">")[0] for line in core} == {
-        *("torch", "numpy", "pyarrow", "pillow", "safetensors", "typer", "rich", "scikit-learn", "jinja2")
+        *("torch", "numpy", "pyarrow", "pillow", "safetensors", "typer", "rich", "scikit-learn", "scipy", "jinja2")
     }
 
 

@@ -101,7 +101,7 @@ def test_runs_that_cannot_be_compared() -> None:
 
 
 def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings())
+    judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings(), torch.device("cpu"))
     monkeypatch.setattr(comparing, "judged_on", lambda *_: judged)
     monkeypatch.setattr(comparing, "config_of", lambda _: Config())
     for runs, said in (

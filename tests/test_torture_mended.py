@@ -165,7 +165,7 @@ def test_a_reader_that_dies_anywhere_is_one_line(
     def dies(**_: object) -> None:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
 
-    monkeypatch.setattr(cli, "app", dies)
+    monkeypatch.setattr(cli.group, "app", dies)
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     assert capsys.readouterr().err == f"steelyard: {WORKER_DIED}\n"

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import store
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
-from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, mean_eta, settle
+from steelyard.calibrate.crossfit import (
+    MAKERS,
+    Floats,
+    Folds,
+    calibrated,
+    cross_fitted,
+    folds_of,
+    mark_of,
+    mean_eta,
+    settle,
+)
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.lines import smoothed_level
 from steelyard.calibrate.link import Link, rounded_eta, same_link, softmax_log_odds, trained_link
@@ -27,8 +36,6 @@ from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
@@ -240,12 +247,7 @@ class Reading:
     # ---- what is fitted
 
     def fit(
-        self,
-        logits: ArrayLike,
-        targets: ArrayLike,
-        kind: str = "auto",
-        folds: ArrayLike | None = None,
-        refitted: bool = False,
+        self, logits: ArrayLike, targets: ArrayLike, kind: str = "auto", folds: Any = None, refitted: bool = False
     ) -> Reading:
         """Return the reading with a calibrator fitted to items that training has not seen; thresholds start at ½.
 

@@ -210,20 +210,22 @@ def all_outputs(
 
     The model is put in evaluation mode, and back in the end. In a process group each process does every R-th batch.
     """
-    place, n_labels, was_training = torch.device(device), data.labels.n_labels, model.training
-    logits, targets = [torch.zeros(0, n_labels)], [torch.zeros(0, n_labels, dtype=torch.int8)]
-    index = [torch.zeros(0, dtype=torch.int64)]
+    place, was_training = torch.device(device), model.training
+    rows: list[tuple[Tensor, Tensor, Tensor]] = []
     model.eval()
     try:
         for batch in ordered(data, batch_size, workers, group.rank(), n_processes()):
             with torch.inference_mode(), torch.autocast(place.type, precision, enabled=precision != torch.float32):
-                logits.append(in_pieces(model, moved(batch.inputs, place)).float().cpu())
-            targets.append(batch.targets)
-            index.append(batch.index)
+                logits = in_pieces(model, moved(batch.inputs, place)).float().cpu()
+            rows.append((logits, batch.targets, batch.index))
     finally:
         model.train(was_training)
+    if not rows:
+        none = torch.zeros(0, data.labels.n_labels)
+        rows = [(none, none.to(torch.int8), torch.zeros(0, dtype=torch.int64))]
+    logits, targets, index = (torch.cat(column) for column in zip(*rows, strict=True))
     if n_processes() == 1:
-        return torch.cat(logits), torch.cat(targets)
-    whole, known, items = (torch.cat(group.gathered(torch.cat(part))) for part in (logits, targets, index))
-    order = torch.argsort(items)
-    return whole[order], known[order]
+        return logits, targets
+    logits, targets, index = (torch.cat(group.gathered(part)) for part in (logits, targets, index))
+    order = torch.argsort(index)
+    return logits[order], targets[order]
