@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import store
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
-from steelyard.calibrate.crossfit import (
-    MAKERS,
-    Floats,
-    Folds,
-    calibrated,
-    cross_fitted,
-    folds_of,
-    mark_of,
-    mean_eta,
-    settle,
-)
+from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, mean_eta, settle
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.lines import smoothed_level
 from steelyard.calibrate.link import Link, rounded_eta, same_link, softmax_log_odds, trained_link
@@ -37,6 +28,7 @@ from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
+Floats: TypeAlias = NDArray[np.float64]
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
 _CELLS_AT_ONCE = 1 << 20
@@ -259,8 +251,7 @@ class Reading:
             kind: "none", "link", "temperature", "platt", "isotonic", or "auto": the simplest of the last four whose
                 log-loss in K-fold cross-fitting is within a standard error of the best (see `crossfit.settle`).
             folds: (N,), the fold of each item; by default five that share out each label.
-            refitted: whether the logits come from models of folds, in whose place one model is fitted to all items;
-                "auto" then prefers Platt's calibrator.
+            refitted: whether the logits come from models of folds, which one model replaces: "auto" prefers Platt then.
         """
         plain = Reading(self.loss, self.counts, self.n_known, self.built, self.link, self.why)
         if kind not in ("auto", "none", "link", *MAKERS):
@@ -333,9 +324,8 @@ class Reading:
         """Return the reading for η of being present, not annotated, where `share` (L,) of positives were annotated."""
         c = as_vector(share).cpu().numpy()
         scaled = replace(self, annotated=c)
-        if self.chosen_thresholds is None:
+        if (t := self.chosen_thresholds) is None:
             return scaled
-        t = self.chosen_thresholds
         moved = np.where(np.isnan(c) | ~np.isfinite(t), t, np.minimum(t / c, 1 - 2.0**-24))  # float32 tells it from 1
         return replace(scaled, chosen_thresholds=moved)
 
