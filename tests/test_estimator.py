@@ -223,12 +223,19 @@ needs_expected_failures = pytest.mark.skipif(
 
 @needs_expected_failures
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learns_own_checks() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"train": {"budget": 1.0}}, id="the candidates that always run"),
+        pytest.param(None, marks=pytest.mark.slow, id="as it comes"),
+    ],
+)
+def test_scikit_learns_own_checks(settings: dict[str, Any] | None) -> None:
     from sklearn.utils.estimator_checks import estimator_checks_generator
 
     passed, skipped = set(), set()
-    brief = SteelyardClassifier(settings={"train": {"budget": 1.0}})  # a race of the candidates that always run
-    for made, check in estimator_checks_generator(brief, expected_failed_checks=NOT_APPLICABLE, mark="skip"):
+    made_so = SteelyardClassifier() if settings is None else SteelyardClassifier(settings=settings)
+    for made, check in estimator_checks_generator(made_so, expected_failed_checks=NOT_APPLICABLE, mark="skip"):
         name = _name_of(check)
         try:
             check(made)
