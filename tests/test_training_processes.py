@@ -352,3 +352,19 @@ def test_a_process_without_items_is_refused(tmp_path: Path) -> None:
             train(**{**case("mean", tmp_path / "run"), "settings": replace(SETTINGS, batch_size=15)})
 
     together(work, tmp_path)
+
+
+def test_the_last_odd_item_is_left_out(tmp_path: Path) -> None:
+    """As the samplers say: so that all processes make equally many steps."""
+
+    def work(rank: int) -> list[int]:
+        seen: list[int] = []
+        wanted = case("mean", tmp_path / "run")
+        data = wanted["data"] = arrays(N + 1)
+        wanted["model"].register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+        wanted["validate"] = None
+        train(**wanted)
+        assert len(data) == N + 1
+        return seen
+
+    assert together(work, tmp_path) == [[8, 8, 8, 1] * 2] * 2
