@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 
 import steelyard as sy
 from steelyard.data import keep_labels, keep_positives, keep_single_positive, pareto_long_tail
@@ -47,6 +48,7 @@ PEERS = ("lr", "mlp", "knn", "trees")
 RECIPES = ("bce", "bce-ls", "focal", "asl", "spa", "spa-lpr", "two-way", "ldam", "plm", "rw", "cb", "r-bce", "db")
 RECIPES += ("resample", "an", "wan", "role", "epr", "pal")
 RESAMPLES = 200
+_TREES, _TREES_AT_ONCE = 200, 4
 _COMPARED = ("auto", "lr-sklearn", *PEERS)
 _PER_LABEL = ("lr-sklearn", "mlp", "knn", "trees")
 _MEASURES = ("map", "log_loss", "f1", "ace", "ace_by_chance", "seconds")
@@ -136,7 +138,6 @@ def by_peer(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray, int], tu
     def fitted(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         known = y if (y == 0).sum(0).min() >= 10 else np.maximum(y, 0)
         known = known.astype(np.int64)  # scikit-learn's MLP of more than 127 labels learns other columns from int8
-        eta = np.zeros((len(test), y.shape[1]))
         a, b = x, test
         if name == "lr-sklearn":
             scale = x.mean(0), np.where(x.std(0) > 1e-6, x.std(0), 1)
@@ -144,9 +145,9 @@ def by_peer(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray, int], tu
         if name in ("knn", "trees", "mlp") and (known >= 0).all():
             eta = _at_once(name, a, known, b, seed)
         else:
-            for c in range(y.shape[1]):
-                rows = known[:, c] >= 0
-                eta[:, c] = _one_label(name, a[rows], known[rows, c], b, seed)
+            known_rows = [known[:, c] >= 0 for c in range(y.shape[1])]
+            each = (delayed(_one_label)(name, a[at], known[at, c], b, seed) for c, at in enumerate(known_rows))
+            eta = np.stack(Parallel()(each), 1)  # one process unless the caller allows joblib more
         return eta, eta >= 0.5
 
     return fitted
@@ -168,7 +169,6 @@ def _one_label(name: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: 
 
 
 def _at_once(name: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
-    from sklearn.ensemble import ExtraTreesClassifier
     from sklearn.model_selection import GridSearchCV, ShuffleSplit
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.neural_network import MLPClassifier
@@ -189,7 +189,15 @@ def _at_once(name: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: in
     if name in ("mlp", "knn"):
         search = GridSearchCV(model, grid, scoring=score, cv=folds)
         return _columns(search.fit(x, y).best_estimator_, test)
-    return _columns(ExtraTreesClassifier(200, random_state=seed).fit(x, y), test)
+    parts = Parallel()(delayed(_forest)(x, y, test, 1000 * seed + part) for part in range(_TREES // _TREES_AT_ONCE))
+    return np.asarray(np.mean(parts, 0))
+
+
+def _forest(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """Fit a part of the trees: 200 trees of 983 labels at once would take 60 GB."""
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return _columns(ExtraTreesClassifier(_TREES_AT_ONCE, random_state=seed).fit(x, y), test)
 
 
 def _columns(model: Any, x: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ _SMALL: Final = 32 << 20  # bytes of a file for which one thread and the plaines
 _FEW: Final = 8  # ids that are looked for one by one
 _AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
 _KEPT, _LONGEST, _MOST_VALUES = 256, 8192, 512  # answers that are kept for a file, their SQL, their values: some 8 MB
+_KEPT_IDS: Final = 4096  # places of ids that are kept apart: pictures ask for so many that no answer would stay
 
 
 def columns(n_labels: int) -> tuple[list[str], int]:
@@ -131,6 +132,7 @@ class DataFile:
         attach(connection, path, "f")
         self.ask = partial(ask, connection, path.parent)
         self._recent = lru_cache(_KEPT)(self.ask)  # a file never changes
+        self._recent_ids = lru_cache(_KEPT_IDS)(self.ask)
         for statement in (
             *tables("memory", n_labels),
             "SET enable_external_access = false",
@@ -176,7 +178,7 @@ class DataFile:
             return self.ask(f"{select} id IN (SELECT unnest(?::VARCHAR[]))", [ids])
         ends = [(id, bisect_right(self._fence, id) * FENCE) for id in ids]
         block = f"{select} rowid >= ? AND rowid < ? AND id = ?"
-        return [row for id, end in ends if end for row in self._recent(block, (end - FENCE, end, id))]
+        return [row for id, end in ends if end for row in self._recent_ids(block, (end - FENCE, end, id))]
 
 
 class Generation(NamedTuple):
