@@ -5,7 +5,7 @@
 WEIGHTS.npz holds the arrays of Keras applications' ResNet50 without its last layer, under Keras' names with "." for "/"
 (conv1_conv.kernel, conv2_block1_0_bn.gamma, …), for pictures of blue, green, red in 0 … 255 less the means of ImageNet.
 The result takes red, green, blue, as pictures are here, and its convolutions have no bias: subtracting a bias from the
-running mean of the batch normalisation that follows gives the same outputs. --half stores float16, half the size.
+running mean of the batch normalisation that follows gives the same outputs. --half stores kernels as float16, half the size.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ def _layers() -> Iterator[tuple[str, str, str]]:
                 yield f"{keras}_0", f"{here}.shortcut.0", f"{here}.shortcut.1"
 
 
+def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return kernels as float16; batch normalisations keep float32, for a variance may be above float16's 65,504."""
+    return {name: tensor.half() if tensor.ndim == 4 else tensor for name, tensor in tensors.items()}
+
+
 def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, np.float32))
 
@@ -60,12 +65,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--half", action="store_true", help="store float16")
+    parser.add_argument("--half", action="store_true", help="store kernels as float16")
     given = parser.parse_args()
     with np.load(given.weights, allow_pickle=False) as arrays:
         tensors = converted(arrays)
     if given.half:
-        tensors = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+        tensors = halved(tensors)
     save_file(tensors, given.out)
     print(f"{given.out}: {len(tensors)} tensors, {sum(t.numel() for t in tensors.values()):,} numbers")
 

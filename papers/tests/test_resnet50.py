@@ -78,3 +78,10 @@ def test_converted_weights_give_keras_features(tmp_path, monkeypatch) -> None:  
     expected = keras_features(weights, pixels)
     features = net.eval()((pixels / 255 - mean) / std)
     assert (features - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_half_precision_keeps_normalisations_whole() -> None:
+    large = torch.tensor([1e5, 1e-9])  # beyond float16 either way
+    half = resnet50_weights.halved({"bn1.running_var": large, "conv1.weight": torch.full((2, 3, 7, 7), 0.1)})
+    assert torch.equal(half["bn1.running_var"], large)
+    assert half["conv1.weight"].dtype == torch.float16
