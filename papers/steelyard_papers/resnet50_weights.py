@@ -5,7 +5,8 @@
 WEIGHTS.npz holds the arrays of Keras applications' ResNet50 without its last layer, under Keras' names with "." for "/"
 (conv1_conv.kernel, conv2_block1_0_bn.gamma, …), for pictures of blue, green, red in 0 … 255 less the means of ImageNet.
 The result takes red, green, blue, as pictures are here, and its convolutions have no bias: subtracting a bias from the
-running mean of the batch normalisation that follows gives the same outputs. --half stores kernels as float16, half the size.
+running mean of the batch normalisation that follows gives the same outputs. --half stores kernels as float16, which
+halves the file.
 """
 
 from __future__ import annotations
