@@ -15,7 +15,7 @@ SETS = (
     *("train.augment.flip=0", "train.augment.resized_crop=0"),
 )
 """What is set besides the paper's set-up."""
-NAMES = ("db-table1", "db-table2", "db-fig6", "db-fig7", "db-fig10")
+NAMES = ("db-table1", "db-table2", "db-parts", "db-fig6", "db-fig7", "db-fig10")
 
 
 def _frozen(of: Reproduction, job: Job) -> Result:

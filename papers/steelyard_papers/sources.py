@@ -12,6 +12,7 @@ import numpy as np
 
 from steelyard.data import (
     ArrayDataset,
+    ImageDataset,
     RegionDataset,
     WordTable,
     arff,
@@ -27,6 +28,9 @@ from steelyard.data import (
     vqa,
     wider_attribute,
 )
+from steelyard.data.files import DataError
+from steelyard.data.readers.coco import COCO_LABELS
+from steelyard.data.readers.npz import read_arrays, to_labels
 from steelyard.run.datasets import Datasets
 from steelyard_papers import source_fixtures as fixtures
 from steelyard_papers.reproduction import LEFT_OUT, Need
@@ -94,8 +98,24 @@ def _voc_mlt(root: Path) -> Datasets:
 def _coco_mlt(root: Path) -> Datasets:
     release, arrays = root / "appendix/coco/longtail2017", root / "labels/coco_mlt.npz"
     train = coco_mlt(release if release.is_dir() else arrays, root)
-    note = f"COCO-MLT, the published split of {len(train):,} images, tested on COCO 2017 val"
-    return Datasets(train, None, coco(root, 2017, "val"), (note,))
+    split = f"COCO-MLT, the published split of {len(train):,} images, tested on"
+    if (root / _COCO_VAL).is_file():
+        return Datasets(train, None, coco(root, 2017, "val"), (f"{split} COCO 2017 val",))
+    test = _val_part(root, set(train.labels.ids))
+    of = "images of COCO's val2014 that are not in it, since those of COCO 2017 val are not there"
+    return Datasets(train, None, test, (f"{split} {len(test):,} {of}",))
+
+
+def _val_part(root: Path, but: set[str]) -> ImageDataset:
+    """The images of val2014 that a file has labels of, without those whose ids are in `but`."""
+    path = root / _COCO_VAL_PART
+    arrays = read_arrays(path)
+    if missing := [name for name in ("ids", "Y") if name not in arrays]:
+        raise DataError(f"{path} has no array {missing[0]}: give one with ids and Y, labels in COCO's order")
+    ids = [str(number) for number in arrays["ids"]]
+    labels = to_labels(arrays["Y"], 0, list(COCO_LABELS), ids, str(path))
+    labels = labels.take(np.flatnonzero([name not in but for name in ids]))
+    return ImageDataset([root / "train2017" / f"{int(name):012d}.jpg" for name in labels.ids], labels)
 
 
 def _voc2012(root: Path) -> Datasets:
@@ -154,6 +174,9 @@ def _mulan(name: str, root: Path) -> Datasets:
 
 _VOC_PLACE = "VOCdevkit/ from host.robots.ox.ac.uk/pascal/VOC"
 _COCO_PLACE = "annotations/ and the folders of images from cocodataset.org"
+_COCO_VAL, _COCO_VAL_PART = "annotations/instances_val2017.json", "labels/coco2014_val_part.npz"
+"""What COCO-MLT is tested on, and what will do in its place: ids and labels of images of val2014 that lie in
+train2017/."""
 RELEASE = "from github.com/wutong16/DistributionBalancedLoss"
 
 VOC_MLT = Source(
@@ -170,7 +193,7 @@ VOC_MLT = Source(
 COCO_MLT = Source(
     "COCO-MLT",
     f"{_COCO_PLACE}, 2017, and appendix/coco/longtail2017/ {RELEASE}",
-    ("appendix/coco/longtail2017|labels/coco_mlt.npz", "train2017", "annotations/instances_val2017.json"),
+    ("appendix/coco/longtail2017|labels/coco_mlt.npz", "train2017", f"{_COCO_VAL}|{_COCO_VAL_PART}"),
     _coco_mlt,
     fixtures.coco_mlt,
 )

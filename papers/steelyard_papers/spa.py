@@ -21,7 +21,21 @@ from steelyard_papers.published import CALIBRATED, PUBLISHED
 from steelyard_papers.reproduction import Reproduction, Tuned
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, left_out, one_of, present
-from steelyard_papers.spa_rows import BY_LINK, BY_SIGMA, RUNS, TABLE3, TABLE4, readings, spa_scores
+from steelyard_papers.spa_rows import (
+    BY_LINK,
+    BY_SIGMA,
+    FINE_TUNED,
+    RUNS,
+    TABLE3,
+    TABLE4,
+    at_chosen_epoch,
+    at_held_out,
+    curve,
+    equal_accuracy,
+    error_at,
+    readings,
+    spa_scores,
+)
 from steelyard_papers.study import Measured, Row, chosen_rows, joined, study
 from steelyard_papers.trial import Trial
 
@@ -31,9 +45,9 @@ if TYPE_CHECKING:
 _PAPER = "SPA + LPR (Cheng and Vasconcelos 2024)"
 _SOURCES = (VOC2012, COCO2014, WIDER, VISPR)
 
-_FINE = {
-    name: part for name, part in settings("voc2012-spa").items() if name not in ("data", "objective", "evaluate")
-} | {"data": {"size": 224, "validation": 0.0}}
+FINE = {name: part for name, part in settings("voc2012-spa").items() if name not in ("data", "objective", "evaluate")}
+FINE |= {"data": {"size": 224, **FINE_TUNED["data"]}, "train": {**FINE["train"], **FINE_TUNED["train"]}}
+FINE |= {"model": {"backbone": "resnet50"}, "optimizer": {**FINE["optimizer"], "lr": 0.2}}
 _FROZEN: dict[str, Any] = {
     "data": {"size": 160, "validation": 0.0},
     "model": {"backbone": "lite0", "frozen": True},
@@ -46,7 +60,7 @@ _FROZEN: dict[str, Any] = {
 def _studied(
     job: Job, source: Source, base: Mapping[str, Any], table: Mapping[str, tuple[str, str]], measure: Any
 ) -> Result:
-    """The trainings that the rows of a table read."""
+    """The trainings that the rows of a table read; where items are held out, followed epoch by epoch."""
     chosen = [RUNS[run] for run in dict.fromkeys(run for run, _ in _chosen(job, table).values())]
     return study(
         replace(job, rows=()),
@@ -55,6 +69,7 @@ def _studied(
         lambda _data, _seed: source.open(job.data_root),
         measure,
         (),
+        follows=bool(base["data"]["validation"]),
     )
 
 
@@ -65,11 +80,55 @@ def _chosen(job: Job, table: Mapping[str, tuple[str, str]]) -> dict[str, tuple[s
 
 def _read(job: Job, result: Result, table: Mapping[str, tuple[str, str]]) -> Result:
     """The rows of a table, each a reading of its training."""
-    rows = [
-        (name, run, {"mAP@y": "mAP@y", "mAP@x": "mAP@x", "ACE": f"ACE by {how}", "MCE": f"MCE by {how}"})
-        for name, (run, how) in _chosen(job, table).items()
-    ]
+    rows = [(name, run, _columns(how)) for name, (run, how) in _chosen(job, table).items()]
     return read_as(result, rows, CALIBRATED)
+
+
+def _columns(how: str) -> dict[str, str]:
+    """By column of a table the number of a run, read in one way."""
+    return {"mAP@y": "mAP@y", "mAP@x": "mAP@x", "ACE": f"ACE by {how}", "MCE": f"MCE by {how}"}
+
+
+def _epochs_said(result: Result) -> tuple[str, ...]:
+    """A sentence on the epochs that were chosen, by row and data, where runs were followed."""
+    said: dict[str, dict[str, list[int]]] = {}
+    for row in result.rows:
+        for run in row.runs:
+            for data, details in run.details.items():
+                if "epoch" in details:
+                    said.setdefault(data, {}).setdefault(row.name, []).append(details["epoch"])
+    return tuple(
+        f"epochs chosen on {data}, by seed: "
+        + ", ".join(f"{name} {' '.join(map(str, epochs))}" for name, epochs in by_row.items())
+        for data, by_row in said.items()
+    )
+
+
+def _along(base: Mapping[str, Any], table: Mapping[str, tuple[str, str]], job: Job) -> Result:
+    """Calibration against accuracy after every epoch, at the chosen ones, and where accuracy is equal."""
+    source, chosen = present(job.data_root, _SOURCES)[0], _chosen(job, table)
+    runs = _studied(job, source, base, table, spa_scores)
+    curves = {name: [curve(run, how) for run in runs.row(of).runs] for name, (of, how) in chosen.items()}
+    level = equal_accuracy(curves)
+    columns = ("mAP@y", "ACE", "ACE at equal mAP", "epoch")
+    rows = []
+    for name, (of, how) in chosen.items():
+        made = []
+        for run, (maps, errors) in zip(runs.row(of).runs, curves[name], strict=True):
+            at_level = error_at(maps, errors, level)
+            values = (run.values["mAP@y"], run.values[f"ACE by {how}"], at_level, float(run.details["epoch"]))
+            made.append(replace(run, values=dict(zip(columns, values, strict=True)), details={}))
+        rows.append(RowResult(name, tuple(made)))
+    means = {name: np.mean(np.array(of_seeds), 0) for name, of_seeds in curves.items()}
+    figure = {
+        "level": level,
+        "curves": {name: {"mAP": c[0].tolist(), "ACE": c[1].tolist()} for name, c in means.items()},
+    }
+    note = (
+        f"ACE at equal mAP is read where a row first has an mAP@y of {level:.2f}, the most that every row has in every "
+        "seed, between two epochs by a straight line"
+    )
+    return replace(runs, rows=tuple(rows), columns=columns, figure=figure, notes=(*runs.notes, note))
 
 
 def _table(base: Mapping[str, Any], table: Mapping[str, tuple[str, str]], job: Job) -> Result:
@@ -77,7 +136,7 @@ def _table(base: Mapping[str, Any], table: Mapping[str, tuple[str, str]], job: J
     found = {s.name: _read(job, _studied(job, s, base, table, spa_scores), table) for s in there}
     result = beside(found)
     errors = [column for column in result.columns if column.startswith("ACE")]
-    said = (*firsts(result, "SPA + LPR", result.columns), *above(result, "SPA + LPR", errors))
+    said = (*firsts(result, "SPA + LPR", result.columns), *above(result, "SPA + LPR", errors), *_epochs_said(result))
     return replace(result, notes=(*result.notes, *said, *left_out(job.data_root, _SOURCES)))
 
 
@@ -111,6 +170,7 @@ def _reliability(base: Mapping[str, Any], job: Job) -> Result:
 
 def _searched(trial: Trial, how: str) -> Measured:
     """The mAP of searching by one to five labels, in per cent; details: by their number."""
+    trial = at_chosen_epoch(trial)[0]
     found = retrieval_map(readings(trial)[how], trial.targets, progress=lambda _done, _total: None)
     by_terms = {str(k): 100 * value for k, value in found.by_terms.items()}
     return Measured(
@@ -161,6 +221,7 @@ _SHOWN = 6
 def spa_found(trial: Trial) -> Measured:
     """Return nothing to tabulate; details: by query and reading, the best items and which of them are right."""
     details: dict[str, Any] = {}
+    trial = at_chosen_epoch(trial)[0]
     for i, (wanted, unwanted) in enumerate(QUERIES):
         at = [[trial.names.index(name) for name in names] for names in (wanted, unwanted)]
         right = ((trial.targets[:, at[0]] >= 0.5).all(1) & (trial.targets[:, at[1]] < 0.5).all(1)).tolist()
@@ -262,6 +323,7 @@ _ON_A_CPU = (
 def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -> tuple[Reproduction, ...]:
     """The tables and figures that train, all over the same kind of network."""
     over = " over a frozen backbone" if ending else ""
+    table3 = TABLE3 if ending else at_held_out(TABLE3)
     printed = {name: None if ending else PUBLISHED[name] for name in ("spa-table3", "spa-table4")}
     return (
         Reproduction(
@@ -270,7 +332,7 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
             f"accuracy and calibration of all losses{over}",
             (one_of(_SOURCES, COCO2014 if ending else VOC2012),),
             minutes,
-            partial(_table, base, TABLE3),
+            partial(_table, base, table3),
             printed["spa-table3"],
             about + _CHOSEN,
         ),
@@ -319,7 +381,7 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
     )
 
 
-_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = (replace(made, tuned=TUNED) for made in _trained(_FINE, "", "", 60))
+_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = (replace(made, tuned=TUNED) for made in _trained(FINE, "", "", 60))
 
 REPRODUCTIONS: tuple[Reproduction, ...] = (
     Reproduction(
@@ -337,6 +399,17 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         draw=lambda result: figures.losses_figure(figures.LOSSES),
     ),
     *(_FIGURE3, _FIGURE4),
+    Reproduction(
+        "spa-epochs",
+        _PAPER,
+        "calibration error against accuracy after every epoch",
+        (one_of(_SOURCES, VOC2012),),
+        60,
+        partial(_along, FINE, at_held_out(TABLE3)),
+        note="not in the paper: calibration error grows along training in every row, so one number of epochs for all "
+        f"would decide which is calibrated best; from the runs of Table 3; {_CHOSEN}",
+        draw=lambda result: figures.epochs_figure(result),
+    ),
     Reproduction(
         "spa-vqa",
         _PAPER,

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from steelyard.losses import BCE, SPA, Asymmetric, Focal, PairLoss
 from steelyard.metrics.calibration import Bins
-from steelyard.report.canvas import FRAME, SERIES, drawing, key
+from steelyard.report.canvas import FRAME, MARKERS, SERIES, drawing, key, legend
 from steelyard.report.contact_sheet import thumbnail
 from steelyard.report.reliability import reliability_diagram
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from steelyard_papers.result import Result
 
 LOSSES: dict[str, PairLoss] = {
     "BCE": BCE(),
@@ -85,6 +87,31 @@ def retrieval_figure(numbers: Mapping[str, Mapping[str, float]]) -> Figure:
         shares = {int(k): value / 100 for k, value in by_terms.items()}
         curves[name] = RetrievalCurve(shares, {k: (value, value) for k, value in shares.items()})
     return retrieval_curves(curves)
+
+
+DRAWN = ("BCE", "focal by φ", "ASY by φ", "SPA", "SPA + LPR")
+"""The rows whose way is drawn: each read by its own link."""
+
+
+def epochs_figure(result: Result) -> Figure:
+    """Draw ACE against mAP@y, a line a row from its first epoch to its last, a ring at the chosen epochs."""
+    numbers = result.figure or {}
+    rows = {row.name: row for row in result.rows}
+    shown = [name for name in DRAWN if name in rows] or list(rows)[: len(SERIES)]
+    with drawing(6.4, 4.6) as (figure, axes):
+        for i, name in enumerate(shown):
+            way, row = numbers["curves"][name], rows[name]
+            style = dict(color=SERIES[i], marker=MARKERS[i], ms=4, lw=1.4)
+            axes.plot(way["mAP"], way["ACE"], label=name, **style)
+            at = [(m, e) for m, e in zip(row.values("mAP@y"), row.values("ACE"), strict=True)]
+            axes.plot(*zip(*at, strict=True), ls="", marker="o", ms=10, mfc="none", mec=SERIES[i], mew=1.4)
+        axes.axvline(numbers["level"], color=FRAME, lw=0.8, ls=":")
+        axes.set_xlabel("mAP@y, %; dotted: the most that every row has")
+        axes.set_ylabel("ACE, %; rings: the chosen epochs")
+        axes.set_ylim(bottom=0)
+        axes.grid(True)
+        legend(axes)
+    return figure
 
 
 def best_items(

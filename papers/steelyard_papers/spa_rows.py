@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 from torch import Tensor
 
 from steelyard.calibrate import Temperature
+from steelyard.calibrate.crossfit import item_log_loss
+from steelyard.labels.targets import known
 from steelyard.metrics import average_precision, calibration_error, mean_average_precision
 from steelyard.objective.parts import Part
+from steelyard_papers.result import RunResult
 from steelyard_papers.study import Measured, Row
 from steelyard_papers.trial import Trial
 
@@ -83,6 +87,38 @@ TABLE4 = {
     "SPA + LPR": ("SPA + LPR", BY_LINK),
 }
 """By row of the table: the training, and how its logits are read."""
+FINE_TUNED: dict[str, dict[str, Any]] = {"data": {"validation": 0.1}, "train": {"epochs": 12, "keep": "last"}}
+"""Of trainings whose epoch is chosen afterwards: a tenth of the training items is held out in every row."""
+
+
+def at_held_out(table: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return a table for trainings that all hold items out: TWL + TS is then a reading of TWL's own training."""
+    return {name: ("TWL", how) if run == "TWL + TS" else (run, how) for name, (run, how) in table.items()}
+
+
+def held_out_loss(trial: Trial) -> float:
+    """Return the log-loss, a known label, of the held-out items by the loss's own link.
+
+    A loss without a link is read by σ after one temperature, fitted to the same items.
+    """
+    z, t = trial.outputs["validation"]
+    if trial.reading.link is not None:
+        odds = torch.as_tensor(trial.reading.fit(z[:0], t[:0], "link").log_odds(z.double()))
+    else:
+        odds = torch.logit(Temperature("pooled").fit(z, t)(z).double())
+    return float(item_log_loss(odds, t).sum() / known(t).sum())
+
+
+def at_chosen_epoch(trial: Trial) -> tuple[Trial, list[Trial], int]:
+    """Return a run after the epoch of the lowest `held_out_loss`, the run after every epoch, and that epoch.
+
+    One that was not followed is taken as it is in the end, and has no epochs.
+    """
+    if not trial.is_followed:
+        return trial, [], 0
+    each = trial.after_epochs()
+    chosen = int(np.argmin([held_out_loss(one) for one in each]))
+    return each[chosen], each, chosen + 1
 
 
 def readings(trial: Trial) -> dict[str, Tensor]:
@@ -97,7 +133,42 @@ def readings(trial: Trial) -> dict[str, Tensor]:
 
 
 def spa_scores(trial: Trial) -> Measured:
-    """Return mAP by label (@y) and by item (@x), and ACE and MCE by every reading, in per cent; details: their bins."""
+    """Return mAP by label (@y) and by item (@x), and ACE and MCE by every reading, in per cent; details: their bins.
+
+    Of a run that was followed these are the numbers of its chosen epoch; details: those of all of them.
+    """
+    shown, each, epoch = at_chosen_epoch(trial)
+    found = _scores(shown)
+    if not each:
+        return found
+    along = [{"held-out log-loss": held_out_loss(one), **_scores(one).values} for one in each]
+    return Measured(found.values, {**found.details, "epoch": epoch, "epochs": along})
+
+
+def curve(run: RunResult, how: str) -> tuple[list[float], list[float]]:
+    """Return mAP@y and ACE, by one reading, after each epoch of a run."""
+    along = run.details["epochs"]
+    return [one["mAP@y"] for one in along], [one[f"ACE by {how}"] for one in along]
+
+
+def equal_accuracy(curves: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]) -> float:
+    """Return the most accuracy that every row has, in every seed, after some epoch; by row, (mAP, ACE) a seed."""
+    return min(max(maps) for of_seeds in curves.values() for maps, _ in of_seeds)
+
+
+def error_at(maps: Sequence[float], errors: Sequence[float], level: float) -> float:
+    """Return the ACE where mAP first is `level`, on the straight line between the epochs around it.
+
+    A run whose first epoch is above it already has the error of that epoch.
+    """
+    last = next(i for i, value in enumerate(maps) if value >= level)
+    if last == 0:
+        return errors[0]
+    part = (level - maps[last - 1]) / (maps[last] - maps[last - 1])
+    return errors[last - 1] + part * (errors[last] - errors[last - 1])
+
+
+def _scores(trial: Trial) -> Measured:
     z, t = trial.logits, trial.targets
     values: dict[str, float | None] = {
         "mAP@y": 100 * mean_average_precision(z, t),

@@ -71,6 +71,7 @@ def study(
     measure: Measure,
     columns: Sequence[str],
     seeded_data: bool = False,
+    follows: bool = False,
 ) -> Result:
     """Train every row with every seed, or read what was trained before, and return what was measured on the test items.
 
@@ -87,6 +88,7 @@ def study(
         measure: gives the numbers of a run; a function with a name of its own.
         columns: the numbers that the table shows.
         seeded_data: whether every seed has data of its own.
+        follows: whether outputs are kept after every epoch, for `Trial.after_epochs`.
     """
     chosen = chosen_rows(job, rows)
     found: dict[tuple[str, int], RunResult] = {}
@@ -107,7 +109,7 @@ def study(
                 config = settings_of(job, base, row, seed, datasets)
                 with claimed(job.out / "locks" / key_of(config, datasets), waits) as is_ours:
                     if is_ours:
-                        found[row.name, seed], said = _run(job, row, seed, config, datasets, measure)
+                        found[row.name, seed], said = _run(job, row, seed, config, datasets, measure, follows)
                         facts.append(said)
     rows_done = tuple(RowResult(row.name, tuple(found[row.name, seed] for seed in row.seeds(job))) for row in chosen)
     return result_of(job, columns, rows_done, notes, facts)
@@ -160,8 +162,25 @@ def settings_of(job: Job, base: Mapping[str, Any], row: Row, seed: int, datasets
     config = load_config(overrides=AS_PAPERS).with_overrides(base).with_overrides(row.settings)
     if job.smoke:
         config = config.with_overrides(_smoke(datasets))
-    config = config.with_overrides(job.overrides)
+    config = _with_weights(config.with_overrides(job.overrides), job)
     return config.with_overrides({"train": {"seed": seed}, "data": {"cache": str(job.out / "cache")}})
+
+
+WEIGHTS = Path("weights/resnet50.safetensors")
+"""Where the ImageNet weights of ResNet-50 lie beneath the folder that --data names."""
+
+
+def _with_weights(config: Config, job: Job) -> Config:
+    """Give a ResNet-50 that is to start from ImageNet its weights."""
+    model, file = config.model, job.data_root / WEIGHTS
+    if job.smoke or model.backbone != "resnet50" or model.weights or not model.pretrained:
+        return config
+    if not file.is_file():
+        raise ValueError(
+            f"{file} is not there, the ImageNet weights of ResNet-50: make it by "
+            "python -m steelyard_papers.resnet50_weights, or name a file by --set model.weights=FILE"
+        )
+    return config.with_overrides({"model": {"weights": str(file)}})
 
 
 def _smoke(datasets: Datasets) -> dict[str, Any]:
@@ -188,7 +207,7 @@ def measured_on(job: Job, datasets: Datasets, known: Labelled | None = None) -> 
 
 
 def _run(
-    job: Job, row: Row, seed: int, config: Config, datasets: Datasets, measure: Measure
+    job: Job, row: Row, seed: int, config: Config, datasets: Datasets, measure: Measure, follows: bool
 ) -> tuple[RunResult, dict[str, Any]]:
     """One run, measured, and the facts about it."""
     key, name = key_of(config, datasets), measure.__name__.strip("_")
@@ -205,7 +224,7 @@ def _run(
     file = folder / f"measured-{_name_of(measure)}.json"
     said = _kept(file) if was_there else None
     if said is None:
-        done = trial(config, datasets, folder, job.console, job.note)
+        done = trial(config, datasets, folder, job.console, job.note, follows)
         measured = measure(done)
         details = {**measured.details, **measured.drawn}
         said = json.loads(json.dumps({"values": measured.values, "details": details, "drawn": [*measured.drawn]}))

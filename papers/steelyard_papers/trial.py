@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 from steelyard._files import write_atomic
 from steelyard._sealed import checksum
@@ -23,6 +23,7 @@ from steelyard.config.settings import Config, load_config
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
+from steelyard.run.learn import Follow
 from steelyard.run.resume import FREE, facts
 from steelyard.run.train import TrainRequest, learn
 from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
@@ -31,6 +32,7 @@ from steelyard_papers.in_memory import in_memory
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
+_EPOCHS = "epochs"
 _LATER = (
     *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
     *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
@@ -66,6 +68,22 @@ class Trial:
     facts: dict[str, Any]
 
     @property
+    def is_followed(self) -> bool:
+        """Whether the outputs after every epoch were kept."""
+        return (self.folder / f"{_EPOCHS}.safetensors").is_file()
+
+    def after_epochs(self) -> list[Trial]:
+        """Return the run as it was after each of its epochs, from the first on; for one that was followed."""
+        file = self.folder / f"{_EPOCHS}.safetensors"
+        if not self.is_followed:
+            raise ValueError(f"{file} is not there: delete {self.folder} to train it again")
+        kept, _ = load_tensors(file)
+        return [
+            replace(self, outputs={part: (kept[part][i], targets) for part, (_, targets) in self.outputs.items()})
+            for i in range(len(kept["test"]))
+        ]
+
+    @property
     def logits(self) -> Tensor:
         """Of the test items, (N, L)."""
         return self.outputs["test"][0]
@@ -84,6 +102,7 @@ def key_of(config: Config, datasets: Datasets) -> str:
     for section, name, before in _LATER:
         if said[section][name] == before:
             said[section].pop(name)
+    said["model"]["weights"] = Path(said["model"]["weights"]).name
     sizes = [None if part is None else len(part) for part in datasets[:3]]
     text = json.dumps([said, facts(datasets), sizes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -94,13 +113,21 @@ def tested_on(datasets: Datasets) -> list[int | None]:
     return list(facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
 
 
-def trial(config: Config, datasets: Datasets, folder: Path, console: Console | None = None, note: str = "") -> Trial:
+def trial(
+    config: Config,
+    datasets: Datasets,
+    folder: Path,
+    console: Console | None = None,
+    note: str = "",
+    follows: bool = False,
+) -> Trial:
     """Return the run in `folder`: read where it is finished, else trained, going on from its checkpoint.
 
     note: what to know about this copy of the data, kept with the run.
+    follows: whether the outputs for validation and test items are kept after every epoch; it needs validation items.
     """
     if not (folder / FINISHED).is_file():
-        _train(config, datasets, folder, console or Console(quiet=True), note)
+        _train(config, datasets, folder, console or Console(quiet=True), note, follows)
     return read(folder)
 
 
@@ -137,14 +164,37 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}): delete {folder} to train it again") from None
 
 
-def _train(config: Config, datasets: Datasets, folder: Path, console: Console, note: str) -> None:
+def _follower(folder: Path, config: Config) -> Follow:
+    """Return what keeps the outputs of an epoch in a file of its own, which a run that is taken up again still has."""
+
+    def follow(model: nn.Module, device: torch.device, datasets: Datasets) -> None:
+        epoch = len(read_history(folder / "history.jsonl")) + 1
+        tensors = {}
+        for part in PARTS:
+            found = outputs_of(model, getattr(datasets, part), config, device)  # type: ignore[arg-type]
+            if found is not None:
+                tensors[part] = found[0]
+        (folder / _EPOCHS).mkdir(exist_ok=True)
+        save_tensors(folder / _EPOCHS / f"{epoch}.safetensors", tensors, {})
+
+    return follow
+
+
+def _gather_epochs(folder: Path, n: int) -> None:
+    """Put the outputs of all epochs into one file: by part, logits (epochs, N, L)."""
+    each = [load_tensors(folder / _EPOCHS / f"{epoch}.safetensors")[0] for epoch in range(1, n + 1)]
+    save_tensors(folder / f"{_EPOCHS}.safetensors", {p: torch.stack([one[p] for one in each]) for p in each[0]}, {})
+
+
+def _train(config: Config, datasets: Datasets, folder: Path, console: Console, note: str, follows: bool) -> None:
     ready = given_datasets(datasets, config.data, config.model, config.train.seed)
     if pick_device(config.train.device).type == "cuda" and not config.model.is_frozen:
         ready = in_memory(ready, config.train.workers)
     run = RunFolder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        learned = learn(TrainRequest(config, None, "", ready), run, False, console)
+        follow = _follower(folder, config) if follows else None
+        learned = learn(TrainRequest(config, None, "", ready, follow), run, False, console)
     except ValueError as error:
         if "--overwrite" not in str(error):  # of which there is none here
             raise
@@ -159,6 +209,8 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
         if found is not None:
             tensors[f"{part}/logits"], tensors[f"{part}/targets"] = found
     save_tensors(folder / "outputs.safetensors", tensors, {})
+    if follows:
+        _gather_epochs(folder, len(learned.outcome.history))
     said = {
         "names": list(labels.names),
         "counts": labels.counts.tolist(),
@@ -173,7 +225,7 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
         },
     }
     write_atomic(folder / FINISHED, json.dumps({**said, "sha256": checksum(said)}) + "\n")
-    for left in ("checkpoint", "pseudo-labels", "cache"):
+    for left in ("checkpoint", "pseudo-labels", "cache", _EPOCHS):
         shutil.rmtree(folder / left, ignore_errors=True)
 
 

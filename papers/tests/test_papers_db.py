@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def configured(source: Source, make: Callable[[Source], tuple[Row, ...]] = rows)
 
 
 def test_every_name_of_the_paper_is_there() -> None:
-    assert list(BY_NAME) == ["db-table1", "db-table2", *(f"db-fig{i}" for i in (2, 3, 5, 6, 7, 8, 9, 10))]
+    figures = (f"db-fig{i}" for i in (2, 3, 5, 6, 7, 8, 9, 10))
+    assert list(BY_NAME) == ["db-table1", "db-table2", *figures, "db-parts"]
 
 
 def test_table_1_is_set_up_as_in_the_paper() -> None:
@@ -100,6 +102,7 @@ class Said:
     logits: torch.Tensor
     targets: torch.Tensor
     counts: Any = field(default_factory=lambda: np.array([150, 100, 99, 20, 19, 1]))
+    reading: Any = field(default_factory=lambda: SimpleNamespace(has_probability=False))
 
 
 def test_scores_are_means_of_the_labels_of_each_group() -> None:
@@ -111,6 +114,9 @@ def test_scores_are_means_of_the_labels_of_each_group() -> None:
     assert found.details["ap"] == pytest.approx(ap)
     wanted = {"mAP": ap.mean(), "mAP head": ap[:2].mean(), "mAP medium": ap[2:4].mean(), "mAP tail": ap[4:].mean()}
     assert found.values == pytest.approx(wanted)
+    says = SimpleNamespace(has_probability=True, probability=lambda z: torch.full_like(z, 0.5))
+    known = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y), reading=says))  # type: ignore[arg-type]
+    assert known.values["ACE"] == pytest.approx(100 * abs(0.5 - y.mean()))
     y[:, 5] = 0
     found = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y)))  # type: ignore[arg-type]
     assert found.details["ap"][5] is None

@@ -7,9 +7,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from steelyard.config.recipes import RECIPES
+from steelyard.data.files import DataError
 from steelyard.models import input_of
 from steelyard_papers import sources
 from steelyard_papers.beside import beside, read_as
@@ -61,6 +63,26 @@ def test_the_published_splits_are_tested_on_what_is_there_and_it_is_said(shared_
     found = sources.VOC2012.open(shared_data)
     assert (len(found.train), len(found.test)) == (5717, 5823)
     assert found.test.labels.unknown_rate == 0
+
+
+def test_coco_mlt_is_tested_on_labelled_images_where_those_of_2017_are_absent(tmp_path: Path) -> None:
+    sources.COCO_MLT.fixture(tmp_path)
+    train = sources.COCO_MLT.open(tmp_path).train
+    (tmp_path / "annotations" / "instances_val2017.json").unlink()
+    assert not sources.COCO_MLT.is_there(tmp_path)
+    values = np.zeros((3, 80), np.uint8)
+    values[[0, 1, 2], [5, 6, 7]] = 1
+    ids = np.array([42, int(train.labels.ids[1]), 294])
+    np.savez(tmp_path / "labels" / "coco2014_val_part.npz", ids=ids, Y=values)
+    assert sources.COCO_MLT.is_there(tmp_path)
+    found = sources.COCO_MLT.open(tmp_path)
+    assert list(found.test.labels.ids) == ["42", "294"], "none that is trained on"
+    assert found.test.labels.values.nonzero()[1].tolist() == [5, 7]
+    assert found.test.paths[0] == str(tmp_path / "train2017" / "000000000042.jpg")
+    assert "2 images of COCO's val2014 that are not in it" in found.notes[0]
+    np.savez(tmp_path / "labels" / "coco2014_val_part.npz", ids=ids)
+    with pytest.raises(DataError, match="coco2014_val_part"):
+        sources.COCO_MLT.open(tmp_path)
 
 
 def test_the_data_table_counts(tmp_path: Path) -> None:

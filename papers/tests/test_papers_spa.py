@@ -18,7 +18,20 @@ from steelyard.losses import SPA, Asymmetric
 from steelyard_papers import spa, spa_figures
 from steelyard_papers.job import Job
 from steelyard_papers.reproduce import prepared, reproduce_one
-from steelyard_papers.spa_rows import BY_LINK, BY_SIGMA, RUNS, TABLE3, TABLE4, readings, spa_scores
+from steelyard_papers.spa_rows import (
+    BY_LINK,
+    BY_SIGMA,
+    BY_TEMPERATURE,
+    RUNS,
+    TABLE3,
+    TABLE4,
+    at_chosen_epoch,
+    equal_accuracy,
+    error_at,
+    held_out_loss,
+    readings,
+    spa_scores,
+)
 from steelyard_papers.trial import Trial, read
 
 BY_NAME = {reproduction.name: reproduction for reproduction in spa.REPRODUCTIONS}
@@ -47,13 +60,13 @@ def trials(smoke: Callable[..., Any]) -> dict[str, Trial]:
 def test_every_name_of_the_paper_is_there() -> None:
     names = {*(f"spa-table{i}" for i in range(1, 5)), *(f"spa-fig{i}" for i in range(1, 5)), "spa-vqa"}
     assert names < set(BY_NAME)
-    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} < names
+    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs"} < names
 
 
 def test_rows_are_readings_of_trainings_that_exist() -> None:
     for table in (TABLE3, TABLE4, spa.FIGURE1, spa.FIGURE3, spa.FIGURE4, spa.ANSWERS):
         assert {run for run, _ in table.values()} <= set(RUNS)
-    configs = {name: load_config(overrides=spa._FINE).with_overrides(row.settings) for name, row in RUNS.items()}
+    configs = {name: load_config(overrides=spa.FINE).with_overrides(row.settings) for name, row in RUNS.items()}
     assert len({str(config.as_dict()) for config in configs.values()}) == len(RUNS), "no two are the same"
     for name, config in configs.items():
         pairs = config.objective.label_pair
@@ -93,7 +106,7 @@ def test_links_are_told_from_sigma() -> None:
 
 def test_readings_are_those_of_the_loss(trials: dict[str, Trial]) -> None:
     plain = readings(trials["bce"])
-    assert set(plain) == {BY_SIGMA, BY_LINK}
+    assert set(plain) == {BY_SIGMA, BY_LINK, BY_TEMPERATURE}
     torch.testing.assert_close(plain[BY_SIGMA], plain[BY_LINK], rtol=0, atol=1e-6)
     found, z = readings(trials["spa"]), trials["spa"].logits
     torch.testing.assert_close(found[BY_LINK].double(), SPA().probability(z.double()), rtol=0, atol=1e-6)
@@ -110,9 +123,9 @@ def test_readings_are_those_of_the_loss(trials: dict[str, Trial]) -> None:
 
 def test_scores_are_those_of_the_definitions(trials: dict[str, Trial]) -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
-    trial = trials["spa"]
+    trial = at_chosen_epoch(trials["spa"])[0]
     z, y = trial.logits.double().numpy(), trial.targets.numpy()
-    found = spa_scores(trial)
+    found = spa_scores(trials["spa"])
     by_label = [sklearn.average_precision_score(y[:, c], z[:, c]) for c in range(y.shape[1]) if y[:, c].any()]
     by_item = [sklearn.average_precision_score(row, score) for row, score in zip(y, z, strict=True) if row.any()]
     assert found.values["mAP@y"] == pytest.approx(100 * np.mean(by_label), rel=1e-5)
@@ -124,6 +137,71 @@ def test_scores_are_those_of_the_definitions(trials: dict[str, Trial]) -> None:
         assert found.values[f"ACE by {how}"] == pytest.approx(100 * np.mean(gaps), abs=0.2)
         assert found.values[f"MCE by {how}"] == pytest.approx(100 * np.max(gaps), abs=0.2)
         assert sum(found.details["bins"][how]["counts"]) == y.size
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+    """Runs of three epochs, by the kind of their loss."""
+    out = tmp_path_factory.mktemp("followed")
+    job = Job(out, out, rows=("SPA", "TWL"), smoke=True, sets=("train.epochs=3", "optimizer.lr=0.05"))
+    with prepared(BY_NAME["spa-epochs"], job) as ready:
+        spa._along(spa.FINE, TABLE3, replace(ready, out=out))
+    found = [read(folder) for folder in (out / "runs").iterdir()]
+    return {trial.config.objective.loss.kind: trial for trial in found}
+
+
+@pytest.mark.parametrize("kind", ["spa", "two_way"])
+def test_the_epoch_of_the_least_held_out_loss_is_taken(followed: dict[str, Trial], kind: str) -> None:
+    trial = followed[kind]
+    shown, each, epoch = at_chosen_epoch(trial)
+    assert len(each) == 3 == len(trial.history)
+    for part in ("validation", "test"):
+        torch.testing.assert_close(each[-1].outputs[part][0], trial.outputs[part][0])
+    assert not torch.equal(each[0].logits, each[1].logits)
+    losses = []
+    for one in each:
+        z, t = (part.double().numpy() for part in one.outputs["validation"])
+        if kind == "spa":
+            upper, lower = 3 / 5 / (1 + np.exp(-3 * (z - 1))), 1 / (1 + np.exp(z))
+            losses.append(_log_loss(upper / (upper + lower), t))
+        else:  # the best of all temperatures
+            losses.append(min(_log_loss(1 / (1 + np.exp(-z * slope)), t) for slope in np.geomspace(1e-3, 1e2, 4001)))
+        assert held_out_loss(one) == pytest.approx(losses[-1], rel=1e-4)
+    assert epoch == 1 + int(np.argmin(losses))
+    torch.testing.assert_close(shown.logits, each[epoch - 1].logits)
+    found = spa_scores(trial)
+    assert found.details["epoch"] == epoch
+    along = found.details["epochs"]
+    assert along[epoch - 1]["mAP@y"] == found.values["mAP@y"]
+    assert [one["held-out log-loss"] for one in along] == pytest.approx(losses, rel=1e-4)
+    assert len({one["mAP@y"] for one in along}) > 1
+
+
+def _log_loss(eta: Any, t: Any) -> float:
+    return float(-(t * np.log(eta) + (1 - t) * np.log(1 - eta)).mean())
+
+
+def test_a_run_that_was_not_followed_has_no_epochs(trials: dict[str, Trial]) -> None:
+    trial = replace(trials["spa"], folder=Path("elsewhere"))
+    assert at_chosen_epoch(trial) == (trial, [], 0)
+    with pytest.raises(ValueError, match="elsewhere"):
+        trial.after_epochs()
+
+
+@pytest.mark.parametrize(
+    ("maps", "errors", "level", "wanted"),
+    [
+        ([50, 60, 70], [1, 2, 5], 65, 3.5),
+        ([50, 60, 70], [1, 2, 5], 60, 2),
+        ([70, 60, 80], [1, 2, 5], 65, 1),  # the first time counts
+        ([50, 70, 60, 80], [4, 2, 9, 1], 65, 2.5),
+    ],
+)
+def test_the_error_at_an_accuracy_is_on_the_line_between_epochs(
+    maps: list[float], errors: list[float], level: float, wanted: float
+) -> None:
+    assert error_at(maps, errors, level) == pytest.approx(wanted)
+    assert equal_accuracy({"a": [(maps, errors)], "b": [([1, level, 2], [0, 0, 0]), ([99], [0])]}) == level
 
 
 def test_a_table_reads_one_training_in_several_ways(smoke: Callable[..., Any]) -> None:
@@ -194,6 +272,7 @@ def test_retrieval_is_the_mean_over_queries(trials: dict[str, Trial]) -> None:
     trial = trials["spa"]
     few = replace(
         trial,
+        folder=Path("none of its epochs"),
         outputs={"test": (trial.logits[:, :4], (trial.targets[:, :4] > 0).to(torch.int8))},
         reading=replace(trial.reading, link=None),
     )

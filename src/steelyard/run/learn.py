@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from steelyard._console import tell
 from steelyard.balance.processes import n_processes
@@ -22,7 +24,7 @@ from steelyard.objective.parts import has_link
 from steelyard.predict.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.report.race_table import race_progress, show_race
 from steelyard.run.datasets import PARTS, Datasets
-from steelyard.run.validation import is_single_label, validator
+from steelyard.run.validation import followed, is_single_label, validator
 from steelyard.training import group, small_models
 from steelyard.training.batches import n_workers
 from steelyard.training.distributed import one_voice, together
@@ -40,6 +42,8 @@ from steelyard.training.settings import (
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 
+Follow = Callable[[nn.Module, torch.device, Datasets], None]
+"""(model as it is after an epoch, its device, the items as the loop has them)."""
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
 _OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")
 
@@ -118,14 +122,14 @@ def _watch(config: Config, folder: RunFolder, console: Console) -> Watch:
     return Board(folder / "tensorboard", shown) if config.train.tensorboard else shown
 
 
-def learn_with(result: TrainingResult, shown: Watch, console: Console) -> None:
-    """Train by the learner that the settings name."""
+def learn_with(result: TrainingResult, shown: Watch, console: Console, follow: Follow | None = None) -> None:
+    """Train by the learner that the settings name; `follow` is called after every validated epoch of the loop."""
     if result.config.train.learner == "race":
         _race(result, console)
     elif result.config.train.learner == "linear":
         _fit_linear(result, console)
     else:
-        _loop(result, shown, console)
+        _loop(result, shown, console, follow)
 
 
 def _race(result: TrainingResult, console: Console) -> None:
@@ -162,7 +166,7 @@ def _fit_linear(result: TrainingResult, console: Console) -> None:
     result.outcome = small_models.outcome_of(result.learner, begun, converged)
 
 
-def _loop(result: TrainingResult, shown: Watch, console: Console) -> None:
+def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow | None) -> None:
     """Train step by step, and keep the best epoch."""
     config, learner, datasets = result.config, result.learner, result.datasets
     result.objective = objective = together(result.make_objective)
@@ -173,6 +177,8 @@ def _loop(result: TrainingResult, shown: Watch, console: Console) -> None:
     if (held := datasets.validation) is not None:
         workers = n_workers(config.train.workers, held)
         check = validator(held, objective, config.evaluate, result.single_label, workers, config.train.precision)
+        if follow is not None:
+            check = followed(check, lambda model, device: follow(model, device, datasets))
     sections = (config.optimizer, config.schedule, config.train)
     with one_voice():
         outcome = train(learner, objective, datasets.train, *sections, result.folder.path, check, shown)

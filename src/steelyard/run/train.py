@@ -21,7 +21,7 @@ from steelyard.report.headline import plural
 from steelyard.run.checks import refuse, warnings_for
 from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.finish import finish
-from steelyard.run.learn import TrainingResult, learn_with, learner_of, make_model, takes_frozen_features
+from steelyard.run.learn import Follow, TrainingResult, learn_with, learner_of, make_model, takes_frozen_features
 from steelyard.run.resume import begin_run, sole_writer
 from steelyard.training import group
 from steelyard.training.budget import Workload, draws_of, settled
@@ -48,6 +48,8 @@ class TrainRequest(NamedTuple):
     why: str
     """Why "auto" chose the recipe; "" where it did not."""
     datasets: Datasets
+    follow: Follow | None = None
+    """Called after every epoch of the training loop that is validated."""
 
 
 def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
@@ -140,7 +142,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
     begun = time.monotonic()
     result = together(lambda: TrainingResult.begun(config, folder, model, datasets, console))
     of_features = time.monotonic() - begun if config.model.is_frozen else 0.0
-    learn_with(result, shown, console)
+    learn_with(result, shown, console, request.follow)
     result.outcome = result.outcome._replace(seconds=result.outcome.seconds + of_features)
     return result
 

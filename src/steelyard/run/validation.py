@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,6 +48,16 @@ def validator(
         return scores(logits, targets, objective, settings.bins, single_label)
 
     return validate
+
+
+def followed(validate: Validate, follow: Callable[[nn.Module, torch.device], None]) -> Validate:
+    """Return `validate` that calls `follow` first, with the same model and device."""
+
+    def both(model: nn.Module, device: torch.device) -> dict[str, float]:
+        follow(model, device)
+        return validate(model, device)
+
+    return both
 
 
 def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, single_label: bool) -> dict[str, float]:
