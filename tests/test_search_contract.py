@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -704,3 +705,17 @@ def test_a_search_ends_when_its_time_is_over(tmp_path: Path) -> None:
         index._now.files[0].ask("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", seconds=0.05)
     assert time.monotonic() - begun < 30
     assert index.search("a -b", seconds=60) == before
+
+
+def test_a_flush_that_fails_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index.build(tmp_path / "index", ["a"], [[0.5]], ["x"])
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as failed:
+        index.append(["b"], [[0.25]])
+    assert str(failed.value.filename).startswith(str(tmp_path / "index"))
+    monkeypatch.undo()
+    assert Index.open(tmp_path / "index").n_items == 1

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard._files import put
+from steelyard._files import naming, put
 from steelyard.labels.ids import Ids, check_several
 from steelyard.search import pointer as pointers
 from steelyard.search.check import trust
@@ -182,7 +182,9 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
         run("CHECKPOINT made")
         run("DETACH made")
         if is_odd:
-            shutil.copyfile(made, partial)
+            with naming(partial):
+                shutil.copyfile(made, partial)
     size = partial.stat().st_size
-    put(partial, folder / file)
+    with naming(folder / file):  # a flush that fails names no file
+        put(partial, folder / file)
     return FileFacts(file, size, n_items, len(noted))
