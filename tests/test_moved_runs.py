@@ -30,6 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_run_finds_its_data_from_another_folder(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     here = run("evaluate", "runs/one", "--json")
     monkeypatch.chdir(tmp_path / "elsewhere")
