@@ -55,6 +55,17 @@ def _brisk() -> None:
     torch.set_num_threads(1)  # the tensors of tests are small: more threads would only wait for each other
     _utils.MP_STATUS_CHECK_INTERVAL = 0.5  # seconds, not 5, for workers of a loader that only gc has found to be done
 
+    from steelyard.run import run_report
+
+    run_report.has_matplotlib = lambda: False  # to draw the page of a run takes longer than to train it: see `pages`
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs of this test draw their page, as they do wherever matplotlib is installed."""
+    pytest.importorskip("matplotlib", reason="pages need matplotlib")
+    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: True)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:

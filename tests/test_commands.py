@@ -40,13 +40,9 @@ from torture.child import Ended, Running
 from training_jobs import forked, waited
 from typed import done, typed
 
-QUICK = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
+SHORT = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
+QUICK = (*SHORT, "--set", "evaluate.calibration=link")  # to choose a calibrator takes as long as all else
 WILD = ("--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e38")
-
-
-@pytest.fixture(autouse=True)
-def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +53,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder / "new.csv", *items(70, 1))
     write_npz(folder / "parts.npz", train=items(), val=items(60, 1), test=items(50, 2))
     write_photos(folder / "photos", 30)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
-        done("train", "--data", folder / "items.csv", "--out", folder / "run", *QUICK)
+    done("train", "--data", folder / "items.csv", "--out", folder / "run", *SHORT)
     return folder
 
 
@@ -71,7 +65,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 
 def test_train_says_what_it_does(place: Path, tmp_path: Path) -> None:
-    said = done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
+    said = done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *SHORT)
     lines = said.out.splitlines()
     assert said.err == ""
     assert any(line.startswith("Recipe bce: ") for line in lines)
@@ -167,7 +161,7 @@ def test_splits_of_a_runs_own_data(place: Path, tmp_path: Path) -> None:
 
 
 def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> None:
-    done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *QUICK)
+    done("train", "--data", place / "items.csv", "--out", tmp_path / "run", *SHORT)
     before = sy.Run.load(tmp_path / "run")
     said = done(
         "calibrate", tmp_path / "run", "--kind", "temperature", "--thresholds", "cost", "--false-positive-cost", 3
@@ -339,7 +333,7 @@ def test_recipes_are_listed() -> None:
 
 
 def test_scores_as_json(place: Path, tmp_path: Path) -> None:
-    said = done("train", "--data", place / "items.csv", "--out", tmp_path / "run", "--json", *QUICK)
+    said = done("train", "--data", place / "items.csv", "--out", tmp_path / "run", "--json", *SHORT)
     assert json.loads(said.out) == RunFolder(tmp_path / "run").read_metrics()
     assert said.out.count("\n") == 1
     assert "epoch 3/3" in said.err  # how it goes is for people
@@ -490,7 +484,7 @@ def test_a_finished_run_is_kept_unless_told(place: Path, tmp_path: Path) -> None
     second = left_by(tmp_path / "run")
     assert second["model.safetensors"] != first["model.safetensors"]
     assert load_config(tmp_path / "run" / "config.toml").train.seed == 1
-    done(*asked[:-6], "--overwrite", "--out", tmp_path / "run", "--set", "train.epochs=1", "--set", "data.validation=0")
+    done(*asked[: -len(QUICK)], "--overwrite", "--set", "train.epochs=1", "--set", "data.validation=0")
     assert RunFolder(tmp_path / "run").read_metrics() == {}  # nothing of the run before
     assert not list((tmp_path / "run").glob(".*"))
 
@@ -555,9 +549,7 @@ def straight(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[tup
     write_table(folder / "holes.csv", *items(unknown=0.3))
     model = ("--set", "model.backbone=mlp", "--set", "model.width=8", "--set", "model.dropout=0.2")
     asked = ("train", "--data", folder / "holes.csv", "--recipe", "bce", *model, *METHOD, *QUICK)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
-        done(*asked, "--out", folder / "run")
+    done(*asked, "--out", folder / "run")
     return asked, left_by(folder / "run", ("config.toml",))
 
 
@@ -688,14 +680,9 @@ def test_of_several_processes_the_first_that_fails_says_why(
             together(work)
 
 
-def test_python_m_steelyard_and_what_help_imports() -> None:
+def test_python_m_steelyard() -> None:
     said = subprocess.run([sys.executable, "-m", "steelyard", "version"], capture_output=True, text=True, check=True)
     assert (said.stdout, said.stderr) == (f"{__version__}\n", "")
-    code = (
-        "import sys\nfrom steelyard.cli import main\nsys.argv = ['steelyard', 'train', '--help']\nmain()\n"
-        "slow = {'torch', 'numpy', 'pyarrow', 'sklearn', 'PIL'} & set(sys.modules)\nassert not slow, slow\n"
-    )
-    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
 def free_port() -> int:

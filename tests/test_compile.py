@@ -97,7 +97,9 @@ def by_compiler(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return graphs
 
 
-@pytest.mark.parametrize("reduction", ["mean", "item", "sum", "none"])
+@pytest.mark.parametrize(
+    "reduction", ["mean", "none", *(pytest.param(r, marks=pytest.mark.slow) for r in ("item", "sum"))]
+)
 def test_a_user_pair_is_compiled_by_itself(by_compiler: list[object], reduction: losses.loss.Reduction) -> None:
     torch.manual_seed(0)
     loss, objective = Squared(reduction=reduction), Objective(Squared(reduction="item"), unknown="negative")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import scipy.sparse
 import steelyard as sy
 from layouts import write_voc
 from run_data import QUICK, items, write_photos
-from steelyard import cli
 from steelyard.config.inspection import one_of_many
 from steelyard.config.settings import load_config
 from steelyard.data.files import DataError
@@ -28,21 +26,7 @@ from steelyard.data.part import open_part
 from steelyard.data.tables.class_names import read_class_names
 from steelyard.data.tables.read import table
 from steelyard.labels import Labels
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def typed(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["steelyard", *map(str, words)])
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code
-        out, err = capsys.readouterr()
-        return code or 0, out, err
-
-    return typed
+from typed import typed as run
 
 
 def lists_of_ids(n: int = 400, n_labels: int = 18, seed: int = 0) -> list[list[int]]:
@@ -64,7 +48,7 @@ def write_lists(file: Path, lists: list[list[Any]], separator: str = " ", featur
 # ---- labels in one cell
 
 
-def test_ids_separated_by_spaces_are_several_labels(run: Any, tmp_path: Path):
+def test_ids_separated_by_spaces_are_several_labels(tmp_path: Path):
     lists = lists_of_ids()
     file = write_lists(tmp_path / "hpa.csv", lists)
     code, out, _ = run("inspect", file, "--json")
@@ -109,7 +93,7 @@ def test_one_label_per_cell_can_be_stated(tmp_path: Path):
     assert open_part(opened, path=file).data.labels.names == ("a, b", "c")
 
 
-def test_one_of_hundreds_of_labels_each_is_warned_of(run: Any, tmp_path: Path):
+def test_one_of_hundreds_of_labels_each_is_warned_of(tmp_path: Path):
     file = write_lists(tmp_path / "hpa.csv", lists_of_ids())
     _, out, _ = run("inspect", file, "--separator", "none", "--json")
     (warning,) = json.loads(out)["warnings"]
@@ -124,7 +108,7 @@ def test_one_of_hundreds_of_labels_each_is_warned_of(run: Any, tmp_path: Path):
     assert one_of_many(Labels(two)) == ""
 
 
-def test_train_and_evaluate_take_the_options_of_inspect(run: Any, tmp_path: Path):
+def test_train_and_evaluate_take_the_options_of_inspect(tmp_path: Path):
     file = write_lists(tmp_path / "odd.csv", [[f"x{c}" for c in row] for row in lists_of_ids()], " / ")
     words = ("--separator", "/", "--form", "list", "--labels", "Target", "--absent", "negative", "--id", "Id")
     assert run("inspect", file, *words, "--json")[0] == 0
@@ -143,7 +127,7 @@ def test_train_and_evaluate_take_the_options_of_inspect(run: Any, tmp_path: Path
     assert "--data" in err
 
 
-def test_a_space_set_by_set_reaches_the_reader(run: Any, tmp_path: Path):
+def test_a_space_set_by_set_reaches_the_reader(tmp_path: Path):
     file = write_lists(tmp_path / "few.csv", [["cat", "dog"], ["dog"], ["cat"], ["dog"]] * 5)
     words = ("--set", "data.separator= ", "--set", "train.epochs=1", "--recipe", "bce", "--json")
     assert run("train", "--data", file, *words, "--out", tmp_path / "run")[0] == 0
@@ -163,7 +147,7 @@ def missing_some(folder: Path, n: int = 4) -> Path:
 TINY = ("--recipe", "bce", "--set", "train.epochs=1", "--set", "model.backbone=resnet12", "--set", "data.size=16")
 
 
-def test_missing_images_are_refused_alike_by_inspect_and_train(run: Any, tmp_path: Path):
+def test_missing_images_are_refused_alike_by_inspect_and_train(tmp_path: Path):
     photos = missing_some(tmp_path / "photos")
     first = run("inspect", photos)
     second = run("train", "--data", photos, *TINY, "--out", tmp_path / "run")
@@ -174,7 +158,7 @@ def test_missing_images_are_refused_alike_by_inspect_and_train(run: Any, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_statistics_and_training_are_of_what_exists(run: Any, tmp_path: Path):
+def test_statistics_and_training_are_of_what_exists(tmp_path: Path):
     photos = missing_some(tmp_path / "photos")
     whole = write_photos(tmp_path / "whole", 40)
     labels = open_data(whole).data.labels
@@ -194,7 +178,7 @@ def test_statistics_and_training_are_of_what_exists(run: Any, tmp_path: Path):
 @pytest.mark.parametrize(
     "words", [(), ("--skip-missing",), ("--images", "images"), ("--images", "images", "--skip-missing")]
 )
-def test_every_image_missing_is_a_mistake(run: Any, tmp_path: Path, words: tuple[str, ...]):
+def test_every_image_missing_is_a_mistake(tmp_path: Path, words: tuple[str, ...]):
     photos = missing_some(tmp_path / "photos", 40)
     words = tuple(str(photos / word) if word == "images" else word for word in words)
     for command in (("inspect", photos), ("train", *TINY, "--out", tmp_path / "run", "--data", photos)):
@@ -205,7 +189,7 @@ def test_every_image_missing_is_a_mistake(run: Any, tmp_path: Path, words: tuple
     assert run("inspect", photos / "labels.csv", "--id", "file")[0] == 0  # labels alone
 
 
-def test_a_published_layout_with_missing_images(run: Any, tmp_path: Path):
+def test_a_published_layout_with_missing_images(tmp_path: Path):
     truth = write_voc(tmp_path, {"train": 4})["train"]
     (tmp_path / "VOCdevkit" / "VOC2012" / "JPEGImages" / f"{truth.ids[3]}.jpg").unlink()
     code, _, err = run("inspect", tmp_path / "VOCdevkit")
@@ -258,7 +242,7 @@ def test_class_names_that_cannot_be_used(tmp_path: Path, file: str, content: str
     assert str(tmp_path / file) in str(refused.value)
 
 
-def test_names_of_ids_go_through_a_whole_run(run: Any, tmp_path: Path):
+def test_names_of_ids_go_through_a_whole_run(tmp_path: Path):
     file = write_lists(tmp_path / "train.csv", lists_of_ids())
     write_lists(tmp_path / "val.csv", lists_of_ids(60, seed=5))
     names = tmp_path / "names.csv"

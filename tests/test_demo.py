@@ -78,7 +78,6 @@ def test_every_recipe_leaves_a_run(compared: tuple[Path, list[demo.Score], str])
         assert score.ace_by_sigmoid == pytest.approx(100 * found["plain_sigmoid"]["calibration"]["pooled"]["ace"])
         assert found["items"] == 200
         assert run.metrics["validation"]["items"] == 39
-        assert (out / recipe / "report.html").stat().st_size > 10_000
         assert f"{score.name}: mAP {score.map:.1f} in" in said
         assert RunFolder(out / recipe).is_finished
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -75,19 +76,20 @@ def test_links_of_a_page_lead_somewhere(page):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
-def test_pictures_can_be_drawn_again(tmp_path):
-    command = [sys.executable, DOCS / "pictures.py", "thresholds", "partial", "--out", tmp_path]
-    subprocess.run(command, check=True, capture_output=True)
+def run_script(monkeypatch, name, *words):
+    """Run a script of docs/ in this process."""
+    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+    runpy.run_path(str(DOCS / name), run_name="__main__")
+
+
+def test_pictures_can_be_drawn_again(tmp_path, monkeypatch):
+    run_script(monkeypatch, "pictures.py", "thresholds", "partial", "--out", tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.png", "concept-thresholds.png"]
 
 
-def test_a_share_of_the_drawn_labels_is_left_empty(tmp_path):
+def test_a_share_of_the_drawn_labels_is_left_empty(tmp_path, monkeypatch):
     def drawn(name, *options):
-        subprocess.run(
-            [sys.executable, DOCS / "scenes.py", tmp_path / name, "--items", "30", *options],
-            check=True,
-            capture_output=True,
-        )
+        run_script(monkeypatch, "scenes.py", tmp_path / name, "--items", 30, *options)
         return [line.split(",")[1:] for line in (tmp_path / name / "labels.csv").read_text().splitlines()[1:]]
 
     full, holes = drawn("full"), drawn("holes", "--unknown", "0.3")

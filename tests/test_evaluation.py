@@ -393,9 +393,9 @@ def test_recalibrate_rewrites_the_reading_and_nothing_else(tmp_path: Path) -> No
     assert found["log_loss"] < evaluate(trained, data, SETTINGS)["log_loss"]
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("case", ["labels", "no labels", "no matplotlib"])
 def test_recalibrate_leaves_no_report_of_before(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
     run = saved_run(tmp_path / "run", small_run(part("focal")))
     write_page(run / "report.html", "base.html", "Probabilities as they were.")
     if case == "no matplotlib":

@@ -108,10 +108,19 @@ def test_every_loss_of_the_table_is_here() -> None:
     assert set(LOSSES) == {row.name for row in TABLE}
 
 
-@pytest.mark.parametrize("class_aware", [False, True])
 @pytest.mark.parametrize("name", [*LOSSES, *OTHERS])
-def test_links_as_networks(name: str, class_aware: bool) -> None:
-    assert_reads_alike(fitted((LOSSES | OTHERS)[name], "link", class_aware))
+def test_links_as_networks(name: str) -> None:
+    assert_reads_alike(fitted((LOSSES | OTHERS)[name], "link"))
+
+
+UNDONE = ("BCE", "ASL, focus not detached", "DB-Focal")  # the same is laid over every link
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in UNDONE else heavy) for name in LOSSES | OTHERS]
+)
+def test_class_aware_links_as_networks(name: str) -> None:
+    assert_reads_alike(fitted((LOSSES | OTHERS)[name], "link", class_aware=True))
 
 
 @pytest.mark.parametrize("kind", ["none", "temperature", "platt", "isotonic"])
@@ -215,8 +224,7 @@ def through_onnxruntime(readings: list[Reading], z: np.ndarray) -> list[np.ndarr
 
 def test_log_odds_of_links_and_calibrators_keep_their_digits(own: Part) -> None:
     """To ±60: plain tracing gives NaN for ASL at 20 and loses the digits of small η."""
-    cases = [(LOSSES[name], kind, name == "Focal") for name, kind in QUICK] + [(own, "link", False)]
-    assert_digits(cases)
+    assert_digits([(LOSSES[name], kind, False) for name, kind in QUICK] + [(own, "link", False)])
 
 
 def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:

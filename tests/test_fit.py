@@ -32,11 +32,7 @@ from steelyard.search import Index
 from steelyard.training import group
 from steelyard.training.checkpoint import load_tensors
 
-
-@pytest.fixture(autouse=True)
-def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing a page takes longer than all else: the test of the folder's files alone wants one."""
-    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
+CALIBRATED: dict[str, Any] = {"evaluate": {}}  # as it comes, not by the link alone
 
 
 def fit(data: Any, recipe: str | None = "bce", **given: Any) -> sy.Run:
@@ -117,7 +113,7 @@ def test_parts_by_name(tmp_path: Path) -> None:
 
 def test_what_is_measured_on_test_items_is_what_the_run_says_of_them() -> None:
     x, y = items(60, 3)
-    run = fit(items(), test=(x, y))
+    run = fit(items(), test=(x, y), settings=CALIBRATED)
     found = run.metrics["test"]
     assert found["mAP"]["label"] == pytest.approx(float(mean_average_precision(run.probability(x), y)))
     said, there = run.decide(x), y == 1
@@ -255,7 +251,7 @@ def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[s
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("finetune", "scratch")])
 def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> None:
     x, y = items(unknown=0.3)
-    run = fit((x, y), name, out=tmp_path / "run", test=items(60, 1))
+    run = fit((x, y), name, out=tmp_path / "run", test=items(60, 1), settings=CALIBRATED)
     assert len(run.history) == 2
     assert all(np.isfinite(line["loss"]) for line in run.history)
     found = run.metrics["test"]
@@ -290,15 +286,14 @@ def test_methods_do_learn() -> None:
     """Ten epochs of a few methods rank test items far better than chance: nothing is scrambled on the way."""
     x, y = items(400, unknown=0.2)
     for name in ("bce", "plm", "pal", "db", "spa-lpr", "role"):
-        settings = {"train": {"epochs": 12}, "optimizer": {"lr": 0.03}}
+        settings = {**CALIBRATED, "train": {"epochs": 12}, "optimizer": {"lr": 0.03}}
         run = fit((x, y), name, test=items(200, 9), settings=settings)
         assert run.metrics["test"]["mAP"]["label"] > 0.75, name
         assert run.metrics["test"]["calibration"]["pooled"]["width"]["ace"] < 0.15, name
 
 
-def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
-    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: True)
+@pytest.mark.usefixtures("pages")
+def test_a_label_that_is_never_absent_has_a_report(tmp_path: Path) -> None:
     x, y = items()
     y[:, 0] = 1
     fit((x, y), "plm", validation=0.2, out=tmp_path / "run")
@@ -361,6 +356,7 @@ def test_ldam_by_softmax_on_single_labels() -> None:
     x, y = one_label_each(240)
     held = one_label_each(120, seed=1)
     settings = {
+        **CALIBRATED,
         "objective": {"loss": {"kind": "ldam", "softmax": True}},
         "train": {"epochs": 15, "monitor": "error"},
         "optimizer": {"lr": 0.02},
@@ -454,17 +450,16 @@ def test_what_any_process_could_not_read_is_left_out(
             assert index.path(str(i)) == str(files[19 - i])
 
 
-def test_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="the page needs matplotlib")
-    monkeypatch.undo()
+@pytest.mark.usefixtures("pages")
+def test_the_run_folder(tmp_path: Path) -> None:
     x, y = items(unknown=0.3)
     folder = tmp_path / "my run"
-    run = fit((x, y), "pal", out=folder, test=items(50, 1))
+    run = fit((x, y), "pal", out=folder, test=items(50, 1), settings=CALIBRATED)
     assert {path.name for path in folder.iterdir()} - {"index"} == {
         *("config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
         *("history.jsonl", "report.html", "run.json", "pseudo-labels"),
     }
-    settings = {**QUICK, "data": {"validation": 0.1}, "model": {"frozen": False}}
+    settings = {**QUICK, **CALIBRATED, "data": {"validation": 0.1}, "model": {"frozen": False}}
     settings["schedule"] = {"warmup_epochs": 0.1}  # a twentieth of the epochs
     settings["train"] = {**QUICK["train"], "monitor": "loss", "patience": 5, "learner": "loop"}
     wanted = load_config(None, "pal", overrides=settings)

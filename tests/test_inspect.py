@@ -20,7 +20,6 @@ from rich.console import Console
 
 import layouts
 import steelyard as sy
-from steelyard import cli
 from steelyard.config.advice import RECIPES, RULES, Evidence, advise
 from steelyard.config.inspection import inspect
 from steelyard.data import ArrayDataset, ImageDataset
@@ -31,6 +30,7 @@ from steelyard.labels import UNKNOWN, Labels
 from steelyard.report import page, plots
 from steelyard.report.canvas import to_png, to_svg
 from steelyard.report.terminal import bar, percent, show
+from typed import typed as run
 
 
 @st.composite
@@ -328,24 +328,6 @@ def test_percent_and_bar_do_not_hide_what_is_there():
 # ---- command line
 
 
-def steelyard(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object
-) -> tuple[Any, str, str]:
-    monkeypatch.setattr(sys, "argv", ["steelyard", *map(str, words)])
-    code: Any = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    return lambda *words: steelyard(monkeypatch, capsys, *words)
-
-
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
@@ -357,7 +339,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_a_new_user_inspects_a_folder_of_photos(run: Any, mine: Path):
+def test_a_new_user_inspects_a_folder_of_photos(mine: Path):
     code, out, err = run("inspect", mine)
     assert (code, err) == (0, "")
     assert "is read as comma-separated text in list form" in " ".join(out.split())
@@ -365,7 +347,7 @@ def test_a_new_user_inspects_a_folder_of_photos(run: Any, mine: Path):
     assert "48 = 24 positive + 24 negative + 0 unknown" in out
 
 
-def test_json_is_all_there_is_on_stdout(run: Any, mine: Path):
+def test_json_is_all_there_is_on_stdout(mine: Path):
     code, out, err = run("inspect", mine, "--json", "--deep")
     assert (code, err) == (0, "")
     facts = json.loads(out)
@@ -376,7 +358,7 @@ def test_json_is_all_there_is_on_stdout(run: Any, mine: Path):
     assert [row["name"] for row in facts["labels"]] == ["$dog", "<script>alert(1)</script>", "cat", "dog"]
 
 
-def test_settings_reach_the_reader(run: Any, mine: Path):
+def test_settings_reach_the_reader(mine: Path):
     _, out, _ = run("inspect", mine / "labels.csv", "--labels", "labels", "--absent", "unknown", "--json")
     assert json.loads(out)["cells"]["unknown"] == 24
     _, out, _ = run(
@@ -402,7 +384,7 @@ def test_settings_reach_the_reader(run: Any, mine: Path):
     assert "the files of column 'file'" in json.loads(out)["data"]["note"]
 
 
-def test_a_page_is_whole_safe_and_needs_nothing_else(run: Any, mine: Path, tmp_path: Path):
+def test_a_page_is_whole_safe_and_needs_nothing_else(mine: Path, tmp_path: Path):
     file = tmp_path / "page.html"
     code, out, err = run("inspect", mine, "--html", file, "--absent", "unknown")
     assert (code, err) == (0, "")
@@ -432,7 +414,7 @@ def test_a_page_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_without_matplotlib_one_line_names_the_extra(run: Any, mine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_matplotlib_one_line_names_the_extra(mine: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = run("inspect", mine, "--html", mine / "page.html")
     assert (code, out) == (2, "")
@@ -453,14 +435,14 @@ def test_without_matplotlib_one_line_names_the_extra(run: Any, mine: Path, monke
         (["{mine}", "--images", "{mine}/no"], "is not a folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_2(run: Any, mine: Path, words: list[str], message: str):
+def test_a_mistake_is_one_line_and_exit_2(mine: Path, words: list[str], message: str):
     code, out, err = run("inspect", *(word.format(mine=mine) for word in words))
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_read_is_one_line(run: Any, mine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_cannot_be_read_is_one_line(mine: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "labels.csv")
 

@@ -310,7 +310,11 @@ def test_bfloat16_by_autocast_is_close(backbone: str, input: Input, head: str) -
 
 @pytest.mark.parametrize(
     ("backbone", "input", "head"),
-    [("resnet12", SMALL, "oltr"), *[("mlp", FEATURES, head) for head in HEADS], ("cross_attention", PAIR, "linear")],
+    [
+        pytest.param("resnet12", SMALL, "oltr", marks=pytest.mark.slow),
+        *[("mlp", FEATURES, head) for head in HEADS],
+        ("cross_attention", PAIR, "linear"),
+    ],
 )
 def test_one_graph_holds_the_whole_model(backbone: str, input: Input, head: str) -> None:
     torch._dynamo.reset()

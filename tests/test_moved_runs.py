@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import steelyard as sy
 from run_data import items, write_photos, write_table
-from steelyard import cli
 from steelyard.run.finding import open_index, outdated
 from steelyard.run.locating import run_config
 from steelyard.serve.truth import own_truth
+from typed import typed as run
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def typed(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["steelyard", *map(str, words)])
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code
-        out, err = capsys.readouterr()
-        return code or 0, out, err
-
-    return typed
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with data and a run that was trained with relative paths."""
     home = tmp_path / "project"
     home.mkdir()
@@ -47,9 +30,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> Path:
     return home
 
 
-def test_a_run_finds_its_data_from_another_folder(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
-):
+@pytest.mark.usefixtures("pages")
+def test_a_run_finds_its_data_from_another_folder(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     here = run("evaluate", "runs/one", "--json")
     monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "data.csv").write_text("id,other\na,1\nb,0\n")  # of the same name, and none of its
@@ -62,7 +44,7 @@ def test_a_run_finds_its_data_from_another_folder(
     assert {part: len(labels) for part, labels in truth.parts.items()}["test"] == 60
 
 
-def test_a_run_that_was_moved_with_its_data(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any):
+def test_a_run_that_was_moved_with_its_data(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     before = run("evaluate", "runs/one", "--json")[1]
     monkeypatch.chdir(tmp_path)
     moved = project.rename(tmp_path / "moved")
@@ -77,7 +59,7 @@ def test_a_run_that_was_moved_with_its_data(project: Path, tmp_path: Path, monke
     assert "--data" in err
 
 
-def test_an_unfinished_run_goes_on_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any):
+def test_an_unfinished_run_goes_on_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_table(tmp_path / "data.csv", *items(200))
     monkeypatch.chdir(tmp_path)
     words = ("--recipe", "bce", "--set", "train.epochs=2", "--json")
@@ -89,7 +71,7 @@ def test_an_unfinished_run_goes_on_from_another_folder(tmp_path: Path, monkeypat
     assert (tmp_path / "run" / "run.json").exists()
 
 
-def test_images_named_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any):
+def test_images_named_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     photos = write_photos(tmp_path / "photos", 30)
     (photos / "labels.csv").rename(tmp_path / "labels.csv")
     monkeypatch.chdir(tmp_path)
@@ -101,7 +83,7 @@ def test_images_named_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.Mon
     assert run("evaluate", tmp_path / "r", "--json")[0] == 0
 
 
-def test_thresholds_do_not_make_an_index_outdated(project: Path, run: Any):
+def test_thresholds_do_not_make_an_index_outdated(project: Path):
     def beware() -> str:
         with open_index("runs/one") as index:
             return outdated(index, "runs/one")

@@ -18,7 +18,7 @@ import steelyard as sy
 from run_data import NAMES, items, write_photos, write_table
 from steelyard.run import indexing
 from steelyard.search import Index
-from test_commands import done, typed
+from typed import done, typed
 
 QUICK = ("--set", "train.epochs=2", "--set", "train.batch_size=32")
 
@@ -30,12 +30,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder / "items.csv", *items())
     write_table(folder / "new.csv", *items(70, 1))
     write_photos(folder / "photos", 24)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
-        for recipe in ("bce", "spa"):
-            done("train", "--data", folder / "items.csv", "--recipe", recipe, "--out", folder / recipe, *QUICK)
-        small = ("--set", "model.backbone=small", "--set", "data.size=12")
-        done("train", "--data", folder / "photos", "--out", folder / "pictures", *small, *QUICK)
+    for recipe in ("bce", "spa"):
+        done("train", "--data", folder / "items.csv", "--recipe", recipe, "--out", folder / recipe, *QUICK)
+    small = ("--set", "model.backbone=small", "--set", "data.size=12")
+    done("train", "--data", folder / "photos", "--out", folder / "pictures", *small, *QUICK)
     return folder
 
 

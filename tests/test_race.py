@@ -231,6 +231,7 @@ def test_members_travel(tmp_path: Path) -> None:
     assert isinstance(head.members[0], Member)
 
 
+@pytest.mark.usefixtures("pages")
 def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
     x, y = made(80, n_labels=3)
     run = sy.fit((x, y), test=made(100, 3, 1), out=tmp_path / "run", settings=SHORT, verbose=False)

@@ -113,8 +113,8 @@ def test_help_starts_without_anything_heavy() -> None:
     heavy = "{'torch', 'numpy', 'pyarrow', 'sklearn', 'scipy', 'PIL', 'rich.console', 'matplotlib', 'pandas', 'jinja2'}"
     by_typer = run(f"import sys, typer\nprint(sorted({heavy} & set(sys.modules)))")
     code = (
-        "import sys, contextlib, io\nfrom steelyard.cli import app\n"
-        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n    app(['--help'])\n"
+        "import sys, contextlib, io\nfrom steelyard.cli import app\nfor words in (['--help'], ['train', '--help']):\n"
+        "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n        app(words)\n"
         f"print(sorted({heavy} & set(sys.modules)))"
     )
     assert run(code) == by_typer, "old versions of typer import rich themselves"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from run_data import write_table
 from small_run import part, reading_of
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
-from steelyard.cli import main
 from steelyard.report.threshold_table import (
     MOST_ROWS,
     heading,
@@ -29,6 +26,7 @@ from steelyard.report.threshold_table import (
     show_thresholds,
     threshold_rows,
 )
+from typed import done
 
 N_TRAIN = 4000
 FREQUENCY = np.array([0.002, 0.004, 0.01, 0.3, 0.4])
@@ -144,25 +142,14 @@ def test_numbers_and_headings() -> None:
         assert said in heading(aim, chosen)
 
 
-def test_train_and_calibrate_print_and_keep_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_and_calibrate_print_and_keep_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 5)).astype(np.float32)
     y = (x[:, :4] + 0.5 * rng.normal(size=(400, 4)) > [0, 0.7, 9, 1.5]).astype(np.int8)  # one is never present
     names = ("cat", "dog", "unicorn", "bird")
     data = write_table(tmp_path / "items.csv", x, y, names)
-
-    def run(*args: object) -> str:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(sys, "argv", ["steelyard", *map(str, args)])
-            patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
-            with suppress(SystemExit):
-                main()
-        ended = capsys.readouterr()
-        assert ended.out, ended.err
-        return ended.out
-
     quick = ("--set", "train.epochs=3", "--set", "train.batch_size=32")
-    text = run("train", "--data", data, "--recipe", "bce", "--out", tmp_path / "run", *quick)
+    text = done("train", "--data", data, "--recipe", "bce", "--out", tmp_path / "run", *quick).out
     assert text.count("Thresholds for the best F1") == 1
     assert "1 of 4 labels (label 'unicorn')" in text
     metrics = strict((tmp_path / "run" / "metrics.json").read_text())
@@ -171,10 +158,10 @@ def test_train_and_calibrate_print_and_keep_it(tmp_path: Path, capsys: pytest.Ca
     assert table["never"] == ["unicorn"]
     assert table["labels"][0]["decided"] > 0
     asked = ("--thresholds", "precision", "--target", 0.9)
-    text = run("calibrate", tmp_path / "run", *asked)
+    text = done("calibrate", tmp_path / "run", *asked).out
     assert "Thresholds for a precision of at least 90.0 %" in text
     kept = strict((tmp_path / "run" / "metrics.json").read_text())["recalibration"]["thresholds"]
     assert kept["target"] == 0.9
     assert "unicorn" in kept["never"]
     assert "unreachable" in text
-    assert strict(run("calibrate", tmp_path / "run", *asked, "--json"))["thresholds"] == kept
+    assert strict(done("calibrate", tmp_path / "run", *asked, "--json").out)["thresholds"] == kept

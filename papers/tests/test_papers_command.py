@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from steelyard.cli import main
 from steelyard_papers import dashboard, db_beyond, fixtures, reproduce
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.markdown import best_row, page
 from steelyard_papers.result import Result
+from typed import typed as run
+
+typed = partial(run, "reproduce")
 
 
-@pytest.fixture
-def typed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """(words) → (exit code, stdout, stderr) of `steelyard reproduce WORDS`."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["steelyard", "reproduce", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-def test_the_list_says_data_time_and_command_of_everything(typed: Any, tmp_path: Path) -> None:
+def test_the_list_says_data_time_and_command_of_everything(tmp_path: Path) -> None:
     code, out, _ = typed("--list", "--data", tmp_path)
     assert code == 0
     for name, entry in CATALOGUE.items():
@@ -46,7 +31,7 @@ def test_the_list_says_data_time_and_command_of_everything(typed: Any, tmp_path:
     assert "MNIST (not there)" not in typed("--list", "--data", tmp_path)[1]
 
 
-def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
+def test_the_list_as_json(tmp_path: Path) -> None:
     said = json.loads(typed("--list", "--json", "--data", tmp_path)[1])
     assert [entry["name"] for entry in said] == list(CATALOGUE)
     assert {"paper", "title", "needs", "expected", "minutes", "command", "note"} < set(said[0])
@@ -66,7 +51,7 @@ def test_the_list_as_json(typed: Any, tmp_path: Path) -> None:
         (("all", "--smoke", "--against", "x.json"), "is the result of one table: name that table in place of all"),
     ],
 )
-def test_a_mistake_is_one_line(typed: Any, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     code, _, err = typed(*words, "--data", tmp_path)
     assert code == 2
     assert err.count("\n") == 1
@@ -74,7 +59,7 @@ def test_a_mistake_is_one_line(typed: Any, tmp_path: Path, words: tuple[str, ...
     assert said in err
 
 
-def test_a_result_is_held_against_an_earlier_one(typed: Any, tmp_path: Path) -> None:
+def test_a_result_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     words = ("plm-table1", "--smoke", "--rows", "BCE", "--set", "train.epochs=1")
     assert typed(*words, "--out", tmp_path)[0] == 0
     before = tmp_path / "plm-table1.json"
@@ -91,7 +76,7 @@ def test_a_result_is_held_against_an_earlier_one(typed: Any, tmp_path: Path) -> 
     assert err == f"steelyard: {tmp_path / 'list.json'} is no result of steelyard reproduce: it holds no object\n"
 
 
-def test_a_smoke_run_writes_json_a_page_and_a_picture(typed: Any, tmp_path: Path) -> None:
+def test_a_smoke_run_writes_json_a_page_and_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, said, err = typed("plm-fig4", "--smoke", "--set", "train.epochs=2", "--out", out)
     assert code == 0, err
@@ -125,7 +110,7 @@ def test_real_layouts_run_with_seeds_rows_and_a_note(
     assert "80.35" in table
 
 
-def test_all_passes_over_what_has_no_data(typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_passes_over_what_has_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: CATALOGUE[name] for name in ("plm-table1", "plm-fig6")}
     monkeypatch.setattr(reproduce, "CATALOGUE", some)
     code, out, _ = typed("all", "--data", tmp_path, "--out", tmp_path / "out")
@@ -134,7 +119,7 @@ def test_all_passes_over_what_has_no_data(typed: Any, tmp_path: Path, monkeypatc
     assert (tmp_path / "out" / "plm-fig6.png").is_file()
 
 
-def test_the_dashboard_is_written_from_what_was_run(typed: Any, tmp_path: Path) -> None:
+def test_the_dashboard_is_written_from_what_was_run(tmp_path: Path) -> None:
     assert typed("plm-fig6", "--out", tmp_path)[0] == 0
     (tmp_path / "plm-fig6.png").unlink()
     assert typed("--dashboard", tmp_path)[0] == 0
@@ -187,7 +172,7 @@ def test_the_row_called_the_best_here_is_the_best_of_the_table() -> None:
         (["pal-table2", "--validation", ".2"], "pal-table2 trains nothing"),
     ],
 )
-def test_what_would_be_passed_over_is_refused(typed: Any, words: list[str], said: str, tmp_path: Path) -> None:
+def test_what_would_be_passed_over_is_refused(words: list[str], said: str, tmp_path: Path) -> None:
     code, _, error = typed(*words, "--smoke", "--out", tmp_path / "out")
     assert code == 2
     assert said in error
