@@ -152,7 +152,7 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
     Returns the model of the features as they are, its out-of-fold logits, and whether all labels converged.
     """
     targets = _targets_of(data)
-    view = _standardised(data, targets, device, seed, _cells(objective, targets))
+    view = standardised_view(data, device, seed, _cells(objective, targets))
     assert isinstance(objective.loss, PairLoss)
     model = Linear(view, objective.loss.to(device), objective.to(device).log_odds)
     trial, fits = model.chosen()
@@ -166,15 +166,16 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
 
 def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
     """Return logistic regression with its penalty chosen by folds."""
-    view = _standardised(data, _targets_of(data), device, seed)
+    view = standardised_view(data, device, seed)
     model = Linear.of(view, BCE())
     trial, _ = model.chosen()
     fit = _of_features(model.refit(trial.strength), view)
     return Baseline(trial.log_odds.cpu(), fit._replace(weight=fit.weight.cpu(), bias=fit.bias.cpu()))
 
 
-def _standardised(data: Any, targets: Tensor, device: torch.device, seed: int, cells: Cells | None = None) -> View:
+def standardised_view(data: Any, device: torch.device, seed: int, cells: Cells | None = None) -> View:
     """Return training items in folds, their features standardised."""
+    targets = _targets_of(data)
     if cells is not None:
         cells = Cells(*(None if part is None else part.to(device) for part in cells))  # type: ignore[arg-type]
     items = Items(features_of(data).to(device), targets.to(device), _folds_of(data, targets, seed), cells)

@@ -1,0 +1,251 @@
+"""Given labels that are probably wrong, by label and in one list; unknown ones that are probably present."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.annotation import noise
+from steelyard.annotation.confusion import Confused, Confusion
+from steelyard.annotation.near import Contradiction, contradictions
+from steelyard.annotation.queue import Ranked, as_text, best, nothing
+from steelyard.labels import UNKNOWN, Labels
+
+Array: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+
+LISTED = 10_000
+"""Cells of a ranked list, by default."""
+RESAMPLES = 100
+GROUPS = 50
+"""Into which items are shared out to be resampled, group by group."""
+LEAST = 0.01
+"""Cells less probable than this are in no list."""
+_CELLS = 1 << 20
+_MOST_COUNTS = 4e7
+
+
+class Interval(NamedTuple):
+    """An estimate with its 95 % interval, by bootstrap over items."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class LabelAudit:
+    """How many of a label's given values are probably wrong; NaN where no positive or no negative is known."""
+
+    name: str
+    n_positive: int
+    n_negative: int
+    n_unknown: int
+    wrong_positives: Interval
+    """Given present, truly absent."""
+    wrong_negatives: Interval
+    """Given absent, truly present."""
+    probably_present: float
+    """Expected positives among unknown values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What `audit` found."""
+
+    labels: tuple[LabelAudit, ...]
+    """In the order of the table."""
+    wrong: Ranked
+    """Known cells by the probability that they are wrong."""
+    present: Ranked
+    """Unknown cells by the probability that the label is present."""
+    confused: tuple[Confused, ...]
+    """Labels that are given in the place of others, the clearest first."""
+    contradictions: tuple[Contradiction, ...]
+    """Near-duplicates with contradicting labels; empty without embeddings."""
+    rates: noise.Rates
+    _source: _Table = field(repr=False)
+
+    def wrong_probability(self) -> NDArray[np.float32]:
+        """Return the probability that each given label is wrong, (N, L); NaN where it is unknown."""
+        return np.concatenate([block.wrong(self.rates).astype(np.float32) for block in self._source.blocks()])
+
+    @property
+    def table(self) -> Labels:
+        """The labels that were audited."""
+        return self._source.labels
+
+    def why(self, ranked: Ranked, k: int) -> str:
+        """Return why a cell of `wrong` or `present` is there."""
+        eta, given, item = float(ranked.probability[k]), int(ranked.given[k]), int(ranked.items[k])
+        if given == UNKNOWN:
+            return f"not annotated; present with probability {as_text(eta)}"
+        said = "present" if given else "absent"
+        other = self._told.get((item, int(ranked.labels[k])))
+        beside = "" if other is None else f"; the near-duplicate {other} is given {'absent' if given else 'present'}"
+        return f"given {said}, but present with probability {as_text(eta)}{beside}"
+
+    @property
+    def _told(self) -> dict[tuple[int, int], str]:
+        """The id of a near-duplicate that contradicts a cell."""
+        ids = self.table.ids
+        pairs = ((c.first, c.second, c.label) for c in self.contradictions)
+        return {key: ids[other] for i, j, c in pairs for key, other in (((i, c), j), ((j, c), i))}
+
+
+class _Block(NamedTuple):
+    """Some rows of the table."""
+
+    start: int
+    log_odds: Floats
+    given: Array
+
+    def wrong(self, rates: noise.Rates, eta: Floats | None = None) -> Floats:
+        """Return the probability that each given label is wrong; NaN where it is unknown."""
+        eta = rates.present(self.log_odds) if eta is None else eta
+        out = np.where(self.given >= 0.5, rates.wrong_if_present(eta), rates.wrong_if_absent(eta))
+        out[self.given == UNKNOWN] = np.nan
+        return out
+
+
+class _Table(NamedTuple):
+    """Labels and stored probabilities, read some rows at a time."""
+
+    labels: Labels
+    probabilities: Array
+
+    def blocks(self) -> Iterator[_Block]:
+        """Yield the rows in order, a million cells at a time."""
+        n, step = len(self.labels), max(1, _CELLS // max(self.labels.n_labels, 1))
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            p = np.asarray(self.probabilities[start:stop], np.float64)
+            _check(p, start)
+            with np.errstate(divide="ignore"):
+                odds = np.clip(np.log(p) - np.log1p(-p), -noise.LARGEST, noise.LARGEST)
+            yield _Block(start, odds, self.labels.rows(np.arange(start, stop)))
+
+
+def _check(p: Floats, start: int) -> None:
+    bad = ~((p >= 0) & (p <= 1))
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(f"probabilities[{i + start}, {j}] is {p[i, j]:g}: a probability lies between 0 and 1")
+
+
+def audit_labels(
+    labels: Labels | Array,
+    probabilities: Array,
+    *,
+    embeddings: Array | None = None,
+    limit: int = LISTED,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Audit:
+    """Find labels that are probably wrong.
+
+    The probabilities must come from models that have not seen the labels they are compared with: those of folds.
+
+    Args:
+        labels: `Labels`, or (N, L), 1 present, 0 absent, −1 unknown.
+        probabilities: (N, L), out of fold; a memory-mapped array is read some rows at a time.
+        embeddings: (N, D), by which near-duplicates with contradicting labels are found.
+        limit: cells in each ranked list, at most.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    table = labels if isinstance(labels, Labels) else Labels(labels)
+    if np.shape(probabilities) != (len(table), table.n_labels):
+        raise ValueError(
+            f"probabilities has shape {np.shape(probabilities)}, but the labels have {(len(table), table.n_labels)}: "
+            "give one probability per item and label"
+        )
+    if limit < 1 or resamples < 2:
+        raise ValueError(f"limit is {limit}, resamples {resamples}: give at least 1 and 2")
+    source = _Table(table, probabilities)
+    counts, unknown = _counted(source, seed)
+    drawn = _resampled(counts, resamples, seed)
+    rates, *others = noise.fit_rates(counts.sum(0), drawn)
+    wrong, present, confused = _ranked(source, rates, limit)
+    found = contradictions(table, embeddings, seed) if embeddings is not None else ()
+    here = _totals(counts.sum(0), rates)
+    ends = np.quantile([_totals(*pair) for pair in zip(drawn, others, strict=True)], (0.025, 0.975), axis=0)
+    hidden = (unknown * rates.present(noise.centres()[:, None]).T).sum(1)
+    return Audit(_by_label(table, here, ends, hidden), wrong, present, confused, found, rates, source)
+
+
+def _counted(source: _Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return known cells by group of items, label, bin and whether given present, and unknown ones by label and bin."""
+    n_labels, bins = source.labels.n_labels, noise.N_BINS
+    n_groups = int(np.clip(_MOST_COUNTS // (2 * n_labels * bins), 10, GROUPS))
+    group = _groups_of(source.labels, n_groups, seed)
+    counts = np.zeros(n_groups * n_labels * bins * 2, np.int64)
+    unknown = np.zeros(n_labels * bins, np.int64)
+    for block in source.blocks():
+        at = np.arange(n_labels) * bins + noise.bin_of(block.log_odds)
+        hidden = block.given == UNKNOWN
+        unknown += np.bincount(at[hidden], minlength=len(unknown))
+        rows = group[block.start : block.start + len(at), None] * (n_labels * bins)
+        both = 2 * (rows + at) + (block.given >= 0.5)
+        counts += np.bincount(both[~hidden], minlength=len(counts))
+    return counts.reshape(n_groups, n_labels, bins, 2), unknown.reshape(n_labels, bins)
+
+
+def _groups_of(labels: Labels, n_groups: int, seed: int) -> NDArray[np.int64]:
+    """Return the group of each item, at random; items that belong together are in one."""
+    rng = np.random.default_rng(seed)
+    if labels.item_groups is None:
+        return rng.permutation(len(labels)) % n_groups
+    _, own = np.unique(labels.item_groups, return_inverse=True)
+    return np.asarray(rng.permutation(own.max() + 1) % n_groups)[own]
+
+
+def _ranked(source: _Table, rates: noise.Rates, limit: int) -> tuple[Ranked, Ranked, tuple[Confused, ...]]:
+    """Return both lists and the confused pairs, in one pass over the table."""
+    wrong, present, confusion = nothing(), nothing(), Confusion(source.labels)
+    for block in source.blocks():
+        eta = rates.present(block.log_odds)
+        score = block.wrong(rates, eta)
+        confusion.add(score, block.given)
+        wrong = best([wrong, _cells(block, eta, score, wrong, limit)], limit)
+        hidden = np.where(block.given == UNKNOWN, eta, np.nan)
+        present = best([present, _cells(block, eta, hidden, present, limit)], limit)
+    return wrong, present, confusion.pairs()
+
+
+def _cells(block: _Block, eta: Floats, score: Floats, so_far: Ranked, limit: int) -> Ranked:
+    """Return the cells of a block that may be among the best."""
+    least = max(LEAST, float(so_far.score[-1]) if so_far.n >= limit else 0.0)
+    with np.errstate(invalid="ignore"):
+        row, label = np.nonzero(score >= least)
+    given = block.given[row, label]
+    kept = np.where(given == UNKNOWN, UNKNOWN, given >= 0.5).astype(np.int8)
+    return Ranked(row + block.start, label, kept, eta[row, label], score[row, label])
+
+
+def _resampled(counts: NDArray[np.int64], resamples: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the counts of all items with groups of them drawn with replacement, many times."""
+    rng = np.random.default_rng(seed)
+    often = rng.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), size=resamples)
+    return [np.tensordot(times, counts, 1) for times in often]
+
+
+def _by_label(table: Labels, here: Floats, ends: Floats, hidden: Floats) -> tuple[LabelAudit, ...]:
+    """Return the estimates of each label, with intervals."""
+    rows = []
+    for c, name in enumerate(table.names):
+        absent, present = (Interval(*(float(part[k, c]) for part in (here, *ends))) for k in (0, 1))
+        n, k = int(table.counts[c]), int(table.n_known[c])
+        rows.append(LabelAudit(name, n, k - n, len(table) - k, present, absent, float(hidden[c])))
+    return tuple(rows)
+
+
+def _totals(counts: NDArray[np.int64], rates: noise.Rates) -> Floats:
+    """Return the expected number of wrong labels among those given absent and present, (2, L)."""
+    eta = rates.present(noise.centres()[:, None])
+    absent, present = counts[:, :, 0].T * rates.wrong_if_absent(eta), counts[:, :, 1].T * rates.wrong_if_present(eta)
+    return np.stack([absent.sum(0), present.sum(0)])

@@ -1,0 +1,63 @@
+"""Labels that are given in the place of others."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from steelyard.data.inspect import MOST_LABELS
+from steelyard.labels import Labels
+
+LEAST_WRONG = 0.05
+"""Cells that are wrong with a lower probability are taken as right."""
+LEAST_ITEMS = 1.0
+"""Pairs that are expected in fewer items beyond chance are not listed."""
+_LISTED = 50
+
+
+class Confused(NamedTuple):
+    """A label that is given where another is missing."""
+
+    given: str
+    """Given present, and probably wrong."""
+    missing: str
+    """Given absent, and probably present, in the same items."""
+    items: float
+    """Expected number of such items: the sum of the products of both probabilities."""
+    by_chance: float
+    """What that would be if either error came independently of the other."""
+
+
+class Confusion:
+    """Counts, over blocks of a table, how often one label is wrongly present where another is wrongly absent."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.names, self.n = labels.names, 0
+        size = labels.n_labels if labels.n_labels <= MOST_LABELS else 0
+        self.both = np.zeros((size, size))
+        self.totals = np.zeros((2, labels.n_labels))
+
+    def add(self, wrong: NDArray[Any], given: NDArray[Any]) -> None:
+        """Take the probability that each label of some items is wrong, and what is given."""
+        if not len(self.both):
+            return
+        with np.errstate(invalid="ignore"):
+            suspect = wrong >= LEAST_WRONG
+        added, missing = (np.where(suspect & side, wrong, 0.0) for side in (given >= 0.5, given < 0.5))
+        self.both += (scipy.sparse.csr_array(added).T @ scipy.sparse.csr_array(missing)).toarray()
+        self.totals += np.stack([added.sum(0), missing.sum(0)])
+        self.n += len(wrong)
+
+    def pairs(self) -> tuple[Confused, ...]:
+        """Return the pairs that are expected in at least one item more than by chance, the clearest first."""
+        chance = np.outer(*self.totals) / max(self.n, 1) if len(self.both) else self.both
+        excess = self.both - chance
+        given, missing = np.nonzero(excess >= LEAST_ITEMS)
+        order = np.argsort(-excess[given, missing], kind="stable")[:_LISTED]
+        return tuple(
+            Confused(self.names[i], self.names[j], float(self.both[i, j]), float(chance[i, j]))
+            for i, j in zip(given[order].tolist(), missing[order].tolist(), strict=True)
+        )

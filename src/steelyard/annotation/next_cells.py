@@ -1,0 +1,211 @@
+"""Which unknown labels to annotate next.
+
+Annotating a cell whose label is present with probability η adds η(1−η) to what is known about that label (its Fisher
+information, under a linear model of the log-odds). What label c gains is the logarithm of what is known,
+
+    log(I_c + η(1−η)) − log I_c,    I_c = Σ η(1−η) over its known cells,
+
+so that one cell more is worth most to rare labels, of which little is known, where η is neither near 0 nor near 1: of a
+rare label these are the likeliest items. Cells chosen before in the same batch count as known, and where there are
+embeddings, each further cell of a label from the same neighbourhood counts less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.annotation.queue import Ranked
+from steelyard.labels import UNKNOWN, Labels
+
+Array: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.int64]
+By: TypeAlias = Literal["gain", "uncertainty", "random"]
+
+METHODS = ("gain", "uncertainty", "random")
+UNITS = ("cell", "item")
+FLOOR = 0.5
+"""Information that every label is taken to start with, about that of two annotated cells."""
+NEIGHBOURHOODS = 64
+"""Into which items are shared out by their embeddings."""
+_SAMPLE = 20_000
+_ROWS = 16_384
+
+
+def next_to_annotate(
+    labels: Labels | Array,
+    probabilities: Array,
+    budget: float,
+    *,
+    by: By = "gain",
+    unit: str = "cell",
+    embeddings: Array | None = None,
+    item_cost: float = 0.0,
+    cell_cost: float | Array = 1.0,
+    quota: int | Mapping[str, int] | None = None,
+    seed: int = 0,
+) -> Ranked:
+    """Return the unknown cells most worth annotating, the best first; their `score` is the gain per cost.
+
+    Args:
+        labels: `Labels`, or (N, L), 1 present, 0 absent, −1 unknown.
+        probabilities: (N, L), calibrated, of models that have not seen the label they tell of.
+        budget: what may be spent: the number of cells where each costs 1 and opening an item nothing.
+        by: "gain"; or for comparison "uncertainty" (η nearest ½) or "random".
+        unit: "cell", or "item": then every unknown label of a chosen item is annotated.
+        embeddings: (N, D), by which the cells of a label are spread over different items.
+        item_cost: of opening an item, paid once however many of its labels are annotated.
+        cell_cost: of one label of an item; or (L,), one for each label.
+        quota: cells of each label at most, or such numbers by the name of a label.
+        seed: of "random" and of neighbourhoods.
+    """
+    table = labels if isinstance(labels, Labels) else Labels(labels)
+    given, eta, cost = _checked(table, probabilities, budget, by, unit, item_cost, cell_cost)
+    rng = np.random.default_rng(seed)
+    near = None if embeddings is None else neighbourhoods(embeddings, len(table), seed)
+    most = _quotas(table, quota)
+    if by == "gain":
+        gain = _gains(given, eta, cost, most, near)
+    else:
+        value = rng.random(eta.shape) if by == "random" else 0.5 - np.abs(eta - 0.5)
+        gain = _capped(np.where(given == UNKNOWN, value, -np.inf), most)
+    if item_cost == 0 and unit == "cell":
+        return _cells(gain, eta, cost, budget, by)
+    return _items(gain, eta, cost, item_cost, budget, whole=unit == "item")
+
+
+def _checked(
+    table: Labels, probabilities: Array, budget: float, by: str, unit: str, item_cost: float, cell_cost: Any
+) -> tuple[Array, Floats, Floats]:
+    """Return labels and probabilities (N, L) and the costs of a cell (L,), or say what is wrong with them."""
+    for name, value, known in (("by", by, METHODS), ("unit", unit, UNITS)):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(known)}")
+    if not 0 < budget < float("inf"):
+        raise ValueError(f"budget is {budget:g}: give a number above 0")
+    eta = np.asarray(probabilities, np.float64)
+    if eta.shape != (len(table), table.n_labels):
+        raise ValueError(
+            f"probabilities has shape {eta.shape}, but the labels have {(len(table), table.n_labels)}: give one "
+            "probability per item and label"
+        )
+    if not ((eta >= 0) & (eta <= 1)).all():
+        raise ValueError("probabilities holds numbers that are not between 0 and 1: give calibrated probabilities")
+    cost = np.asarray(cell_cost, np.float64)
+    if cost.shape not in ((), (table.n_labels,)):
+        raise ValueError(f"cell_cost has shape {cost.shape}: give one number, or one for each label")
+    if not ((cost > 0) & np.isfinite(cost)).all() or not 0 <= item_cost < float("inf"):
+        raise ValueError("a cell must cost more than 0, and opening an item at least 0")
+    return table.values, eta, np.broadcast_to(cost, table.n_labels)
+
+
+def _quotas(table: Labels, quota: int | Mapping[str, int] | None) -> Index:
+    """Return how many cells of each label may be taken, (L,)."""
+    most = np.full(table.n_labels, len(table), np.int64)
+    if quota is None:
+        return most
+    if isinstance(quota, Mapping):
+        for name, n in quota.items():
+            if name not in table.names:
+                raise ValueError(f"quota names {name!r}, not a label: choose among {', '.join(table.names[:3])} …")
+            most[table.names.index(name)] = n
+    else:
+        most[:] = quota
+    if (most < 0).any():
+        raise ValueError("quota is below 0: give the number of cells of a label that may be taken, 0 for none")
+    return most
+
+
+def _gains(given: Array, eta: Floats, cost: Floats, most: Index, near: Index | None) -> Floats:
+    """Return what each unknown cell adds after the better ones of its label, (N, L); −∞ for known cells."""
+    worth = eta * (1 - eta)
+    unknown = given == UNKNOWN
+    known = np.where(unknown, 0.0, worth).sum(0) + FLOOR
+    out = np.full(eta.shape, -np.inf)
+    for c in range(eta.shape[1]):
+        rows = np.flatnonzero(unknown[:, c])
+        value = worth[rows, c]
+        order = np.argsort(-value, kind="stable")
+        if near is not None:
+            value = value / np.sqrt(1 + _rank_within(near[rows], order))
+            order = np.argsort(-value, kind="stable")
+        order = order[: most[c]]
+        added = value[order]
+        before = known[c] + np.concatenate([[0.0], np.cumsum(added)[:-1]]) if len(order) else added
+        out[rows[order], c] = np.log1p(added / before)
+    return out
+
+
+def _rank_within(group: Index, order: Index) -> Index:
+    """Return for each entry how many of its group come before it in an order."""
+    by_group = order[np.argsort(group[order], kind="stable")]
+    sizes = np.bincount(group)
+    rank = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    out = np.empty(len(group), np.int64)
+    out[by_group] = rank
+    return out
+
+
+def _capped(value: Floats, most: Index) -> Floats:
+    """Leave each label its best cells, as many as its quota has."""
+    for c in np.flatnonzero(most < len(value)).tolist():
+        value[np.argsort(-value[:, c], kind="stable")[most[c] :], c] = -np.inf
+    return value
+
+
+def _cells(gain: Floats, eta: Floats, cost: Floats, budget: float, by: str) -> Ranked:
+    """Return the cells of highest gain per cost that the budget pays for."""
+    score = gain / cost if by == "gain" else gain
+    n_most = min(int(np.isfinite(score).sum()), int(budget / cost.min() + 1e-9))
+    flat = score.ravel()
+    some = np.argpartition(-flat, n_most - 1)[:n_most] if 0 < n_most < flat.size else np.arange(flat.size)
+    order = some[np.lexsort((some, -flat[some]))][:n_most]
+    paid = np.cumsum(np.broadcast_to(cost, gain.shape).ravel()[order])
+    return _as_ranked(order[paid <= budget + 1e-9], score, eta)
+
+
+def _items(gain: Floats, eta: Floats, cost: Floats, item_cost: float, budget: float, whole: bool) -> Ranked:
+    """Return the cells of the items of highest gain per cost: of each the cells that make this highest, or all."""
+    best = np.argsort(-gain / cost, axis=1, kind="stable")
+    sorted_gain = np.take_along_axis(gain, best, 1)
+    there = np.isfinite(sorted_gain)
+    paid = item_cost + np.cumsum(np.where(there, cost[best], 0.0), axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = np.where(there, np.cumsum(np.where(there, sorted_gain, 0.0), axis=1) / paid, -np.inf)
+    last = there.sum(1) - 1 if whole else rate.argmax(1)
+    value = np.where(there.any(1), np.take_along_axis(rate, np.maximum(last, 0)[:, None], 1)[:, 0], -np.inf)
+    price = np.take_along_axis(paid, np.maximum(last, 0)[:, None], 1)[:, 0]
+    chosen, left = [], budget
+    for item in np.argsort(-value, kind="stable").tolist():
+        if not np.isfinite(value[item]):
+            break
+        if price[item] <= left + 1e-9:
+            left -= price[item]
+            chosen.append(item * gain.shape[1] + best[item, : last[item] + 1])
+    order = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+    return _as_ranked(order, np.broadcast_to(value[:, None], gain.shape), eta)
+
+
+def _as_ranked(order: Index, score: Floats, eta: Floats) -> Ranked:
+    items, labels = np.divmod(order, eta.shape[1])
+    given = np.full(len(order), UNKNOWN, np.int8)
+    return Ranked(items, labels, given, eta[items, labels], score[items, labels])
+
+
+def neighbourhoods(embeddings: Array, n_items: int, seed: int) -> Index:
+    """Return the neighbourhood of each item, (N,): its nearest of some centres, by k-means on a sample."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    x = np.asarray(embeddings, np.float32)
+    if x.ndim != 2 or len(x) != n_items:
+        raise ValueError(f"embeddings has shape {x.shape}: give one row for each of {n_items} items")
+    if not np.isfinite(x).all():
+        raise ValueError("embeddings holds NaN or infinite numbers: leave such items out")
+    some = np.random.default_rng(seed).permutation(n_items)[:_SAMPLE]
+    k = min(NEIGHBOURHOODS, max(1, n_items // 10))
+    model = MiniBatchKMeans(k, n_init=1, random_state=seed).fit(x[some])
+    return np.concatenate([model.predict(x[i : i + _ROWS]) for i in range(0, n_items, _ROWS)]).astype(np.int64)
