@@ -147,7 +147,7 @@ def test_the_right_direction_is_let_through(tmp_path: Path, file: str, text: str
 
 
 BUDGET = {
-    "data": 5000,
+    "data": 5200,
     "training": 2850,
     "run": 2650,
     "report": 1950,

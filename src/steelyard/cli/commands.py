@@ -116,6 +116,9 @@ def train(
         metavar="NUMBER",
         help="Labels of an item on average, where only positives are known: scales probabilities.",
     ),
+    corrections: str | None = typer.Option(
+        None, metavar="FILE", help="Answers of the review page, or a JSON export of Label Studio, to merge into labels."
+    ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
@@ -143,7 +146,7 @@ def train(
         raise ValueError(f"--positives-per-item is {positives_per_item:g}: give a number above 0, such as 2.5")
     named = {"path": data, "split": split, "images": images, "validation": holdout, "audit": audit_sample}
     overrides = {
-        "data": {**named, **reading},
+        "data": {**named, "corrections": corrections, **reading},
         "train": {"out": out, "budget": None if budget is None else work_units(budget), "single": single or None},
         "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
     }

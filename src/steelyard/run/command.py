@@ -324,6 +324,7 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         "split": other.split or "",
         "validation": 0.0,
         "test": "",
+        "corrections": "",
         "size": side[0] if side is not None and side[0] == side[1] else settings.size,
     }
     place = Path(data)
