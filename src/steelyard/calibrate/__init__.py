@@ -1,6 +1,7 @@
 """What is η? Links, fitted calibrators, shifted priors and thresholds."""
 
 from steelyard.calibrate.calibrator import Calibrator, NotFitted
+from steelyard.calibrate.guarantees import GuaranteeReport, NoPromiseWarning, Promise, guaranteed_thresholds
 from steelyard.calibrate.isotonic import Isotonic
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.link import Link, undo_class_aware
@@ -11,16 +12,20 @@ from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, th
 
 __all__ = [
     "Calibrator",
+    "GuaranteeReport",
     "Isotonic",
     "LabelSets",
     "Link",
+    "NoPromiseWarning",
     "NotFitted",
     "Platt",
     "PriorReport",
+    "Promise",
     "Temperature",
     "ThresholdReport",
     "UncalibratedWarning",
     "estimate_prior",
+    "guaranteed_thresholds",
     "load",
     "prior_report",
     "save",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate.calibrator import one_per_label
+from steelyard.calibrate.guarantees import Guarantee, Promise, guaranteed_thresholds, promise_of, promised_thresholds
 from steelyard.calibrate.lines import PRIOR_POSITIVES
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.loss import compute_dtype
@@ -68,8 +69,25 @@ def thresholds(
     cost_fn: ArrayLike | float | None = None,
     prior_positives: float = 0.0,
     prior: ArrayLike | float | None = None,
+    guarantee: Guarantee | None = None,
+    risk: float | None = None,
+    confidence: float | None = None,
+    joint: bool = False,
 ) -> Any:
-    """Return the threshold (L,) of each label: the `thresholds` of `threshold_report`."""
+    """Return the threshold (L,) of each label: the `thresholds` of `threshold_report`.
+
+    With a `guarantee` ("expected" or "probability") they are those of `guaranteed_thresholds`: the precision or recall
+    `level`, or 1 − `risk`, is promised for future items, not measured on these, which nothing else may have been fitted
+    to. `confidence` (.9) and `joint` belong to "probability". Labels without a promise are named in a warning.
+    """
+    if guarantee is not None:
+        plain = (cost_fp, cost_fn, prior) == (None, None, None) and prior_positives == 0
+        if not plain or targets is None:
+            raise ValueError("a guarantee rests on targets alone: give them, and no cost_fp, cost_fn or prior")
+        promise = promise_of(goal, guarantee, level, risk, confidence, joint)
+        return promised_thresholds(probabilities, targets, promise)
+    if joint or not (risk is None and confidence is None):
+        raise ValueError('risk, confidence and joint belong to a guarantee: add guarantee="probability"')
     return threshold_report(
         probabilities,
         targets,
@@ -284,12 +302,17 @@ class Aim:
             best precision at a recall; "cost", the least expected cost, for which η has Bayes' threshold.
         target: the precision or recall to reach.
         false_positive_cost, false_negative_cost: of "cost".
+        guarantee: "" where precision or recall is measured, else how it is promised; see `Promise`.
+        confidence, joint: of the guarantee "probability".
     """
 
     goal: AimGoal = "half"
     target: float = 0.9
     false_positive_cost: float = 1.0
     false_negative_cost: float = 1.0
+    guarantee: Literal["", "expected", "probability"] = ""
+    confidence: float = 0.9
+    joint: bool = False
 
     def __post_init__(self) -> None:
         if self.goal not in get_args(AimGoal):
@@ -299,6 +322,14 @@ class Aim:
         costs = (self.false_positive_cost, self.false_negative_cost)
         if not all(0 <= cost < np.inf for cost in costs) or sum(costs) == 0:
             raise ValueError(f"the costs are {costs[0]} and {costs[1]}: give finite numbers of at least 0, not both 0")
+        _ = self.promise  # refuses one that cannot be kept
+
+    @property
+    def promise(self) -> Promise | None:
+        """What is promised of decisions, None where nothing is."""
+        if not self.guarantee:
+            return None
+        return Promise(self.guarantee, self.goal, self.target, self.confidence, self.joint)  # type: ignore[arg-type]
 
     @property
     def needs_items(self) -> bool:
@@ -331,6 +362,9 @@ def choose_thresholds(
     n_labels = probabilities.shape[1]
     if not aim.needs_items or len(probabilities) == 0:
         return np.full(n_labels, aim.fixed)
+    if aim.promise is not None and targets is not None:
+        promised = guaranteed_thresholds(probabilities, targets, aim.promise).thresholds
+        return np.asarray(torch.as_tensor(promised).cpu().double().numpy())
     found = threshold_report(
         probabilities,
         targets,

@@ -1,6 +1,7 @@
 """What a person types: `steelyard COMMAND`."""
 
 from steelyard.cli import commands as commands
+from steelyard.cli import labelling as labelling
 from steelyard.cli.group import add_command, app, main
 
 __all__ = ["add_command", "app", "main"]

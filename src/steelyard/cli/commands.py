@@ -116,6 +116,9 @@ def train(
         metavar="NUMBER",
         help="Labels of an item on average, where only positives are known: scales probabilities.",
     ),
+    corrections: str | None = typer.Option(
+        None, metavar="FILE", help="Answers of the review page, or a JSON export of Label Studio, to merge into labels."
+    ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
@@ -143,7 +146,7 @@ def train(
         raise ValueError(f"--positives-per-item is {positives_per_item:g}: give a number above 0, such as 2.5")
     named = {"path": data, "split": split, "images": images, "validation": holdout, "audit": audit_sample}
     overrides = {
-        "data": {**named, **reading},
+        "data": {**named, "corrections": corrections, **reading},
         "train": {"out": out, "budget": None if budget is None else work_units(budget), "single": single or None},
         "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
     }
@@ -209,6 +212,16 @@ def calibrate(
     false_negative_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
     deploy_prior: str | None = _DEPLOY_PRIOR,
     keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
+    guarantee: str | None = typer.Option(
+        None,
+        metavar="expected|probability",
+        help="Promise the precision or recall for future items; no promise where items are too few.",
+    ),
+    confidence: float | None = typer.Option(None, help="Of the guarantee probability. By default 0.9."),
+    joint: bool = typer.Option(False, "--joint", help="Of the guarantee probability: for all labels at once."),
+    holdout: float | None = typer.Option(
+        None, metavar="SHARE", help="Of the items: what a guarantee rests on; the rest calibrates. By default 0.5."
+    ),
     json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
     *,
     reading: dict[str, Any],
@@ -216,12 +229,16 @@ def calibrate(
     """Fit a run's probabilities and thresholds anew, without training.
 
     Example: steelyard calibrate runs/photos --thresholds precision --target 0.95
+
+    Example: steelyard calibrate runs/photos --thresholds recall --target 0.95 --guarantee probability
     """
     from steelyard.run import command
 
     changes = dict(calibration=kind, thresholds=thresholds, target=target, deploy_prior=deploy_prior)
     costs = dict(false_positive_cost=false_positive_cost, false_negative_cost=false_negative_cost)
-    command.calibrate(run, command.Other(data, split, images, reading), changes | costs, keep, as_json=json)
+    promise = command.guarantee_args(guarantee, confidence, joint, holdout, keep)
+    other = command.Other(data, split, images, reading)
+    command.calibrate(run, other, changes | costs, keep, as_json=json, guarantee=promise)
 
 
 @app.command()

@@ -68,6 +68,8 @@ class DataSettings:
     audit: str = ""
     """A path to fully labelled items that decide among the candidates of recipe auto, where only positives are known
     of the training items."""
+    corrections: str = ""
+    """A file of answers of the review page, or a JSON export of Label Studio, merged into the training labels."""
     delimiter: str = ""
     """Of a CSV file; guessed if not given."""
     encoding: str = ""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 PathLike: TypeAlias = str | Path
 Values: TypeAlias = NDArray[np.int8]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
 
 
 class DataError(ValueError):
@@ -178,3 +179,13 @@ def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:
     """Refuse a `value` of the argument `name` that is not among `choices`."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}")
+
+
+def harmless(text: str) -> str:
+    """Return a text with a quotation mark before it where a spreadsheet would take it for a formula and run it."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def unguarded(text: str) -> str:
+    """Return a text without the quotation mark that `harmless` put before it."""
+    return text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text

@@ -15,6 +15,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from steelyard.data.files import harmless
+
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 Form: TypeAlias = Literal["wide", "long"]
 
@@ -83,11 +85,6 @@ def open_writer(
 
         yield write
         flush()
-
-
-def harmless(text: str) -> str:
-    """Return a text with a quotation mark before it where a spreadsheet would take it for a formula and run it."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 @contextmanager

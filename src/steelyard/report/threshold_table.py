@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
+from steelyard.calibrate.guarantees import GuaranteeReport
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
 from steelyard.labels import UNKNOWN
@@ -79,6 +80,8 @@ def threshold_rows(reading: Reading, names: Sequence[str], probabilities: Tensor
 
 def heading(aim: Aim, chosen: bool) -> str:
     """Return what thresholds are for, with the target, in words."""
+    if aim.promise is not None and chosen:
+        return f"Thresholds that promise a {aim.goal} of at least {percent(aim.target)} %"
     if aim.needs_items and not chosen:
         return "Thresholds: ½ for every label, since no items were held out to choose them on"
     if aim.goal == "cost":
@@ -90,6 +93,32 @@ def heading(aim: Aim, chosen: bool) -> str:
         "precision": f"Thresholds for a precision of at least {percent(aim.target)} %, with the most recall",
         "recall": f"Thresholds for a recall of at least {percent(aim.target)} %, with the most precision",
     }[aim.goal]
+
+
+def promise_rows(report: GuaranteeReport, names: Sequence[str]) -> dict[str, Any]:
+    """Return which labels have a promise, as plain JSON: its sentence, and one entry per label."""
+    promise = report.promise
+    promised, counted = (np.asarray(x) for x in (report.promised, report.counted))
+    labels = [
+        {"label": name, "promised": bool(promised[c]), "items": int(counted[c]), "why": report.why[c]}
+        for c, name in enumerate(names)
+    ]
+    asked = {name: getattr(promise, name) for name in ("guarantee", "goal", "level", "confidence", "joint")}
+    if promise.guarantee == "expected":
+        del asked["confidence"], asked["joint"]
+    return {**asked, "sentence": promise.sentence, "labels": labels}
+
+
+def show_promise(rows: Mapping[str, Any], console: Console) -> None:
+    """Print what is promised, what it rests on, and the labels that have no promise."""
+    say(console, f"\n{rows['sentence']}")
+    without = [row for row in rows["labels"] if not row["promised"]]
+    for row in without[:MOST_ROWS]:
+        say(console, f"No promise possible for {plain(row['label'])}: {row['why']}.", "yellow")
+    if len(without) > MOST_ROWS:
+        say(console, f"and for {len(without) - MOST_ROWS:,} more labels, see metrics.json", "yellow")
+    if without:
+        say(console, f"They are {'always' if rows['goal'] == 'recall' else 'never'} decided.", "yellow")
 
 
 def show_thresholds(metrics: Mapping[str, Any], console: Console) -> None:

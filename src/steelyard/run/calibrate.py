@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard.calibrate.crossfit import label_sets, mark_of
+from steelyard.calibrate.guarantees import Guarantee, guaranteed_thresholds
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.subset import Labelled, skipped_at
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels.targets import known
+from steelyard.report.threshold_table import promise_rows
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, Deployment, deployment
 from steelyard.run.evaluation import judged_by, outputs_of, report
@@ -69,6 +71,7 @@ def recalibrate(
     device: str | torch.device = "cpu",
     workers: int = 0,
     console: Console | None = None,
+    guarantee: GuaranteeArgs | None = None,
 ) -> dict[str, Any]:
     """Fit calibrator and thresholds of a finished run to other items, rewrite its calibration, and return the metrics.
 
@@ -85,6 +88,8 @@ def recalibrate(
         keep: whether the calibrator stays.
         device, workers: where the model runs, and how many processes fetch items.
         console: where computing the features of a frozen backbone is shown, None for nowhere.
+        guarantee: how thresholds are to promise their precision or recall, None where they need not; the metrics then
+            have a part `promise` and are those of the items it rests on.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     trained = run.load()
@@ -96,16 +101,23 @@ def recalibrate(
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
-    if keep:
+    if guarantee is not None:
+        reading, logits, targets, there = (
+            *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
+            None,
+        )
+    elif keep:
         reading, there = _kept(trained, logits, targets, settings)
     else:
         refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
         reading, there = calibrated(trained.reading, logits, targets, settings, trained.names, None, refitted), None
-    judged = judged_by(reading, logits, targets, match, not keep, there)
+    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, there)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
     now = trained.read_by(reading)
     metrics = report(now, judged, settings)
+    if (promise := reading.aim.promise) is not None:
+        metrics["promise"] = promise_rows(guaranteed_thresholds(judged.probabilities, targets, promise), trained.names)
     run.write_reading(reading)
     run.write_metrics({"recalibration": metrics})
     if (run / run_report.NAME).exists():
@@ -113,6 +125,60 @@ def recalibrate(
         if not (labelled and run_report.write_report(run, now, judged, metrics, settings, "recalibration")):
             run_report.mark_outdated(run)
     return metrics
+
+
+class GuaranteeArgs(NamedTuple):
+    """How thresholds are to promise the precision or recall that they are for."""
+
+    kind: Guarantee
+    confidence: float = 0.9
+    joint: bool = False
+    holdout: float = 0.5
+    """The share of the items that the promise rests on; the calibrator is fitted to the others, unless it is kept."""
+
+
+def _promised(
+    run: RunFolder,
+    trained: Trained,
+    logits: Tensor,
+    targets: Tensor,
+    data: Any,
+    settings: EvaluateSettings,
+    keep: bool,
+    guarantee: GuaranteeArgs,
+) -> tuple[Reading, Tensor, Tensor]:
+    """Return the reading whose thresholds keep a promise, and the logits and targets of the items that it rests on."""
+    if isinstance(data, tuple) and _are_of_folds(run, targets):
+        raise ValueError(
+            "a guarantee needs items that no model has seen, and the run has only out-of-fold ones, each judged by "
+            "another model than the one that is kept: train with --holdout SHARE, or give others with --data"
+        )
+    if settings.deploy_prior:
+        raise ValueError("a guarantee is for future items like these, not for another prior: leave out --deploy-prior")
+    if isinstance(data, Labelled) and data.labels.item_groups is not None:
+        raise ValueError(
+            "a guarantee needs items that are independent of one another, but these come in groups: give one of each "
+            "group with --data"
+        )
+    aim = replace(_aim(settings), guarantee=guarantee.kind, confidence=guarantee.confidence, joint=guarantee.joint)
+    if keep:
+        if mark_of(targets) == trained.reading.fitted_to:
+            raise ValueError("--keep is given, but the calibrator was fitted to these items: leave it out")
+        reading = trained.reading.with_prior(None)
+    else:
+        if not 0 < guarantee.holdout < 1:
+            raise ValueError(f"--holdout is {guarantee.holdout:g}: give a share above 0 and below 1")
+        order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))
+        n = min(max(round(guarantee.holdout * len(order)), 1), len(order) - 1)
+        held, rest = order[:n].sort().values, order[n:].sort().values
+        if len(rest) == 0:
+            raise ValueError("the data holds one item: a guarantee needs some to calibrate and others to rest on")
+        plain = replace(settings, thresholds="half")
+        reading = calibrated(trained.reading, logits[rest], targets[rest], plain, trained.names)
+        logits, targets = logits[held], targets[held]
+    if not reading.has_probability:
+        raise ValueError(f"a guarantee is for decisions by probabilities, and there are none: {reading.why}")
+    return reading.with_thresholds(aim, reading.probability(logits), targets), logits, targets
 
 
 def _are_of_folds(run: RunFolder, targets: Tensor) -> bool:

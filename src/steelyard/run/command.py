@@ -8,12 +8,13 @@ from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args
 
 import torch
 from rich.console import Console
 
 from steelyard._files import check_place
+from steelyard.calibrate.guarantees import Guarantee
 from steelyard.config import recipes
 from steelyard.config.recipes import METHODS, SETUPS
 from steelyard.config.sections import DataSettings, EvaluateSettings
@@ -25,9 +26,9 @@ from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.predict.inputs import inputs_at, side_of
 from steelyard.report import scores
 from steelyard.report.terminal import console_of, say
-from steelyard.report.threshold_table import show_thresholds
+from steelyard.report.threshold_table import show_promise, show_thresholds
 from steelyard.run import evaluation, run_report
-from steelyard.run.calibrate import recalibrate
+from steelyard.run.calibrate import GuaranteeArgs, recalibrate
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
 from steelyard.run.evaluation import Judged, judge
@@ -38,6 +39,7 @@ from steelyard.run.train import run as run_training
 from steelyard.training import group
 from steelyard.training.batches import n_workers
 from steelyard.training.distributed import together
+from steelyard.training.settings import LOOPS
 from steelyard.training.step import pick_device
 
 _OPTION = {"path_column": "path"}
@@ -190,7 +192,33 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
     say(console_of(), f"Written: {path}")
 
 
-def calibrate(run: str, other: Other, changes: Mapping[str, Any], keep: bool, as_json: bool) -> None:
+def guarantee_args(
+    kind: str | None, confidence: float | None, joint: bool, holdout: float | None, keep: bool
+) -> GuaranteeArgs | None:
+    """Return how thresholds are to keep a promise, None where they need not; options without one are refused."""
+    if kind is None:
+        given = {"--confidence": confidence is not None, "--joint": joint, "--holdout": holdout is not None}
+        if option := next((name for name, is_given in given.items() if is_given), None):
+            raise ValueError(f"{option} belongs to a guarantee: add --guarantee expected or probability")
+        return None
+    if kind not in get_args(Guarantee):
+        raise ValueError(f"--guarantee is {kind}: choose expected or probability")
+    if kind == "expected" and (confidence is not None or joint):
+        raise ValueError("--confidence and --joint belong to --guarantee probability: leave them out")
+    if keep and holdout is not None:
+        raise ValueError("--holdout is given, but --keep fits no calibrator, so all items count: leave one of them out")
+    confidence = 0.9 if confidence is None else confidence
+    return GuaranteeArgs(cast(Guarantee, kind), confidence, joint, 0.5 if holdout is None else holdout)
+
+
+def calibrate(
+    run: str,
+    other: Other,
+    changes: Mapping[str, Any],
+    keep: bool,
+    as_json: bool,
+    guarantee: GuaranteeArgs | None = None,
+) -> None:
     """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too.
 
     One that the run estimates wherever it is evaluated is none of its calibration, and is left for then.
@@ -201,6 +229,7 @@ def calibrate(run: str, other: Other, changes: Mapping[str, Any], keep: bool, as
         changes: settings of [evaluate]; None stands for an option that was not given.
         keep: whether the calibrator stays.
         as_json: whether the metrics are printed as JSON.
+        guarantee: how thresholds are to keep a promise.
     """
     trained = RunFolder(run).load()
     config = config_of(run)
@@ -214,12 +243,34 @@ def calibrate(run: str, other: Other, changes: Mapping[str, Any], keep: bool, as
         items, name = inputs_at(trained, other.data, other.images, on_bad_image), other.data
     else:
         items, name = items_of(config, trained, other, first=("validation", "test"))
-    device = pick_device(config.train.device)
+    if guarantee is not None and not isinstance(items, tuple):  # out-of-fold ones are refused whatever is asked
+        _check_unused(config, name, keep, other, settings.thresholds)
+    device, told = pick_device(config.train.device), console_of(stderr=True)
     with RunFolder(run).writing():
-        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), console_of(stderr=True))
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), told, guarantee)
     _show(metrics, name, as_json)
     if not as_json:
         show_thresholds({name: metrics}, console_of())
+        if "promise" in metrics:
+            show_promise(metrics["promise"], console_of())
+
+
+def _check_unused(config: Config, name: str, keep: bool, other: Other, goal: str) -> None:
+    """Refuse a guarantee on items that had a say in the model or its calibration."""
+    if goal not in ("precision", "recall"):
+        raise ValueError(f"--guarantee is given, but thresholds are for {goal}: add --thresholds precision or recall")
+    if other.data is not None or name not in ("validation", config.data.validation):
+        return
+    if config.train.learner in LOOPS and (config.train.keep == "best" or config.train.patience > 0):
+        raise ValueError(
+            "the run's validation items chose the epoch that is kept, so no guarantee holds on them: give others with "
+            "--data, or its test items with --split"
+        )
+    if keep:
+        raise ValueError(
+            "--keep is given, but the calibrator was fitted to the run's validation items: leave it out, or give "
+            "others with --data"
+        )
 
 
 def _check_used(changes: Mapping[str, Any], goal: str, keep: bool) -> None:
@@ -273,6 +324,7 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         "split": other.split or "",
         "validation": 0.0,
         "test": "",
+        "corrections": "",
         "size": side[0] if side is not None and side[0] == side[1] else settings.size,
     }
     place = Path(data)

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 from steelyard.balance.split import stratified_split
 from steelyard.config.sections import DataSettings
+from steelyard.data.corrections import Corrections, corrected
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.opening import Opened, existing, open_data
 from steelyard.data.part import aligned, open_part
 from steelyard.data.parts import part_named
 from steelyard.data.subset import Labelled, Subset
+from steelyard.labels import Labels
 from steelyard.models import ModelSettings, image_size, input_of
 
 GUESSED = (
@@ -42,6 +44,10 @@ class Datasets(NamedTuple):
     """The settings of [data] that name files, as absolute paths."""
     audit: Any = None
     """Fully labelled items that decide among the candidates of recipe auto, or None."""
+    corrections: Corrections | None = None
+    """What answers of people changed in the training labels, None where none were given."""
+    split_by: Labels | None = None
+    """The training labels before corrections, by which a share is split off: another answer never moves an item."""
 
 
 def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
@@ -59,12 +65,13 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         guessed["labels"] = (guessed["labels"],)
     files = {
         name: str(Path(value).absolute())
-        for name in ("path", "images", "names", "validation", "test", "audit")
+        for name in ("path", "images", "names", "validation", "test", "audit", "corrections")
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
-    sized = {name: _sized(part.data, settings, model) for name, part in parts.items()}
+    sized: dict[str, Any] = {name: _sized(part.data, settings, model) for name, part in parts.items()}
     notes = tuple(part.note for part in parts.values() if part.note)
-    return split_off(Datasets(**sized, notes=notes, settings=guessed, files=files), share, seed)
+    datasets = Datasets(**sized, notes=notes, settings=guessed, files=files)
+    return split_off(_with_corrections(datasets, settings.corrections), share, seed)
 
 
 def open_to_inspect(settings: DataSettings) -> Opened:
@@ -97,7 +104,26 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
             )
             raise ValueError(f"the inputs of the {name} data are {what}, but those of training {wanted}: give the same")
     names = datasets.train.labels.names
-    return split_off(datasets._replace(**{name: _like(part, names) for name, part in sized.items()}), share, seed)
+    alike = datasets._replace(**{name: _like(part, names) for name, part in sized.items()})
+    return split_off(_with_corrections(alike, settings.corrections), share, seed)
+
+
+def _with_corrections(datasets: Datasets, file: str) -> Datasets:
+    """Return the data sets with the answers of a file merged into the training labels, where one is given."""
+    if not file:
+        return datasets
+    train = datasets.train
+    data = train.data if isinstance(train, Subset) else train
+    if not isinstance(data, ArrayDataset | ImageDataset):
+        raise ValueError(f"the labels of a {type(data).__name__} cannot be corrected: correct them in its files")
+    changed = copy.copy(data)
+    changed.labels, report = corrected(data.labels, file)
+    return datasets._replace(
+        train=Subset(changed, train.index) if isinstance(train, Subset) else changed,
+        notes=(*datasets.notes, *report.sentences),
+        corrections=report,
+        split_by=train.labels,
+    )
 
 
 def _like(data: Any, names: tuple[str, ...]) -> Any:
@@ -123,7 +149,8 @@ def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
         raise ValueError(
             f"data.validation is {share}, but one item cannot be shared out: give more, or set data.validation to 0"
         )
-    rest, held = stratified_split(datasets.train.labels, share, seed)
+    by = datasets.train.labels if datasets.split_by is None else datasets.split_by
+    rest, held = stratified_split(by, share, seed)
     if len(rest) == 0 or len(held) == 0:
         raise ValueError(
             f"data.validation is {share}, which leaves {len(rest)} items to train on and {len(held)} to validate on: "

@@ -115,6 +115,7 @@ def _write(
             "stopped_early": outcome.stopped_early,
             "converged": outcome.converged,
             "unreadable": {name: len(at) for name, at in lost.items()},
+            **({} if (merged := result.datasets.corrections) is None else {"corrections": dict(merged.by_label)}),
         }
     )
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # all of it that is needed has a file of its own

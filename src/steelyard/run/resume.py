@@ -75,6 +75,7 @@ def facts(datasets: Datasets) -> dict[str, Any]:
         "training labels": _fingerprint(datasets.train.labels),
         "validation labels": None if held is None else _fingerprint(held.labels),
         "inputs": _fingerprint_of_inputs(datasets.train),
+        "corrections": None if datasets.corrections is None else datasets.corrections.fingerprint,
     }
 
 

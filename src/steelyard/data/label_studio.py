@@ -1,0 +1,109 @@
+"""Label Studio: questions out as tasks to import, annotations of its JSON export back in as answers.
+
+A task asks one question, whether an item has a label. The labelling interface that goes with it is `INTERFACE`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from steelyard.data.review import Answer, Question
+
+CHOICES = {"present": "y", "absent": "n", "cannot tell": "?"}
+"""The choices of a task, and the answers that they are."""
+INTERFACE = """<View>
+  <Header value="$ask"/>
+  <Text name="why" value="$why"/>
+  <Image name="image" value="$image"/>
+  <Choices name="answer" toName="image" choice="single" showInline="true">
+    <Choice value="present" hotkey="y"/>
+    <Choice value="absent" hotkey="n"/>
+    <Choice value="cannot tell" hotkey="u"/>
+  </Choices>
+</View>
+"""
+"""The labelling interface of the tasks; without images, text items need another object tag."""
+_MODEL = "steelyard"
+
+
+def tasks_of(questions: Sequence[Question], prefix: str = "") -> list[dict[str, Any]]:
+    """Return the tasks of a queue, in its order, as Label Studio's JSON import takes them.
+
+    What the model believes is a prediction, so that it is shown beside the question.
+
+    Args:
+        questions: of the queue.
+        prefix: goes before each image's path, such as "/data/local-files/?d=" or the address of a web server.
+    """
+    tasks = []
+    for rank, asked in enumerate(questions, 1):
+        data = {
+            "id": asked.id,
+            "label": asked.label,
+            "ask": f"Is {asked.label!r} present?",
+            "why": asked.why,
+            "image": prefix + asked.path if asked.path else "",
+            "rank": rank,
+            "given": {1: "present", 0: "absent", None: "unknown"}[asked.given],
+        }
+        task: dict[str, Any] = {"data": data}
+        if asked.probability is not None:
+            believed = "present" if asked.probability >= 0.5 else "absent"
+            result = {"from_name": "answer", "to_name": "image", "type": "choices", "value": {"choices": [believed]}}
+            task["predictions"] = [{"model_version": _MODEL, "score": asked.probability, "result": [result]}]
+        tasks.append(task)
+    return tasks
+
+
+def read_annotations(path: str | Path) -> list[Answer]:
+    """Return the answers in a JSON export of Label Studio whose tasks are those of `tasks_of`, the oldest first.
+
+    Annotations that were cancelled, and tasks without any, are left out.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): give a JSON export of Label Studio") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is not JSON: give a JSON export of Label Studio") from None
+    if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
+        raise ValueError(f"{path} is not a list of tasks: export from Label Studio as JSON, not as JSON-MIN or CSV")
+    found = [answer for at, task in enumerate(document) for answer in _answers(task, f"{path} task {at}")]
+    return sorted(found, key=lambda answer: answer.when)
+
+
+def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
+    data, annotations = task.get("data"), task.get("annotations")
+    if not isinstance(data, dict) or not isinstance(annotations, list):
+        raise ValueError(f"{where} has no data or no annotations: export from Label Studio as JSON")
+    if not (isinstance(data.get("id"), str) and isinstance(data.get("label"), str)):
+        raise ValueError(f"{where} names no id and label in its data: make tasks with steelyard label-studio")
+    for annotation in annotations:
+        if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
+            continue
+        chosen = [choice for result in annotation.get("result") or [] for choice in _choices(result)]
+        if not chosen:
+            continue
+        if len(chosen) > 1 or chosen[0] not in CHOICES:
+            raise ValueError(f"{where} has the choice {chosen[-1]!r:.60}: it must be one of {', '.join(CHOICES)}")
+        when = annotation.get("updated_at") or annotation.get("created_at") or ""
+        yield Answer(data["id"], data["label"], CHOICES[chosen[0]], _who(annotation.get("completed_by")), str(when))
+
+
+def _choices(result: Any) -> list[Any]:
+    """Return what was chosen in one result of an annotation, nothing where it is of another control."""
+    if not isinstance(result, dict) or result.get("type") != "choices" or result.get("from_name") != "answer":
+        return []
+    value = result.get("value")
+    choices = value.get("choices") if isinstance(value, dict) else None
+    return choices if isinstance(choices, list) else []
+
+
+def _who(user: Any) -> str:
+    """Return the name of who annotated: Label Studio writes a number, or an object with an e-mail address."""
+    if isinstance(user, dict):
+        return str(user.get("email") or user.get("id") or "")
+    return "" if user is None else str(user)
