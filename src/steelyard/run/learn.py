@@ -40,7 +40,7 @@ from steelyard.training.settings import (
 from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 
-_FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
+_FIXED_RULES = ("ignore", "negative", "weak_negative", "wan", "teacher")
 _OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")
 
 
