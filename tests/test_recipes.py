@@ -40,12 +40,15 @@ def trained(objective: Objective, labels: Labels) -> torch.Tensor:
     return logits.grad
 
 
-@pytest.mark.parametrize("name", RECIPES)
+_REACH_UNKNOWN = ("an", "wan", "role", "epr", "pal", "coco-pal", "ll-r", "ll-ct", "ll-cp", "splc", "em", "em-apl", "gr")
+
+
+@pytest.mark.parametrize("name", sorted(set(RECIPES) - {"teacher"}))  # which needs a file: test_partial_rules.py
 def test_every_recipe_trains(name: str, tmp_path: Path):
     grad = trained(make_objective(load_config(recipe=name).objective, holed(), tmp_path, seed=0), holed())
     assert grad.isfinite().all()
     assert grad.abs().sum() > 0
-    assert grad[:, 4].abs().sum() == 0 or name in ("an", "wan", "role", "epr", "pal", "coco-pal")
+    assert grad[:, 4].abs().sum() == 0 or name in _REACH_UNKNOWN
 
 
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.code])

@@ -4,6 +4,7 @@ from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.balance.samplers import ClassAware, Shuffled, Undersample
+from steelyard.balance.teacher_scores import TeacherScores
 from steelyard.balance.weighting import (
     ClassBalanced,
     Deferred,
@@ -25,6 +26,7 @@ __all__ = [
     "PseudoLabels",
     "Rebalanced",
     "Shuffled",
+    "TeacherScores",
     "Undersample",
     "Weighting",
     "expected_weights",

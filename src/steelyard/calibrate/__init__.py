@@ -8,6 +8,7 @@ from steelyard.calibrate.link import Link, undo_class_aware
 from steelyard.calibrate.prior import PriorReport, UncalibratedWarning, estimate_prior, prior_report, shift_prior
 from steelyard.calibrate.scaling import Platt, Temperature
 from steelyard.calibrate.store import load, save
+from steelyard.calibrate.teacher import teacher_probabilities
 from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, thresholds
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "prior_report",
     "save",
     "shift_prior",
+    "teacher_probabilities",
     "threshold_report",
     "thresholds",
     "undo_class_aware",

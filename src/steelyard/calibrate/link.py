@@ -207,6 +207,8 @@ def trained_link(
     """
     w_pos, w_neg = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
     try:
+        if objective.resolver.no_link:
+            raise NoLink(objective.resolver.no_link)
         if class_aware and int((counts > 0).sum()) < 2:
             raise NoLink("class-aware sampling of one class draws positives alone, which teach no frequency")
         return Link(built, w_pos, w_neg, counts if class_aware else None), ""

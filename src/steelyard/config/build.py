@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.balance import Deferred, LabelPair, PartialLabelMasking, PseudoLabels, Weighting
+from steelyard.balance import Deferred, LabelPair, PartialLabelMasking, PseudoLabels, TeacherScores, Weighting
+from steelyard.calibrate.teacher import teacher_probabilities
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.losses import Reduction, Resolver
 from steelyard.objective import Objective
 from steelyard.objective.parts import KINDS, Part, call, make, make_loss
 
-ASSUMING = ("negative", "weak_negative", "wan")
+ASSUMING = ("negative", "weak_negative", "wan", "large_loss", "splc", "selective")
 """The rules to which an unknown label is a negative."""
 
 
@@ -65,13 +66,17 @@ def _make_weighting(part: Part, labels: Labels) -> Weighting | None:
 
 
 def _make_rule(part: Part, labels: Labels, folder: Path | None, seed: int) -> Resolver:
-    supplied: dict[str, Any] = {"seed": seed}
-    if KINDS["unknown"][part.kind].beside is PseudoLabels:
+    sizes = dict(n_items=labels.n_items, n_labels=labels.n_labels)
+    supplied: dict[str, Any] = {"seed": seed, "counts": labels.counts, "n_known": labels.n_known, **sizes}
+    beside = KINDS["unknown"][part.kind].beside
+    if beside is TeacherScores:
+        scores = call(TeacherScores, part).read(labels.ids, labels.names)
+        supplied["probabilities"] = teacher_probabilities(scores, labels.values)
+    if beside is PseudoLabels:
         if folder is None:
             raise ValueError(
                 f"objective.unknown is {part.kind!r}, which keeps pseudo-labels on disk: give a run folder"
             )
-        sizes = dict(n_items=labels.n_items, n_labels=labels.n_labels)
         supplied["store"] = call(PseudoLabels, part, path=folder / "pseudo-labels", **sizes)
     if "expected_positives" in part.arguments:
         supplied["targets"] = labels.values

@@ -34,11 +34,12 @@ class Config:
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
 
     def __post_init__(self) -> None:
-        if self.evaluate.calibration == "link" and not has_link(self.objective.loss):
-            raise ValueError(
-                f"evaluate.calibration is 'link', but objective.loss {self.objective.loss.kind!r} has none: "
-                "choose temperature"
-            )
+        if self.evaluate.calibration == "link" and not has_link(self.objective.loss, self.objective.unknown):
+            raise ValueError(f"evaluate.calibration is 'link', but {self._without_link()} has none: choose temperature")
+
+    def _without_link(self) -> str:
+        loss, rule = self.objective.loss, self.objective.unknown
+        return f"objective.unknown {rule.kind!r}" if has_link(loss) else f"objective.loss {loss.kind!r}"
 
     def with_overrides(self, changes: Mapping[str, Any]) -> Config:
         """Return the settings with `changes`, a nested dict such as {"train": {"epochs": 3}, "objective": {...}}."""

@@ -4,11 +4,21 @@ from steelyard.losses.asymmetric import Asymmetric
 from steelyard.losses.bce import BCE
 from steelyard.losses.distribution_balanced import DistributionBalanced, WeightedLoss
 from steelyard.losses.focal import Focal
+from steelyard.losses.hill import Hill
 from steelyard.losses.ldam import LDAM
 from steelyard.losses.loss import Cells, Loss, NoLink, Reduction
-from steelyard.losses.negative_tolerant import NegativeTolerant
+from steelyard.losses.negative_tolerant import LogitAdjusted, NegativeTolerant
 from steelyard.losses.pair import AnalyticLoss, FormulaLoss, PairLoss
 from steelyard.losses.partial_annotation import Annotation, PartialAnnotation
+from steelyard.losses.partial_rules import (
+    SPLC,
+    EntropyMaximizing,
+    GeneralizedRobust,
+    LargeLoss,
+    Selective,
+    SoftNegatives,
+    Teacher,
+)
 from steelyard.losses.softplus_pair import SoftplusPair
 from steelyard.losses.spa import SPA
 from steelyard.losses.two_way import TwoWay
@@ -18,14 +28,20 @@ __all__ = [
     "BCE",
     "LDAM",
     "SPA",
+    "SPLC",
     "AnalyticLoss",
     "Annotation",
     "Asymmetric",
     "Cells",
     "DistributionBalanced",
+    "EntropyMaximizing",
     "Focal",
     "FormulaLoss",
+    "GeneralizedRobust",
+    "Hill",
     "Ignore",
+    "LargeLoss",
+    "LogitAdjusted",
     "Loss",
     "Negative",
     "NegativeTolerant",
@@ -35,7 +51,10 @@ __all__ = [
     "Pseudo",
     "Reduction",
     "Resolver",
+    "Selective",
+    "SoftNegatives",
     "SoftplusPair",
+    "Teacher",
     "TwoWay",
     "WeakAssumedNegative",
     "WeakNegative",

@@ -11,6 +11,33 @@ from steelyard.losses.loss import Reduction
 from steelyard.losses.softplus_pair import SoftplusPair
 
 
+def LogitAdjusted(
+    counts: ArrayLike,
+    n_known: int | ArrayLike,
+    tau: float = 1.0,
+    *,
+    floor: int | None = None,
+    reduction: Reduction = "mean",
+    validate: bool = False,
+) -> NegativeTolerant:
+    """Logit adjustment (Menon et al. 2021, eq. 10) for labels: BCE of z + τ log π_c/(1−π_c).
+
+    It is `NegativeTolerant` with λ = 1 and κ = τ. z itself ranks items as if every label were as often present as
+    absent (τ = 1); the link puts the frequency back.
+
+    Args:
+        counts: positives n_c of each class (L,).
+        n_known: known labels k_c, one number or (L,); π_c = n_c/k_c.
+        tau: τ, the strength of the adjustment (the paper: 1).
+        floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+    if not math.isfinite(tau):
+        raise ValueError(f"tau is {tau}: it must be finite")
+    return NegativeTolerant(counts, n_known, 1.0, tau, floor=floor, reduction=reduction, validate=validate)
+
+
 class NegativeTolerant(SoftplusPair):
     """Negative-tolerant BCE: ℓ₊ = softplus(−(z−ν)), ℓ₋ = softplus(λ(z−ν))/λ, ν_c = κ log(1/π_c − 1).
 

@@ -28,6 +28,12 @@ class Resolver(nn.Module, ABC):
     assumes_negative: bool = False
     """Whether an unknown label is a negative to this rule, and so to PLM's masks."""
 
+    no_link: str = ""
+    """Why nothing undoes what this rule does to unknown labels; empty where class weights do."""
+
+    start_at_zero: bool = False
+    """Whether training starts at logits of 0, not where the first cells are stationary."""
+
     @abstractmethod
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
@@ -75,8 +81,7 @@ class Weighted(Resolver):
         if not rule.assumed:
             return known_cells(targets, dtype)
         if rule.negative == rule.unknown:
-            values = targets.values if targets.all_known else targets.values.clamp_min(0)
-            cells = known_cells(Targets(values, True, targets.hard), dtype)
+            cells = assumed_negative(targets, dtype)
             return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
         cells = known_cells(targets, dtype)
         unknown = (~known(targets.values)).to(dtype)
@@ -168,6 +173,12 @@ class Pseudo(Resolver):
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""
         write_back(self.store, need_index(index), logits, probability)
+
+
+def assumed_negative(targets: Targets, dtype: torch.dtype) -> Cells:
+    """Return the cells of `targets` with unknown labels as negatives."""
+    values = targets.values if targets.all_known else targets.values.clamp_min(0)
+    return known_cells(Targets(values, True, targets.hard), dtype)
 
 
 def read_for(store: PseudoLabels, index: Tensor, targets: Tensor) -> Tensor:

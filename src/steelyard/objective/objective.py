@@ -174,6 +174,8 @@ class Objective(nn.Module):
         """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone."""
         if not isinstance(self.loss, PairLoss):
             raise NoLink(f"{type(self.loss).__name__} has no probability a label: fit a calibrator instead")
+        if self.resolver.no_link:
+            raise NoLink(f"{self.resolver.no_link}: fit a calibrator instead")
         w_pos, w_neg = self.class_weights()
         return self.loss.log_odds(logits, w_pos, w_neg)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 
 from steelyard import balance, losses
 from steelyard._schema import Setting, arguments_of, checked, closest
 from steelyard.labels.targets import ArrayLike
-from steelyard.losses import Loss, Reduction, WeightedLoss
+from steelyard.losses import Loss, NoLink, Reduction, WeightedLoss
+from steelyard.losses.partial_rules import Changing
 from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.role import Role
 
@@ -21,7 +22,7 @@ Slot = Literal["loss", "unknown", "masking", "weighting", "label_pair"]
 
 SUPPLIED = frozenset(
     {"counts", "n_known", "n_items", "n_labels", "targets", "path", "store", "weighting"}
-    | {"floor", "seed", "reduction", "validate"}
+    | {"floor", "seed", "reduction", "validate", "probabilities"}
 )
 """The arguments of constructors that a run supplies, from the training labels, its folder and its seed."""
 
@@ -63,6 +64,8 @@ KINDS: dict[Slot, dict[str, Kind]] = {
         "asymmetric": Kind(losses.Asymmetric),
         "negative_tolerant": Kind(losses.NegativeTolerant),
         "spa": Kind(losses.SPA),
+        "hill": Kind(losses.Hill),
+        "logit_adjusted": Kind(losses.LogitAdjusted),
         "ldam": Kind(losses.LDAM),
         "distribution_balanced": Kind(losses.DistributionBalanced),
         "two_way": Kind(losses.TwoWay),
@@ -76,6 +79,13 @@ KINDS: dict[Slot, dict[str, Kind]] = {
         "annotation": Kind(losses.Annotation, balance.PseudoLabels),
         "role": Kind(Role, stand_ins=_ESTIMATED),
         "epr": Kind(ExpectedPositives, stand_ins=_ESTIMATED),
+        "large_loss": Kind(losses.LargeLoss),
+        "splc": Kind(losses.SPLC),
+        "selective": Kind(losses.Selective),
+        "entropy": Kind(losses.EntropyMaximizing),
+        "entropy_apl": Kind(losses.SoftNegatives),
+        "gr": Kind(losses.GeneralizedRobust),
+        "teacher": Kind(losses.Teacher, balance.TeacherScores),
     },
     "masking": {"none": Kind(), "plm": Kind(balance.PartialLabelMasking)},
     "weighting": {
@@ -165,6 +175,7 @@ def make_loss(
 
 
 _TRIAL = dict(counts=torch.ones(2), n_known=torch.full((2,), 2.0), store=None, targets=torch.zeros(0, 1 << 20))
+_TRIAL |= dict(probabilities=torch.zeros(0, 2))
 
 
 def _try(slot: Slot, part: Part) -> None:
@@ -188,9 +199,20 @@ def default_kind(slot: Slot) -> str:
     return next(iter(KINDS[slot]))
 
 
-def has_link(loss: Part) -> bool:
-    """Whether a loss gives each label a probability of its own."""
+def has_link(loss: Part, unknown: Part | None = None) -> bool:
+    """Whether a loss, under a rule for unknown labels, gives each label a probability of its own."""
+    if unknown is not None and issubclass(cast(type, KINDS["unknown"][unknown.kind].maker), Changing):
+        return False
+    if loss.kind == "hill":
+        try:
+            make("loss", loss).check_link()
+        except NoLink:
+            return False
     return not (loss.kind == "two_way" or (loss.kind == "ldam" and loss.arguments.get("softmax", False)))
+
+
+_SOFT = ("pseudo", "annotation", "role", "large_loss", "splc", "entropy", "entropy_apl", "gr", "teacher")
+"""The rules that may make an unknown label positive, in whole or in part."""
 
 
 def conflict(parts: Mapping[Slot, Part]) -> str | None:
@@ -203,7 +225,7 @@ def conflict(parts: Mapping[Slot, Part]) -> str | None:
         return f"{name}, which has no log-odds for objective.label_pair: set objective.label_pair.link to false"
     if loss.kind == "ldam" and masking.kind != "none":
         return f"{name}, which needs every item's one positive: set objective.masking to none, not {masking.kind!r}"
-    if loss.kind == "ldam" and unknown.kind in ("pseudo", "annotation", "role"):
+    if loss.kind == "ldam" and unknown.kind in _SOFT:
         return f"{name}, which takes no soft labels: set objective.unknown to ignore or negative, not {unknown.kind!r}"
     if loss.kind == "two_way" and unknown.kind == "annotation":
         return f"{name}, but objective.unknown 'annotation' weighs each item's sum of label terms: choose another loss"

@@ -71,7 +71,8 @@ def first_cells(
 
     Masks enter by the chance that a cell is kept, pseudo-labels as ½, whatever an unfinished run has stored. A label
     without positives, or without negatives, has half a cell of them; one of which nothing is known has the odds of all
-    labels together. Under `ExpectedPositives` a label without known negatives has its share of the expected number.
+    labels together. Under `ExpectedPositives` a label without known negatives has its share of the expected number. A
+    rule that starts at 0 has even odds.
 
     Args:
         objective: what will be minimised, on the CPU; its rule and weights are left in epoch 1 of `n_epochs`.
@@ -80,6 +81,9 @@ def first_cells(
         n_epochs: how many epochs there will be, on which some rules depend.
         batch_size: items of a step: some weights depend on who else is in the batch.
     """
+    if objective.resolver.start_at_zero:
+        even = torch.ones(labels.n_labels, dtype=torch.float64)
+        return CellSums(even, even)
     n = labels.n_items
     weights = torch.ones(n, dtype=torch.float64) if frequencies is None else torch.from_numpy(frequencies).double()
     order = np.random.default_rng(0).permutation(n)

@@ -21,7 +21,7 @@ from steelyard.training.batches import check_share
 from steelyard.training.settings import LOOPS, AugmentSettings
 from steelyard.training.small_models import annotated_share, assuming_negative
 
-_PSEUDO = ("pseudo", "annotation", "role", "epr")
+_PSEUDO = ("pseudo", "annotation", "role", "epr", "large_loss", "splc", "selective", "entropy", "entropy_apl", "gr")
 
 
 def refuse(config: Config, datasets: Datasets) -> None:
@@ -69,7 +69,8 @@ def _check_data(config: Config, datasets: Datasets) -> None:
 
 
 def _check_settings(config: Config, datasets: Datasets) -> None:
-    held, monitor, loss = datasets.validation, config.train.monitor, config.objective.loss
+    held, monitor = datasets.validation, config.train.monitor
+    loss, rule = config.objective.loss, config.objective.unknown
     if monitor == "error" and not is_single_label(config.evaluate, datasets.train.labels):
         raise ValueError('train.monitor is "error", but items have several labels: choose map, f1, loss or ace')
     if held is None and config.objective.masking.arguments.get("observes") == "validation":
@@ -77,8 +78,9 @@ def _check_settings(config: Config, datasets: Datasets) -> None:
     if held is None and config.train.patience > 0:
         patience = config.train.patience
         raise ValueError(f"train.patience is {patience}, but there are no validation items: set data.validation")
-    if held is not None and monitor in ("f1", "loss", "ace", "assumed_loss") and not has_link(loss):
-        raise ValueError(f"train.monitor is {monitor!r}, but objective.loss {loss.kind!r} has no link: choose map")
+    if held is not None and monitor in ("f1", "loss", "ace", "assumed_loss") and not has_link(loss, rule):
+        which = f"objective.loss {loss.kind!r}" if not has_link(loss) else f"objective.unknown {rule.kind!r}"
+        raise ValueError(f"train.monitor is {monitor!r}, but {which} has no link: choose map")
     if held is not None and monitor.startswith("assumed") and not held.labels.unknown_rate:
         raise ValueError(f"train.monitor is {monitor!r}, but no validation label is unknown: choose loss or map")
     if config.model.is_frozen and config.train.augment != AugmentSettings():

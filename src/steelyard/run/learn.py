@@ -44,7 +44,7 @@ from steelyard.training.step import pick_device
 
 Follow = Callable[[nn.Module, torch.device, Datasets], None]
 """(model as it is after an epoch, its device, the items as the loop has them)."""
-_FIXED_RULES = ("ignore", "negative", "weak_negative", "wan")
+_FIXED_RULES = ("ignore", "negative", "weak_negative", "wan", "teacher")
 _OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")
 
 

@@ -97,7 +97,7 @@ def _with_budget(config: Config, datasets: Datasets) -> Config:
         draws_of(config.train.sampler, labels),
         None if held is None else held.labels,
         not config.model.is_frozen and len(labels) > 0 and input_of(datasets.train).kind != "features",
-        has_link(config.objective.loss),
+        has_link(config.objective.loss, config.objective.unknown),
         config.objective.unknown.kind in ASSUMING,
     )
     train, schedule = settled(config.train, config.schedule, work)

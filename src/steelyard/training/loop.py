@@ -272,7 +272,8 @@ def _settled(
     """What automatic settings become for a caller who left any; how validation items are annotated is unknown."""
     inside: Any = data.data if isinstance(data, Subset) else data
     is_costly = not (is_array(data) and inside.inputs.ndim == 2)
-    has_link, labels = isinstance(objective.loss, PairLoss), data.labels
+    has_link = isinstance(objective.loss, PairLoss) and not objective.resolver.no_link
+    labels = data.labels
     if settings.monitor == "auto":
         settings = replace(settings, monitor="loss" if has_link else "map")
     held, assumes = labels if validates else None, objective.resolver.assumes_negative

@@ -1,0 +1,55 @@
+"""Another model's scores of the training items, read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class TeacherScores:
+    """Scores of items in a CSV or Parquet table: a column `id`, and a column of numbers for each label.
+
+    Args:
+        scores: the table; labels without a column and items without a row have no score.
+    """
+
+    def __init__(self, scores: str = "") -> None:
+        self.path = scores
+
+    def read(self, ids: Sequence[str], names: Sequence[str]) -> NDArray[np.float64]:
+        """Return the scores (N, L) of items and labels, NaN where the table has none."""
+        where = f"objective.unknown.scores {self.path}"
+        if not self.path:
+            raise ValueError("objective.unknown.scores is missing: give a CSV or Parquet file with a column id")
+        table = self._table(where)
+        columns = [name for name in names if name in table.column_names]
+        if "id" not in table.column_names or not columns:
+            raise ValueError(f"{where}: it needs a column id and columns named as labels are, such as {names[0]!r}")
+        rows = {str(item): row for row, item in enumerate(table.column("id").to_pylist())}
+        at = np.array([rows.get(str(item), -1) for item in ids], dtype=np.int64)
+        if not (at >= 0).any():
+            raise ValueError(f"{where}: no id is that of a training item, such as {ids[0]!r}: write the same ids")
+        found = np.full((len(ids), len(names)), np.nan)
+        for name in columns:
+            try:
+                values = table.column(name).cast(pa.float64()).to_numpy()
+            except pa.ArrowInvalid:
+                raise ValueError(f"{where}: column {name!r} is not all numbers: write one score a cell") from None
+            found[at >= 0, list(names).index(name)] = values[at[at >= 0]]
+        if np.isinf(found).any():
+            raise ValueError(f"{where}: a score is infinite: write finite numbers, and nothing where there is none")
+        return found
+
+    def _table(self, where: str) -> Any:
+        from pyarrow import csv, parquet
+
+        try:
+            return (parquet.read_table if Path(self.path).suffix == ".parquet" else csv.read_csv)(self.path)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0][:120]
+            raise ValueError(f"{where} cannot be read ({reason}): give a CSV or Parquet file") from None

@@ -1,0 +1,52 @@
+"""Hill loss: negatives that the model is sure are positives cost less."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from steelyard.losses.focused import focused
+from steelyard.losses.loss import Reduction
+from steelyard.losses.pair import FormulaLoss
+
+
+class Hill(FormulaLoss):
+    """Hill loss (Zhang et al. 2021): ℓ₊ = (1−p_m)^γ softplus(−(z−m)), p_m = σ(z−m); ℓ₋ = (λ−p) p², p = σ(z).
+
+    ℓ₋' = p² (1−p) (2λ − 3p) falls again where p is large, "down the hill". With the positives of the authors' code
+    (γ = 2, m = 1) ℓ₊' falls faster, so that a link exists; over −log p (γ = 0) it does not, and is refused.
+
+    Args:
+        lam: λ (the authors: 1.5).
+        margin: m of the positive logit (the authors: 1).
+        gamma: γ of the positive side (the authors: 2).
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+    """
+
+    def __init__(
+        self,
+        lam: float = 1.5,
+        margin: float = 1.0,
+        gamma: float = 2.0,
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = False,
+    ) -> None:
+        super().__init__(reduction=reduction, validate=validate)
+        if not 1.5 <= lam < math.inf:
+            raise ValueError(f"lam is {lam}: it must be at least 1.5 and finite, else sure negatives would pay")
+        if not math.isfinite(margin) or not 0 <= gamma < math.inf:
+            raise ValueError(f"margin is {margin} and gamma is {gamma}: both must be finite, gamma at least 0")
+        self.lam, self.margin, self.gamma = float(lam), float(margin), float(gamma)
+
+    def positive(self, z: Tensor) -> Tensor:
+        """Return ℓ₊(z)."""
+        return focused(self.margin - z, self.gamma)[0]
+
+    def negative(self, z: Tensor) -> Tensor:
+        """Return ℓ₋(z)."""
+        p = torch.sigmoid(z)
+        return (self.lam - p) * p * p
