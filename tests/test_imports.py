@@ -147,12 +147,12 @@ def test_the_right_direction_is_let_through(tmp_path: Path, file: str, text: str
 
 
 BUDGET = {
-    "data": 5000,
-    "training": 2850,
-    "run": 2500,
+    "data": 5400,
+    "training": 2950,
+    "run": 2580,
     "report": 1950,
     "calibrate": 1850,
-    "models": 1750,
+    "models": 1900,
     "kernels": 1650,
     "metrics": 1350,
     "losses": 1300,
@@ -165,8 +165,8 @@ BUDGET = {
     "objective": 580,
     "export": 530,
     "cli": 450,
-    "integrations": 350,
-    "folder": 295,
+    "integrations": 560,
+    "folder": 310,
     "demo": 145,
 }
 """Lines of code of each module, at most: some way above what it has, so that growth is noticed."""
