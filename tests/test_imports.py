@@ -148,12 +148,12 @@ def test_the_right_direction_is_let_through(tmp_path: Path, file: str, text: str
 
 
 BUDGET = {
-    "data": 5200,
-    "training": 2850,
+    "data": 5400,
+    "training": 2950,
     "run": 2650,
     "report": 1950,
     "calibrate": 1950,
-    "models": 1750,
+    "models": 1900,
     "kernels": 1650,
     "metrics": 1350,
     "losses": 1300,
@@ -167,8 +167,8 @@ BUDGET = {
     "objective": 580,
     "export": 530,
     "cli": 480,
-    "integrations": 350,
-    "folder": 295,
+    "integrations": 560,
+    "folder": 310,
     "demo": 145,
 }
 """Lines of code of each module, at most: some way above what it has, so that growth is noticed."""

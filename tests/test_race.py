@@ -24,12 +24,12 @@ from steelyard.training.race import (
     BUDGET,
     RATE,
     Evidence,
-    linear_specs,
     run_race,
     winner,
     work_units,
 )
 from steelyard.training.small_models import positives_only
+from steelyard.training.specs import linear_specs
 
 SHORT = {"train": {"budget": 1e9}}
 

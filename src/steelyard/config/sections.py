@@ -65,6 +65,9 @@ class DataSettings:
     """The column of a manifest that says which split an item is of; guessed if not given."""
     group: str = ""
     """The column of a manifest whose value items share that must stay in one fold, such as a patient or a shoot."""
+    text: str = ""
+    """The column of a manifest whose text is the input: TF-IDF of its words, or what model.backbone = "hf:FOLDER" makes
+    of it; guessed where there is no other input."""
     audit: str = ""
     """A path to fully labelled items that decide among the candidates of recipe auto, where only positives are known
     of the training items."""
@@ -92,7 +95,7 @@ class DataSettings:
     def reader(self) -> dict[str, Any]:
         """Return what is said of how data is read, as arguments of `open_data` after its path, split left out."""
         names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
-        more = ("separator", "absent", "minus_one", "split_column", "group", "delimiter", "encoding")
+        more = ("separator", "absent", "minus_one", "split_column", "group", "text", "delimiter", "encoding")
         renamed = {"class_names": self.names} if self.names else {}
         said = {name: value for name in (*names, *more) if (value := getattr(self, name))}
         if len(self.labels) == 1:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -34,19 +35,22 @@ class Decoding(TypedDict, total=False):
 class ArrayDataset(Dataset[Sample]):
     """Inputs held in one array: features (N, …) of any numeric dtype, or images, uint8 (N, C, H, W) or (N, H, W).
 
-    inputs: row i belongs to row i of `labels`; features are given out as float32, images as uint8 (C, H, W).
+    inputs: row i belongs to row i of `labels`; features are given out as float32, images as uint8 (C, H, W). A scipy
+        sparse matrix (N, F) is kept sparse, and given out row by row as any other.
     labels: the `Labels`.
     note: how the data came about, for people to read.
     """
 
-    def __init__(self, inputs: NDArray[Any], labels: Labels, note: str = "") -> None:
-        inputs = np.asanyarray(inputs)
+    def __init__(self, inputs: Any, labels: Labels, note: str = "") -> None:
+        inputs = sparse_features(inputs) if issparse(inputs) else np.asanyarray(inputs)
         if inputs.ndim < 2 or inputs.dtype.kind not in "biuf":
             raise ValueError(
                 f"inputs has shape {inputs.shape} of {inputs.dtype}: give numbers, one row an item, (N, …)"
             )
-        if len(inputs) != len(labels):
-            raise ValueError(f"inputs has {len(inputs)} rows, but labels has {len(labels)} items: they must be equal")
+        if inputs.shape[0] != len(labels):
+            raise ValueError(
+                f"inputs has {inputs.shape[0]} rows, but labels has {len(labels)} items: they must be equal"
+            )
         self.inputs, self.labels, self.note = inputs, labels, note
 
     def __len__(self) -> int:
@@ -61,11 +65,25 @@ class ArrayDataset(Dataset[Sample]):
         return _samples(as_tensor(as_inputs(self.inputs[index])).unbind(), self.labels, index)
 
 
-def as_inputs(array: NDArray[Any]) -> NDArray[Any]:
+def sparse_features(inputs: Any) -> csr_array:
+    """Return a scipy sparse matrix as CSR of float32, in which no cell is stored twice and no 0 is."""
+    if inputs.dtype.kind not in "biuf" or inputs.ndim != 2:
+        raise ValueError(
+            f"inputs is a sparse matrix of shape {inputs.shape} of {inputs.dtype}: give numbers, one row an item"
+        )
+    cells = csr_array(inputs, dtype=np.float32, copy=True)
+    cells.sum_duplicates()
+    cells.eliminate_zeros()
+    return cells
+
+
+def as_inputs(array: Any) -> NDArray[Any]:
     """Return rows of an `ArrayDataset` as it gives them out: images uint8 (n, C, H, W), features float32."""
+    if issparse(array):
+        return np.asarray(array.toarray(), np.float32)
     if array.dtype != np.uint8 or array.ndim < 3:
-        return array.astype(np.float32, copy=False)
-    return array[:, None] if array.ndim == 3 else array
+        return np.asarray(array.astype(np.float32, copy=False))
+    return np.asarray(array[:, None] if array.ndim == 3 else array)
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:

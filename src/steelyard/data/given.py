@@ -8,24 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.data.dataset import sparse_features
 from steelyard.data.files import label_order
 from steelyard.labels import Labels
 from steelyard.labels.inputs import as_values
 from steelyard.labels.targets import UNKNOWN
 
-_DENSE_LIMIT = 4_000_000_000  # bytes of a sparse matrix of features written out
 
-
-def given_inputs(inputs: Any) -> NDArray[Any]:
-    """Return inputs as one array (N, …); a sparse matrix is written out as float32, where that is no more than 4 GB."""
+def given_inputs(inputs: Any) -> Any:
+    """Return inputs as one array (N, …); a sparse matrix stays one."""
     if _is_sparse(inputs):
-        size = 4 * inputs.shape[0] * inputs.shape[1]
-        if size > _DENSE_LIMIT:
-            raise ValueError(
-                f"the inputs are a sparse matrix of shape {inputs.shape}, which would take {size / 1e9:.1f} GB written "
-                "out, more than 4 GB: reduce its columns, e.g. with sklearn's TruncatedSVD"
-            )
-        return np.asarray(inputs.toarray(), np.float32)
+        return sparse_features(inputs)
     if _is_frame(inputs):
         return _numbers(inputs, "inputs")
     return np.asarray(inputs)

@@ -12,8 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
-from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.dataset import ArrayDataset, ImageDataset, as_inputs
+from steelyard.data.encoded import text_rows
+from steelyard.data.encoder import Encoder
 from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.images import EXTENSIONS, Size, as_size
 from steelyard.data.located import ImageFolder, check_name, folder_near, image_files
@@ -45,6 +48,8 @@ def open_inputs(
     path_column: str | None = None,
     features: Sequence[str] | None = None,
     labels: Sequence[str] = (),
+    text: str | None = None,
+    encoder: Encoder | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Inputs:
@@ -62,7 +67,8 @@ def open_inputs(
     wanted, "image" or "features"; `split`, the part to take, by default all rows of a manifest, of an `.npz` file `X`,
     else the test or the validation part, and of a published data set its training part.
     Of a manifest: `id` and `path_column`, the columns that name the items and their files; `features`, the columns of
-    numbers in the order of training; `labels`, columns that are no features; `delimiter`, `encoding`.
+    numbers in the order of training; `labels`, columns that are no features; `text`, a column of texts, and `encoder`,
+    what makes features of them; `delimiter`, `encoding`.
     """
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")
@@ -83,6 +89,10 @@ def open_inputs(
             inputs = ImageInputs(lambda: [Image(file.name, str(file))], 1, side, on_bad_image, f"{path} is one image.")
         elif ending in (".npy", ".npz"):
             inputs = _array_file(file, split, side, on_bad_image)
+        elif ENDINGS.get(ending) == "table" and encoder is not None:
+            inputs = text_rows(
+                Manifest(file, delimiter, encoding or "utf-8"), id, text, features or (), encoder, on_bad_image
+            )
         elif ENDINGS.get(ending) == "table":
             inputs = _table(file, images, split, columns, labels, kind, side, on_bad_image)
         elif ending in ENDINGS:
@@ -285,16 +295,18 @@ def _array(
     """The rows of an array, or those at `index`: uint8 of more than two dimensions are images, the rest features."""
     if array.ndim < 2 or array.dtype.kind not in "biuf":
         raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row an item, (N, …)")
-    names = Ids.numbered(len(array)) if ids is None else ids
-    if index is None and len(names) != len(array):
-        raise DataError(f"{file} has {len(array)} rows, but there are {len(names)} ids: mend it")
+    names = Ids.numbered(array.shape[0]) if ids is None else ids
+    if index is None and len(names) != array.shape[0]:
+        raise DataError(f"{file} has {array.shape[0]} rows, but there are {len(names)} ids: mend it")
     kind: Kind = "image" if array.dtype == np.uint8 and array.ndim > 2 else "features"
     if kind == "image" and size not in (None, array.shape[-2:]):
         raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
-        for start in range(0, len(names), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            yield array[part if index is None else index[part]], list(names[part])
+        block = _BLOCK if not issparse(array) else 256
+        for start in range(0, len(names), block):
+            part = slice(start, start + block)
+            rows = array[part if index is None else index[part]]
+            yield as_inputs(rows) if issparse(rows) else rows, list(names[part])
 
     return FeatureInputs(blocks, len(names), on_bad_image, kind, note)

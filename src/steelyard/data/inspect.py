@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, check_regular
 from steelyard.data.layouts import Data
+from steelyard.data.mixed import MixedDataset
 from steelyard.data.readers.regions import RegionDataset
 from steelyard.labels import UNKNOWN, Labels
 
@@ -57,9 +59,12 @@ def find_duplicates(data: Data, deep: bool = False) -> Duplicates | None:
     unreadable: tuple[str, ...] = ()
     keys: Sequence[Any]
     if isinstance(data, ArrayDataset):
-        if data.inputs[:1].nbytes == 0:
+        if 0 in data.inputs.shape:
             return None
         what, groups = "the inputs", _equal_rows(data.inputs)
+    elif isinstance(data, MixedDataset):
+        columns = [c.values.tolist() if c.kind == "number" else c.texts() for c in data.columns.values()]
+        what, groups = "the inputs", _equal_keys(list(map(str, zip(*columns, strict=True))))
     elif isinstance(data, ImageDataset):
         what, keys = "the paths of the images (not their content)", data.paths
         if deep:
@@ -77,14 +82,19 @@ def find_duplicates(data: Data, deep: bool = False) -> Duplicates | None:
     return Duplicates(what, len(groups), n_items, _conflicting(data.labels, groups), examples, unreadable)
 
 
-def _equal_rows(inputs: Array) -> Groups:
+def _equal_rows(inputs: Any) -> Groups:
     """Groups of equal rows; −0 equals 0."""
     zero = np.zeros((), inputs.dtype)
 
     def content(i: int) -> bytes:
+        if issparse(inputs):
+            row = slice(inputs.indptr[i], inputs.indptr[i + 1])
+            return bytes(inputs.indices[row].data) + bytes(inputs.data[row].data)
         return bytes((inputs[i] + zero if inputs.dtype.kind == "f" else inputs[i]).data)
 
-    return _grouped((content(i), i) for i in _repeated(map(hash, map(content, range(len(inputs)))), len(inputs)))
+    return _grouped(
+        (content(i), i) for i in _repeated(map(hash, map(content, range(inputs.shape[0]))), inputs.shape[0])
+    )
 
 
 def _equal_keys(keys: Sequence[Any]) -> Groups:

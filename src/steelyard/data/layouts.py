@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import check_choice
+from steelyard.data.mixed import MixedDataset
 from steelyard.data.readers.cifar import cifar10, cifar100
 from steelyard.data.readers.coco import coco
 from steelyard.data.readers.cub import cub
@@ -21,7 +22,7 @@ from steelyard.data.readers.voc import voc
 from steelyard.data.readers.vqa import Questions, vqa
 from steelyard.data.readers.wider_attribute import wider_attribute
 
-Data: TypeAlias = ArrayDataset | ImageDataset | Questions | RegionDataset
+Data: TypeAlias = ArrayDataset | ImageDataset | MixedDataset | Questions | RegionDataset
 
 _TRAIN_TEST = ("train", "test")
 _DIGITS = (*_TRAIN_TEST, "digits", "pairs")

@@ -23,6 +23,7 @@ from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
 from steelyard.calibrate.probability import Reading
+from steelyard.data.encoder import FILE, Encoder
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
 from steelyard.training.checkpoint import load_tensors, save_tensors
@@ -34,7 +35,7 @@ _VERSION = 1
 _BEGUN = "steelyard run"
 _FILES = (  # but for those by which a run is known: they are written over
     *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
-    *("model.onnx", "model.json", "race.json", "folds.npz"),
+    *("model.onnx", "model.json", "race.json", "folds.npz", FILE),
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _LOCK = ".writing"
@@ -62,6 +63,8 @@ class Trained:
     """The configuration of its run, as TOML."""
     folder: Path | None = None
     """Its run folder, if it has one."""
+    encoder: Encoder | None = None
+    """What makes features of columns, such as texts; None where inputs are features or images already."""
 
     @property
     def prior(self) -> Floats:
@@ -305,7 +308,10 @@ class RunFolder:
             raise ValueError(f"{self.path} cannot be loaded: {error}") from None
         counts, n_known = (np.array(document[name], np.float64) for name in ("counts", "n_known"))
         config = self.read_config()
-        return Trained(model, reading, names, counts, n_known, document["single_label"], config, self.path)
+        single, encoder = document["single_label"], Encoder.load(self.path)
+        if encoder is not None and model.input.shape != (encoder.width,):
+            raise ValueError(f"the files of {self.path} belong to different runs: restore them, or train again")
+        return Trained(model, reading, names, counts, n_known, single, config, self.path, encoder)
 
     def check_finished(self) -> None:
         """Raise unless this is the folder of a finished run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from steelyard.data.cache import stamp_of
-from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.dataset import ArrayDataset, ImageDataset, as_inputs
 from steelyard.data.files import DataError
 from steelyard.data.loading import fetched, loader
 from steelyard.data.readers.regions import RegionDataset
@@ -180,9 +182,10 @@ def _fingerprint(model: Model, data: Labelled, device: torch.device) -> _Mark:
         items.update(keys.tobytes())
     elif isinstance(source, ArrayDataset):
         items.update(f"\0{source.inputs.shape[1:]}{source.inputs.dtype}".encode())
-        step = max(1, _CELLS // max(1, source.inputs[0].size))
+        step = max(1, _CELLS // max(1, math.prod(source.inputs.shape[1:])))
         for start in range(0, len(index), step):
-            items.update(np.ascontiguousarray(source.inputs[index[start : start + step]]).data)
+            rows = source.inputs[index[start : start + step]]
+            items.update(np.ascontiguousarray(as_inputs(rows) if issparse(rows) else rows).data)
     elif isinstance(source, RegionDataset):
         items.update(b"\0" + source.fingerprint(index))
     else:

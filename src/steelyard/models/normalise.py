@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from steelyard.data.subset import origin
 from steelyard.models.backbone import Statistics
 from steelyard.models.inputs import Input
+from steelyard.models.sparse import is_wide
 
 _IMAGES = 2000
 _CELLS = 1 << 22  # of one block of features
@@ -60,6 +63,9 @@ class Normalise(nn.Module):
         """
         if self.given:
             return
+        if is_wide(getattr(origin(data)[0], "inputs", None)):
+            self._fit_sparse(data.inputs, data.labels.ids)
+            return
         n = 0
         total = square = torch.zeros(self.mean.numel(), dtype=torch.float64)
         for first, block in self._blocks(data):
@@ -79,6 +85,21 @@ class Normalise(nn.Module):
         std = torch.where(std > 1e-6 * mean.abs(), std, 1.0)
         self.mean.copy_(mean.view_as(self.mean))
         self.std.copy_(std.view_as(self.std))
+
+    def _fit_sparse(self, cells: Any, ids: Any) -> None:
+        """Take mean and deviation of sparse features without writing them out."""
+        odd = ~np.isfinite(cells.data)
+        if odd.any():
+            row, column = (part[odd][0] for part in cells.nonzero())
+            raise ValueError(
+                f"feature {column} of item {ids[int(row)]!r} is {cells.data[odd][0]}: fill or remove what is not a "
+                "number"
+            )
+        exact = cells.astype(np.float64)
+        mean = np.asarray(exact.mean(0)).ravel()
+        std = np.sqrt(np.maximum(np.asarray(exact.multiply(exact).mean(0)).ravel() - mean**2, 0))
+        self.mean.copy_(torch.from_numpy(mean))
+        self.std.copy_(torch.from_numpy(np.where(std > 1e-6 * np.abs(mean), std, 1.0)))
 
     def _blocks(self, data: Any) -> Iterator[tuple[int, Tensor]]:
         """(number of the first item, inputs as rows (n, channels or features)) of one part of `data` after another."""

@@ -1,22 +1,29 @@
-"""Transforms of features before a head sees them: none, standardised, square roots, tf-idf, Nyström's kernels."""
+"""Transforms of features before a head sees them: standardised, square roots, tf-idf, reduced, Nyström's kernels."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from steelyard.models.sparse import FeatureMatrix, SparseRows
+
 
 class Transform(nn.Module):
-    """A map of features (B, F) → (B, D) that is fitted once to training features, without labels; this one: none."""
+    """A map of features (B, F) → (B, D) that is fitted once to training features, without labels; this one: none.
+
+    Transforms that leave 0 as it is (none, square roots, tf-idf) take `SparseRows` too, and return them.
+    """
 
     def __init__(self, n_outputs: int) -> None:
         super().__init__()
         self.n_outputs = n_outputs
 
-    def fit(self, x: Tensor, seed: int = 0) -> None:
+    def fit(self, x: Any, seed: int = 0) -> None:
         """Fit to training features (N, F)."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         """Return transformed features."""
         return x
 
@@ -47,7 +54,7 @@ class Standardised(Transform):
 class SquareRoot(Transform):
     """√x / ‖√x‖ of features that are at least 0, which tames counts; Hellinger's distance becomes Euclid's."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: FeatureMatrix) -> Any:
         """Return roots of unit norm."""
         return _unit(x.clamp_min(0).sqrt())
 
@@ -61,14 +68,43 @@ class TfIdf(Transform):
         super().__init__(n_features)
         self.register_buffer("idf", torch.ones(n_features))
 
-    def fit(self, x: Tensor, seed: int = 0) -> None:
+    def fit(self, x: FeatureMatrix, seed: int = 0) -> None:
         """Count in how many items each feature occurs."""
-        occurs = (x > 0).sum(0).double()
+        occurs = x.occurrences() if isinstance(x, SparseRows) else (x > 0).sum(0).double()
         self.idf.copy_(1 + torch.log((1 + len(x)) / (1 + occurs)))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: FeatureMatrix) -> Any:
         """Return weighted features of unit norm."""
         return _unit(x.clamp_min(0) * self.idf)
+
+
+class Reduced(Transform):
+    """x · V, the projections of features on their first principal directions about 0 (latent semantic analysis).
+
+    Args:
+        n_features: F.
+        n_directions: how many directions are kept.
+    """
+
+    directions: Tensor
+
+    def __init__(self, n_features: int, n_directions: int = 256) -> None:
+        super().__init__(min(n_directions, n_features))
+        self.register_buffer("directions", torch.zeros(n_features, self.n_outputs))
+
+    def fit(self, x: FeatureMatrix, seed: int = 0) -> None:
+        """Find the directions by randomised iteration."""
+        from sklearn.utils.extmath import randomized_svd
+
+        cells = x.cells if isinstance(x, SparseRows) else x.cpu().numpy()
+        found = randomized_svd(cells, min(self.n_outputs, *cells.shape), n_iter=4, random_state=seed)[2]
+        self.directions.zero_()
+        self.directions[:, : len(found)] = torch.from_numpy(found.T.copy()).to(self.directions)
+
+    def forward(self, x: FeatureMatrix) -> Tensor:
+        """Return projections (B, D)."""
+        nothing = self.directions.new_zeros(self.n_outputs)
+        return x.affine(self.directions, nothing) if isinstance(x, SparseRows) else x @ self.directions
 
 
 class Nystroem(Transform):
@@ -137,13 +173,13 @@ class Chain(Transform):
         return features
 
 
-SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdf}
+SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdf, "svd": Reduced}
 
 
 def make_transform(kind: str, n_features: int, kernel: str = "", n_landmarks: int = 0, scale: float = 1.0) -> Transform:
     """Return a transform, not fitted: one of `SIMPLE`, and with a kernel Nyström's features of that."""
     simple = SIMPLE[kind](n_features)
-    return Chain(simple, Nystroem(n_features, kernel, n_landmarks, scale)) if kernel else simple
+    return Chain(simple, Nystroem(simple.n_outputs, kernel, n_landmarks, scale)) if kernel else simple
 
 
 def _square_distances(x: Tensor, y: Tensor) -> Tensor:
@@ -151,5 +187,5 @@ def _square_distances(x: Tensor, y: Tensor) -> Tensor:
     return square.clamp_min(0)
 
 
-def _unit(x: Tensor) -> Tensor:
-    return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+def _unit(x: Any) -> Any:
+    return x.unit() if isinstance(x, SparseRows) else x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)

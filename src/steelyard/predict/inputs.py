@@ -20,6 +20,8 @@ def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_ima
         on_bad_image,
         "features" if trained.model.input.kind == "features" else "image",
         features=data["features"] or None,
+        text=data.get("text") or None,
+        encoder=trained.encoder,
         labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names calls otherwise
     )
 

@@ -21,6 +21,7 @@ from steelyard.config.settings import Config, load_config
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.inputs import Inputs, inputs_of
+from steelyard.data.mixed import MixedDataset, columns_of
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
@@ -83,8 +84,10 @@ class Run:
             return inputs_at(self.trained, os.fspath(inputs))
         if isinstance(inputs, Labelled):
             return inputs_of(inputs, side_of(self.trained.model))
-        array = given_inputs(inputs)
-        nothing = Labels(np.full((len(array), 1), -1, np.int8))
+        encoder = self.trained.encoder
+        columns = None if encoder is None else columns_of(inputs)
+        array = given_inputs(inputs) if encoder is None or columns is None else encoder.features(columns)
+        nothing = Labels(np.full((array.shape[0], 1), -1, np.int8))
         return inputs_of(ArrayDataset(array, nothing), side_of(self.trained.model))
 
 
@@ -184,5 +187,7 @@ def _dataset(name: str, data: Any, like: Labels | None = None) -> Any:
     if not (isinstance(data, tuple) and len(data) == 2):
         what = "a path, a data set, or" if like is None else "like data, a data set or"
         raise ValueError(f"{name} is a {type(data).__name__}: give {what} (inputs, labels)")
-    inputs, labels = data
-    return ArrayDataset(given_inputs(inputs), given_labels(labels, None if like is None else like.names))
+    inputs, labels = data[0], given_labels(data[1], None if like is None else like.names)
+    if (columns := columns_of(inputs)) is not None:
+        return MixedDataset(columns, labels)
+    return ArrayDataset(given_inputs(inputs), labels)

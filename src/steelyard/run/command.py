@@ -291,7 +291,7 @@ def items_of(
     """Return labelled items and what they are called: other data, another split, or the run's own."""
     if other.data is not None:
         elsewhere = _elsewhere(config.data, trained, other.data, other)
-        found = open_datasets(elsewhere, config.model, config.train.seed)
+        found = open_datasets(elsewhere, config.model, config.train.seed, trained.encoder)
         return found.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
         raise ValueError("the run was not trained from a path: give the items with --data")
@@ -305,8 +305,8 @@ def items_of(
     data = replace(config.data, images=other.images or config.data.images, **other.reading)
     if other.split is not None:
         source = replace(data, validation=0.0, test=other.split)
-        return open_datasets(source, config.model, config.train.seed).test, other.split
-    own = open_datasets(data, config.model, config.train.seed)
+        return open_datasets(source, config.model, config.train.seed, trained.encoder).test, other.split
+    own = open_datasets(data, config.model, config.train.seed, trained.encoder)
     if trained.folder is not None and own.validation is None and (folds := RunFolder(trained.folder).read_folds()):
         own = own._replace(validation=folds)  # the model has seen all items, their folds' models have not
     for name in first:

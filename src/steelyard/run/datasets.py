@@ -12,6 +12,8 @@ from steelyard.balance.split import stratified_split
 from steelyard.config.sections import DataSettings
 from steelyard.data.corrections import Corrections, corrected
 from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.encoder import Encoder
+from steelyard.data.mixed import MixedDataset
 from steelyard.data.opening import Opened, existing, open_data
 from steelyard.data.part import aligned, open_part
 from steelyard.data.parts import part_named
@@ -21,7 +23,7 @@ from steelyard.models import ModelSettings, image_size, input_of
 
 GUESSED = (
     *("form", "id", "path_column", "labels", "value", "features"),
-    *("separator", "absent", "minus_one", "split_column", "group"),
+    *("separator", "absent", "minus_one", "split_column", "group", "text"),
 )
 """The settings of [data] that may be guessed from a manifest."""
 PARTS = ("train", "validation", "test", "audit")
@@ -42,6 +44,8 @@ class Datasets(NamedTuple):
     """What was guessed about a manifest, as settings of [data]: so that later guesses, on other files, are the same."""
     files: Mapping[str, str] = MappingProxyType({})
     """The settings of [data] that name files, as absolute paths."""
+    encoder: Encoder | None = None
+    """What made features of columns, or None."""
     audit: Any = None
     """Fully labelled items that decide among the candidates of recipe auto, or None."""
     corrections: Corrections | None = None
@@ -50,8 +54,11 @@ class Datasets(NamedTuple):
     """The training labels before corrections, by which a share is split off: another answer never moves an item."""
 
 
-def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
-    """Open what [data] names; images are brought to `data.size`, or to the size the backbone was made for."""
+def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encoder: Encoder | None = None) -> Datasets:
+    """Open what [data] names; images are brought to `data.size`, or to the size the backbone was made for.
+
+    Texts are encoded by `encoder`, that of a run; without one it is fitted to the training items.
+    """
     if not settings.path:
         raise ValueError(
             "data.path is not given: name a manifest, file or folder, with --data PATH or in the TOML file"
@@ -68,10 +75,20 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int) -> Da
         for name in ("path", "images", "names", "validation", "test", "audit", "corrections")
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
-    sized: dict[str, Any] = {name: _sized(part.data, settings, model) for name, part in parts.items()}
+    encoded, encoder = _encoded({name: part.data for name, part in parts.items()}, encoder)
+    sized = {name: _sized(part, settings, model) for name, part in encoded.items()}
     notes = tuple(part.note for part in parts.values() if part.note)
-    datasets = Datasets(**sized, notes=notes, settings=guessed, files=files)
-    return split_off(_with_corrections(datasets, settings.corrections), share, seed)
+    opened_parts = Datasets(**sized, notes=notes, settings=guessed, files=files, encoder=encoder)
+    return split_off(_with_corrections(opened_parts, settings.corrections), share, seed)
+
+
+def _encoded(parts: Mapping[str, Any], encoder: Encoder | None = None) -> tuple[dict[str, Any], Encoder | None]:
+    """Return parts whose columns are encoded, and the encoder; other data as it is."""
+    train = parts["train"]
+    if not isinstance(train, MixedDataset):
+        return dict(parts), None
+    encoder = encoder or Encoder.fitted(train)
+    return {name: encoder.encoded(part) for name, part in parts.items()}, encoder
 
 
 def open_to_inspect(settings: DataSettings) -> Opened:
@@ -90,11 +107,10 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
         raise ValueError(
             f"data.validation is {settings.validation!r}, but data is not a path: give the items themselves, or a share"
         )
-    sized = {
-        name: _sized(part, settings, model, keeps=True)
-        for name in PARTS
-        if (part := getattr(datasets, name)) is not None
-    }
+    given = {name: part for name in PARTS if (part := getattr(datasets, name)) is not None}
+    encoded, encoder = _encoded(given)
+    datasets = datasets._replace(encoder=encoder)
+    sized = {name: _sized(part, settings, model, keeps=True) for name, part in encoded.items()}
     for name, part in sized.items():
         if len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")

@@ -65,7 +65,8 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
         reading = reading.with_annotated(small_models.annotated_share(labels, only, per_item))
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
-    trained = Trained(result.model, reading, labels.names, counts, n_known, result.single_label, text, folder.path)
+    single, encoder = result.single_label, given.encoder
+    trained = Trained(result.model, reading, labels.names, counts, n_known, single, text, folder.path, encoder)
     judged = {
         name: judge(trained, said, config.evaluate, out_of_fold=name == "validation").without(parts[name], lost[name])
         for name, said in outputs.items()
@@ -91,6 +92,8 @@ def _write(
     metrics = _metrics(result, trained, judged)
     folder.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
     folder.write_reading(trained.reading)
+    if trained.encoder is not None:
+        trained.encoder.save(folder.path)
     if folds is not None:
         folder.write_folds(folds.logits.numpy(), folds.targets.numpy(), folds.folds)
     folder.write_metrics(metrics)

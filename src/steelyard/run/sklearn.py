@@ -76,7 +76,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
             )
-        x = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
+        x = validate_data(self, X, dtype=np.float32, accept_sparse="csr", ensure_min_samples=2)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else None
         values = y if hasattr(y, "toarray") else _label_values(y)
         labels = Labels(values, names) if isinstance(values, np.ndarray) else Labels.from_scipy(values, names=names)
@@ -123,16 +123,16 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self.decision_function(x) if ranked else self.run_.logits(x, device="cpu")
         return mean_average_precision(scores, values)
 
-    def _features(self, X: Any) -> NDArray[np.float32]:
+    def _features(self, X: Any) -> Any:
         check_is_fitted(self, "run_")
-        x: NDArray[np.float32] = validate_data(self, X, dtype=np.float32, reset=False)
-        return x
+        return validate_data(self, X, dtype=np.float32, accept_sparse="csr", reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
         tags.target_tags.multi_output, tags.target_tags.single_output = True, False
         tags.target_tags.two_d_labels = True
+        tags.input_tags.sparse = True
         return tags
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -158,7 +159,7 @@ def is_array(data: Any) -> bool:
 def fits(data: Any, device: torch.device) -> bool:
     """Return whether the arrays of `data` may be kept on `device`."""
     inside: Any = data.data if isinstance(data, Subset) else data
-    a_row = inside.inputs[0].nbytes * (1 if inside.inputs.dtype == np.uint8 else 4 / inside.inputs.itemsize)
+    a_row = math.prod(inside.inputs.shape[1:]) * (1 if inside.inputs.dtype == np.uint8 else 4)
     room = SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 8e9
     return bool(len(data) * (a_row + data.labels.rows([0]).nbytes) <= room)
 

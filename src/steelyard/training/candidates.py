@@ -18,11 +18,13 @@ from steelyard.labels.targets import as_targets, known, labels_of_all_frequencie
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models.members import LOSSES, Member, MemberSpec
+from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.models.transforms import Transform, make_transform
 from steelyard.training.linear import (
     TOLERANCE,
     LinearFit,
     Rotation,
+    Unrotated,
     fit_linear,
     is_convex,
     picked,
@@ -48,13 +50,13 @@ class Items:
     """Training items: features, targets, and the fold of each.
 
     Args:
-        x: features (N, F), float32.
+        x: features (N, F), float32, dense or sparse.
         targets: (N, L); unknown ones are ignored.
         folds: (N,), 0 … K−1.
         cells: coefficients (N, L) of the loss; by default those of known targets.
     """
 
-    def __init__(self, x: Tensor, targets: Tensor, folds: NDArray[np.int64], cells: Cells | None = None) -> None:
+    def __init__(self, x: FeatureMatrix, targets: Tensor, folds: NDArray[np.int64], cells: Cells | None = None) -> None:
         self.x, self.targets, self.folds = x, targets, folds
         self.n_folds = int(folds.max()) + 1
         if cells is None:
@@ -99,7 +101,7 @@ class View:
         self.items = items
         self.transform: Transform = make_transform(spec.transform, items.x.shape[1], *spec[1:4])
         self.transform.to(items.x.device).fit(items.x, seed)
-        self.x = self.transform(items.x)
+        self.x: Any = self.transform(items.x)
 
     @cached_property
     def narrowed(self) -> View:
@@ -110,14 +112,14 @@ class View:
         return narrow
 
     @cached_property
-    def rotation(self) -> Rotation:
-        """The principal axes of the transformed features."""
-        return Rotation.of(self.x)
+    def rotation(self) -> Rotation | Unrotated:
+        """The principal axes of the transformed features; sparse ones stay as they are."""
+        return Unrotated(self.x) if isinstance(self.x, SparseRows) else Rotation.of(self.x)
 
     @cached_property
     def unit(self) -> float:
         """The C at which a strength is 1."""
-        return 1 / float(self.rotation.x.square().sum(1).mean().clamp_min(1e-12))
+        return 1 / max(self.rotation.mean_square, 1e-12)
 
     @cached_property
     def scaling(self) -> tuple[Tensor, Tensor]:
@@ -202,7 +204,9 @@ class Linear(NamedTuple):
         rotation = self.view.rotation
         return rotation.unrotated(self.fitted(rotation.x, self.view.items.cells, strength, None, TOLERANCE))
 
-    def fitted(self, x: Tensor, cells: Cells, strength: float, start: LinearFit | None, tolerance: float) -> LinearFit:
+    def fitted(
+        self, x: FeatureMatrix, cells: Cells, strength: float, start: LinearFit | None, tolerance: float
+    ) -> LinearFit:
         """Fit to some rotated features; a loss that is not convex begins at logistic regression."""
         c = strength * self.view.unit
         if start is None and not is_convex(self.loss):

@@ -11,6 +11,7 @@ from torch import Tensor
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import AnalyticLoss, PairLoss
+from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.objective.start import FLOOR, start_at
 
 TOLERANCE = 1e-6
@@ -19,6 +20,8 @@ predict its frequency for every item."""
 MOST_STEPS = 300
 _MEMORY = 10
 _CELLS_AT_ONCE = 1 << 17
+_WEIGHTS_AT_ONCE = 4_000_000
+"""Weights of sparse features that are advanced together, of which the method keeps some twenty copies."""
 
 
 class LinearFit(NamedTuple):
@@ -29,9 +32,29 @@ class LinearFit(NamedTuple):
     converged: Tensor
     steps: int
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: FeatureMatrix) -> Tensor:
         """Return z (N, L) of features (N, F)."""
-        return torch.addmm(self.bias, x, self.weight)
+        return affine(x, self.weight, self.bias)
+
+
+def affine(x: FeatureMatrix, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x · weight + bias."""
+    return x.affine(weight, bias) if isinstance(x, SparseRows) else torch.addmm(bias, x, weight)
+
+
+class Unrotated(NamedTuple):
+    """Sparse features as they are: neither centred, which changes no optimum but the bias, nor rotated."""
+
+    x: SparseRows
+
+    @property
+    def mean_square(self) -> float:
+        """The mean square distance of an item from the mean."""
+        return float(self.x.mean_square().sum() - self.x.mean().square().sum())
+
+    def unrotated(self, fit: LinearFit) -> LinearFit:
+        """Return the head as it is."""
+        return fit
 
 
 class Rotation(NamedTuple):
@@ -63,6 +86,11 @@ class Rotation(NamedTuple):
             axes = vectors[:, keep].to(x.dtype).contiguous()
         return cls(x @ axes, centre, axes)
 
+    @property
+    def mean_square(self) -> float:
+        """The mean square distance of an item from the mean."""
+        return float(self.x.square().sum(1).mean())
+
     def unrotated(self, fit: LinearFit) -> LinearFit:
         """Return the head of the features themselves."""
         weight = self.axes @ fit.weight
@@ -70,7 +98,7 @@ class Rotation(NamedTuple):
 
 
 def fit_linear(
-    x: Tensor,
+    x: FeatureMatrix,
     cells: Cells,
     loss: PairLoss,
     strength: float,
@@ -86,7 +114,7 @@ def fit_linear(
     training gradient has. For a convex pair the result is the optimum, for others a local one.
 
     Args:
-        x: features (N, F), centred and best rotated (`Rotation`).
+        x: features (N, F), centred and best rotated (`Rotation`), or sparse.
         cells: coefficients (N, L) of the loss.
         loss: a pair.
         strength: C, the inverse of the L2 penalty.
@@ -94,6 +122,9 @@ def fit_linear(
         tolerance: see `TOLERANCE`; independent of the scale of features and of how rare a label is.
         most_steps: after which labels that have not converged are left as they are.
     """
+    some = max(32, _WEIGHTS_AT_ONCE // (x.shape[1] + 1))
+    if isinstance(x, SparseRows) and loss.n_labels is None and cells.a.shape[1] > some:
+        return _in_parts(x, cells, loss, strength, start, tolerance, most_steps, some)
     bias = stationary_bias(loss, cells)
     problem = _Problem(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
     if start is None:
@@ -105,6 +136,28 @@ def fit_linear(
     return LinearFit(w[:-1], w[-1], converged, steps)
 
 
+def _in_parts(
+    x: SparseRows,
+    cells: Cells,
+    loss: PairLoss,
+    strength: float,
+    start: LinearFit | None,
+    tolerance: float,
+    most_steps: int,
+    some: int,
+) -> LinearFit:
+    """Fit `some` labels at a time: they do not depend on one another."""
+    parts = []
+    for first in range(0, cells.a.shape[1], some):
+        labels = slice(first, first + some)
+        begin = start and LinearFit(start.weight[:, labels], start.bias[labels], start.converged[labels], 0)
+        few = picked(cells, (slice(None), labels))
+        parts.append(fit_linear(x, few, loss, strength, begin, tolerance, most_steps))
+    weight = torch.cat([part.weight for part in parts], 1)
+    bias, converged = (torch.cat([getattr(part, name) for part in parts]) for name in ("bias", "converged"))
+    return LinearFit(weight, bias, converged, max(part.steps for part in parts))
+
+
 def is_convex(loss: PairLoss) -> bool:
     """Return whether both sides of a pair are convex in z, so that a linear model of it has one optimum."""
     z = torch.linspace(-30, 30, 601, dtype=torch.float64)[:, None].expand(-1, loss.n_labels or 1)
@@ -112,7 +165,7 @@ def is_convex(loss: PairLoss) -> bool:
     return all(float(slopes.diff(dim=0).min()) >= -1e-9 for slopes in (ups, downs))
 
 
-def start_from_bce(x: Tensor, cells: Cells, loss: PairLoss, strength: float, tolerance: float) -> LinearFit:
+def start_from_bce(x: FeatureMatrix, cells: Cells, loss: PairLoss, strength: float, tolerance: float) -> LinearFit:
     """Return where a pair that is not convex begins: logistic regression, its biases moved to the level of the pair."""
     plain = BCE()
     fit = fit_linear(x, cells, plain, strength, tolerance=tolerance)
@@ -140,13 +193,13 @@ def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
 class _Problem:
     """Slopes of some labels' costs; labels that are done can be left out where the loss has no class-wise constants."""
 
-    def __init__(self, x: Tensor, cells: Cells, loss: PairLoss, penalty: float, null: Tensor) -> None:
+    def __init__(self, x: FeatureMatrix, cells: Cells, loss: PairLoss, penalty: float, null: Tensor) -> None:
         self.x, self.cells, self.loss, self.penalty, self.null = x, cells, loss, penalty, null
         self.weight = (cells.a + cells.b).sum(0).clamp_min(1.0)
         self.can_shrink = loss.n_labels is None
 
     def logits(self, w: Tensor) -> Tensor:
-        return torch.addmm(w[-1], self.x, w[:-1])
+        return affine(self.x, w[:-1], w[-1])
 
     def slope(self, z: Tensor) -> Tensor:
         """Return a ℓ₊'(z) + b ℓ₋'(z), (N, L)."""
@@ -159,7 +212,10 @@ class _Problem:
 
     def gradient(self, slope: Tensor, w: Tensor) -> Tensor:
         g = torch.empty_like(w)
-        torch.addmm(w[:-1], self.x.T, slope, beta=self.penalty, out=g[:-1])
+        if isinstance(self.x, SparseRows):
+            torch.add(self.x.transposed_product(slope), w[:-1], alpha=self.penalty, out=g[:-1])
+        else:
+            torch.addmm(w[:-1], self.x.T, slope, beta=self.penalty, out=g[:-1])
         g[-1] = slope.sum(0)
         return g
 
@@ -170,7 +226,7 @@ class _Problem:
         a, b = (part.sum(0, dtype=torch.float64) for part in (self.cells.a, self.cells.b))
         bend = ((up[0] - down[0])[0] * a + (up[1] - down[1])[0] * b) / (2 * h)
         bend = bend.clamp_min(1e-6 * self.weight).to(w.dtype)
-        spread = self.x.square().mean(0)
+        spread = self.x.mean_square().to(w.dtype) if isinstance(self.x, SparseRows) else self.x.square().mean(0)
         return torch.cat([bend * spread[:, None] + self.penalty, bend[None]])
 
     def only(self, keep: Tensor) -> _Problem:

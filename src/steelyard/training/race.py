@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,20 +16,20 @@ from torch import Tensor
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
+from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.training.candidates import (
     TEMPERATURES,
     Items,
     Trial,
     View,
-    batch_size,
     item_costs,
     macro_log_loss,
-    most_steps,
     n_folds_for,
     refit,
     tempered_log_loss,
     try_candidate,
 )
+from steelyard.training.specs import hidden_specs, linear_specs, loss_specs, work_of
 
 FEWEST_FOR_HIDDEN = 160
 """Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""
@@ -41,8 +41,6 @@ WORTH = 1e-3
 """The share by which a further member must lower the out-of-fold log-loss."""
 SHARES = (0.4, 0.65, 0.75)
 """Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
-LANDMARKS = 1500
-"""Most items that stand for all in a kernel."""
 RATE = 4.0e10
 """Work units, multiplications of the models, of one second on two cores: what a budget in seconds is converted by."""
 BUDGET = 120 * RATE
@@ -153,6 +151,11 @@ class _Course:
         """Return the candidates that were screened, the best first."""
         return sorted((c for c in self.candidates if c.trial is not None), key=lambda c: c.screened)
 
+    @property
+    def ranked_specs(self) -> list[MemberSpec]:
+        """The specs of the candidates that were screened, the best first."""
+        return [candidate.spec for candidate in self.ranked()]
+
     def finalists(self) -> list[tuple[Candidate, Trial]]:
         """Try the best candidates on all folds, and return them with their trials, the best first."""
         chosen: list[tuple[Candidate, Trial]] = []
@@ -181,14 +184,14 @@ class _Course:
 
 
 def run_race(
-    x: Tensor,
+    x: FeatureMatrix,
     targets: Tensor,
     seed: int = 0,
     budget: float = 0.0,
     single: bool = False,
     folds: NDArray[np.int64] | None = None,
     assumed: Sequence[int] = (),
-    audit: tuple[Tensor, Tensor] | None = None,
+    audit: tuple[FeatureMatrix, Tensor] | None = None,
     say: Say = lambda sentence: None,
 ) -> Race:
     """Return the best small model over features, or the best mean of a few.
@@ -200,7 +203,7 @@ def run_race(
     of the log-odds has a lower out-of-fold log-loss.
 
     Args:
-        x: features (N, F).
+        x: features (N, F), dense or sparse.
         targets: (N, L); unknown ones are ignored, see `positives_only`.
         seed: of folds, landmarks and hidden layers.
         budget: work units, 0 for `BUDGET`; candidates that would exceed it are skipped.
@@ -217,8 +220,8 @@ def run_race(
     course = _Course(items, seed, budget, say)
     course.screen(linear_specs(x), SHARES[0])
     if len(x) >= FEWEST_FOR_HIDDEN:
-        course.screen(hidden_specs(course.ranked()), SHARES[1])
-    course.screen(loss_specs(course.ranked()), SHARES[2])
+        course.screen(hidden_specs(course.ranked_specs, isinstance(x, SparseRows)), SHARES[1])
+    course.screen(loss_specs(course.ranked_specs), SHARES[2])
     best = course.finalists()
 
     @cache
@@ -231,9 +234,8 @@ def run_race(
     if audit is None:
         of_assumed[list(assumed)] = True
     else:
-        audit_x, judged = (part.to(x.device) for part in audit)
-        with torch.no_grad():
-            odds = [fitted(k)(audit_x) for k in range(len(best))]
+        audit_x, judged = audit[0].to(x.device), audit[1].to(x.device)
+        odds = [_said_of(fitted(k), audit_x) for k in range(len(best))]
     members = chosen_members(Evidence.of(odds, judged, of_assumed), single, [c.spec.width for c, _ in best])
     head = Members([best[k][0].spec for k, _ in members], x.shape[1], targets.shape[1])
     total = torch.zeros(targets.shape, device=x.device)
@@ -255,39 +257,13 @@ def run_race(
     return Race(head.eval(), total.float().cpu(), folds, course.candidates, facts)
 
 
-def linear_specs(x: Tensor) -> list[MemberSpec]:
-    """Return linear candidates: transforms that suit these features, then kernels over them."""
-    some = x[:: max(1, len(x) // 2000)]
-    positive = bool((some >= 0).all())
-    sparse = positive and float((some == 0).float().mean()) > 0.5
-    binary = positive and bool(((some == 0) | (some == 1)).all())
-    simple = ["none", "standardise"]
-    if positive:
-        simple += ["tfidf"] if binary else ["sqrt", "tfidf"]
-    landmarks = min(len(x), LANDMARKS)
-    if sparse:
-        kernels = [("tfidf", "gauss", 1.0), ("standardise", "laplace", 2.0), ("standardise", "gauss", 1.0)]
-    else:
-        kernels = [("standardise", "gauss", s) for s in (0.3, 0.5, 1.0)]
-        kernels += [("standardise", "laplace", s) for s in (1.0, 2.0)]
-    kernel_specs = [MemberSpec(transform, kernel, landmarks, scale) for transform, kernel, scale in kernels]
-    return [MemberSpec(transform) for transform in simple] + kernel_specs
-
-
-def hidden_specs(ranked: Sequence[Candidate]) -> Iterator[MemberSpec]:
-    """Yield hidden layers over the two best simple transforms."""
-    simple = [c.spec.transform for c in ranked if not c.spec.kernel]
-    for transform in dict.fromkeys([*simple[:1], "standardise"]):
-        for width in (256, 1024):
-            yield MemberSpec(transform, width=width, dropout=0.5)
-
-
-def loss_specs(ranked: Sequence[Candidate]) -> Iterator[MemberSpec]:
-    """Yield the best linear candidate under other losses."""
-    best = next((c.spec for c in ranked if c.spec.is_linear), None)
-    if best is not None:
-        yield best._replace(loss="spa")
-        yield best._replace(loss="asl")
+def _said_of(member: Member, x: FeatureMatrix) -> Tensor:
+    """Return the log-odds (N, L) of a member, for sparse features some items at a time."""
+    with torch.no_grad():
+        if not isinstance(x, SparseRows):
+            return member(x)  # type: ignore[no-any-return]
+        parts = [member(x[start : start + 256].dense()) for start in range(0, len(x), 256)]
+        return torch.cat(parts)
 
 
 class Evidence(NamedTuple):
@@ -372,22 +348,6 @@ def work_units(time: str) -> float:
     if not 0 < seconds < float("inf"):
         raise ValueError(f"--budget is {time!r}: give a time such as 90s, 5m or 1h")
     return seconds * RATE
-
-
-def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> float:
-    """Return the work units of a trial on some folds: multiplications, from the shapes alone."""
-    (n, width), n_labels = items.x.shape, items.targets.shape[1]
-    inputs = spec.landmarks if spec.kernel else width
-    once = n * width * inputs if spec.kernel else 0
-    if spec.is_linear:
-        rank = min(inputs, n)
-        steps = 70 if path else 30
-        trained = n * (1 - 1 / items.n_folds)
-        n_labels = items.narrowed.targets.shape[1] if path else n_labels
-        return float(once + n * inputs * rank + n_folds * steps * trained * n_labels * (2 * rank + 60))
-    size = batch_size(n)
-    most = min(most_steps(n), 15 * n / size)
-    return float(n_folds * most * size * 3 * (inputs * spec.width + spec.width * n_labels))
 
 
 def _plain(value: float) -> float | None:

@@ -22,6 +22,7 @@ from steelyard.models import Input
 from steelyard.models.heads import LinearHead
 from steelyard.models.members import MemberSpec
 from steelyard.models.model import Model
+from steelyard.models.sparse import FeatureMatrix, SparseRows, is_wide
 from steelyard.models.transforms import Standardised
 from steelyard.objective import Objective
 from steelyard.training.batches import is_array
@@ -58,8 +59,10 @@ class Baseline(NamedTuple):
     """Of the features as they are, fitted to all training items, on the CPU."""
 
 
-def features_of(data: Any) -> Tensor:
-    """Return the features (N, F) of a data set in memory, float32."""
+def features_of(data: Any) -> FeatureMatrix:
+    """Return the features (N, F) of a data set in memory, float32; sparse ones of many columns stay so."""
+    if is_wide(data.inputs):
+        return SparseRows(data.inputs)
     return as_tensor(as_inputs(data.inputs)).float()
 
 
@@ -174,12 +177,12 @@ def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
 
 
 def standardised_view(data: Any, device: torch.device, seed: int, cells: Cells | None = None) -> View:
-    """Return training items in folds, their features standardised."""
+    """Return training items in folds, their features standardised, or as they are where they are sparse."""
     targets = _targets_of(data)
     if cells is not None:
         cells = Cells(*(None if part is None else part.to(device) for part in cells))  # type: ignore[arg-type]
     items = Items(features_of(data).to(device), targets.to(device), _folds_of(data, targets, seed), cells)
-    return View(items, MemberSpec("standardise"), seed)
+    return View(items, MemberSpec("none" if isinstance(items.x, SparseRows) else "standardise"), seed)
 
 
 def _folds_of(data: Any, targets: Tensor, seed: int) -> NDArray[np.int64]:
@@ -218,12 +221,18 @@ def start_from_regression(model: Model, data: Any, device: torch.device, seed: i
 
 def is_small(data: Any, given: Input) -> bool:
     """Return whether small models can be fitted to features: enough items for folds, and all fit in memory."""
-    return len(data) >= FEWEST_ITEMS and len(data) * max(data.labels.n_labels, given.shape[0]) <= MOST_CELLS
+    if given.kind == "features" and is_array(data) and is_wide(data.inputs):
+        cells = max(data.inputs.nnz, given.shape[0] * data.labels.n_labels)
+    else:
+        cells = len(data) * given.shape[0]
+    return len(data) >= FEWEST_ITEMS and max(cells, len(data) * data.labels.n_labels) <= MOST_CELLS
 
 
 def _of_features(fit: LinearFit, view: View) -> LinearFit:
     """Return a model of standardised features as one of the features themselves."""
     transform = view.transform
+    if isinstance(view.x, SparseRows):
+        return fit
     assert isinstance(transform, Standardised)
     weight = fit.weight / transform.deviation[:, None]
     return fit._replace(weight=weight, bias=fit.bias - transform.mean @ weight)

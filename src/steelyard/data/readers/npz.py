@@ -8,10 +8,13 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.files import DataError, PathLike, check_choice, require
 from steelyard.labels import UNKNOWN, Labels
+
+_SPARSE = ("data", "indices", "indptr", "shape")
 
 
 def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) -> ArrayDataset:
@@ -20,7 +23,8 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
     Arguments: `path`; `split`, the ending of the arrays' names, such as "train" for `X_train`, `Y_train`, `ids_train`,
     or None for `X`, `Y`, `ids`; `absent`, the value that says absent: with 0, −1 is unknown (as everywhere here), with
     −1, 0 is unknown (as Pascal VOC and many ±1 files have it). NaN in Y is unknown either way. Pickled arrays are never
-    loaded.
+    loaded. A sparse matrix in CSR form is its parts, `X_train_data`, `X_train_indices`, `X_train_indptr` and
+    `X_train_shape`; a cell of Y that it does not store is absent.
     """
     check_choice(absent, (0, -1), "absent")
     arrays = read_arrays(path)
@@ -35,7 +39,7 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
         data = ArrayDataset(inputs, labels)
     except ValueError as error:
         raise DataError(f"{path}: X{ending}: {error}") from None
-    if inputs.ndim == 2:
+    if inputs.ndim == 2 and not issparse(inputs):
         with np.errstate(over="ignore"):
             data.inputs = inputs.astype(np.float32, copy=False)
         if inputs.itemsize > 4 and len(odd := np.argwhere(np.isinf(data.inputs) & np.isfinite(inputs))):
@@ -65,20 +69,42 @@ def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
             arrays = {name: content[name] for name in content.files}
         if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
             raise DataError(f"{path}: {strange[0]!r:.60} in it is no array: save or fetch it again")
-        return arrays
+        return _with_sparse(arrays, path)
     except DataError:
         raise
     except Exception as error:  # zipfile and numpy meet damaged files with nearly every kind of exception
         raise DataError(f"{path} is no .npz file of plain arrays ({_why(error)}): save or fetch it again") from None
 
 
+def _with_sparse(arrays: dict[str, Any], path: PathLike) -> dict[str, Any]:
+    """Return arrays with those joined that are the parts of a sparse matrix: X_data, X_indices, X_indptr, X_shape."""
+    whole = dict(arrays)
+    for name in [name.removesuffix("_indptr") for name in arrays if name.endswith("_indptr")]:
+        keys = [f"{name}_{part}" for part in _SPARSE]
+        if missing := [key for key in keys if key not in arrays]:
+            raise DataError(f"{path} has no array {missing[0]}: a sparse matrix is saved as {', '.join(keys)}")
+        data, indices, indptr, shape = (whole.pop(key) for key in keys)
+        try:
+            if shape.shape != (2,) or {shape.dtype.kind, indices.dtype.kind, indptr.dtype.kind} - {"i", "u"}:
+                raise ValueError("its shape and places are not whole numbers")
+            matrix = csr_array((data, indices, indptr), tuple(map(int, shape)))
+            matrix.check_format(full_check=True)
+        except (ValueError, TypeError, OverflowError) as error:
+            why = " ".join(str(error).split())[:120]
+            raise DataError(f"{path}: {name} is no sparse matrix in CSR form ({why}): save it again") from None
+        whole[name] = matrix
+    return whole
+
+
 def array_names(path: PathLike) -> set[str]:
     """Return the names of the arrays in an `.npz` file; none where it is damaged, which `read_arrays` says better."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(".npy") for name in archive.namelist()}
+            names = {name.removesuffix(".npy") for name in archive.namelist()}
     except Exception:  # as above
         return set()
+    sparse = {name.removesuffix("_indptr") for name in names if name.endswith("_indptr")}
+    return (names | sparse) - {f"{name}_{part}" for name in sparse for part in _SPARSE}
 
 
 def read_array(path: PathLike) -> NDArray[Any]:
@@ -129,6 +155,11 @@ def _texts(array: NDArray[Any] | None, where: str) -> list[str] | None:
 
 def to_labels(values: NDArray[Any], absent: int, names: list[str] | None, ids: list[str] | None, where: str) -> Labels:
     """Return `values` (N, L) as `Labels`; NaN is unknown, and so is 0 in a file where −1 is absent."""
+    if issparse(values):
+        try:
+            return Labels.from_scipy(values, names=names, ids=ids)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from None
     if values.dtype.kind == "f" and (unsaid := np.isnan(values)).any():
         values = np.where(unsaid, 0 if absent == -1 else UNKNOWN, values)
     if absent == -1 and values.dtype.kind in "biuf":

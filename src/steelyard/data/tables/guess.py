@@ -14,10 +14,12 @@ import pyarrow as pa
 from steelyard.data.files import DataError, check_choice, listed, quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import folder_near, is_file
+from steelyard.data.mixed import is_prose
 from steelyard.data.tables.columns import (
     FOLDS,
     IDS,
     LABELS,
+    PATHS,
     VALUES,
     Columns,
     family,
@@ -38,7 +40,7 @@ _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 OF_TABLES = (
     *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
-    *("names", "delimiter", "encoding", "split_column", "group"),
+    *("names", "delimiter", "encoding", "split_column", "group", "text"),
 )
 """The arguments of `open_data` that say how a manifest is read."""
 _FIELDS = {"path_column": "path", "split_column": "split"}  # as `Guess` calls them
@@ -65,6 +67,8 @@ class Guess:
     images: the folder of the images.
     split: the column that says which part an item belongs to, train, val or test; None if none does.
     group: the column whose value items share that must stay together in every split, such as a patient; never guessed.
+    text: the column of texts that is the input, beside the features if there are any; guessed where there is no other
+        input and its cells are sentences.
     unused: columns that play no part.
     unfound: the column of image files where none of them is found, so that there is no input.
     """
@@ -82,6 +86,7 @@ class Guess:
     images: Path | None = None
     split: str | None = None
     group: str | None = None
+    text: str | None = None
     unused: tuple[str, ...] = ()
     unfound: str | None = None
 
@@ -112,7 +117,8 @@ class Guess:
     @property
     def used(self) -> tuple[str, ...]:
         """Every column that plays a part, each once."""
-        named = [self.id, self.path, self.value, self.split, self.group, *self.label_columns, *(self.features or ())]
+        named = [self.id, self.path, self.value, self.split, self.group, self.text]
+        named += [*self.label_columns, *(self.features or ())]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def describe(self, source: Manifest) -> str:
@@ -135,6 +141,9 @@ class Guess:
         says.append("items are numbered" if self.id is None else f"items are named by column {self.id!r}")
         if self.images is not None:
             says.append(f"the images are the files of column {self.path!r} in {self.images}")
+        elif self.text:
+            more = f" and {_counted(self.features, 'feature column')}" if self.features else ""
+            says.append(f"the input is the text of column {self.text!r}{more}")
         elif self.features:
             says.append(f"the input is {_counted(self.features, 'feature column')}")
         else:
@@ -144,7 +153,8 @@ class Guess:
         if self.unused:
             says.append(f"not used: {_counted(self.unused, 'column')}")
         options = (
-            "form, id, path, labels, value, features, separator, absent, minus_one, names, images, split_column, group"
+            "form, id, path, labels, value, features, text, separator, absent, minus_one, names, images, split_column, "
+            "group"
         )
         return "; ".join(says) + f". Set any of it by {options}.{_about_types(source, self.unused)}"
 
@@ -160,6 +170,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         if part is not None and pa.types.is_nested(kind := columns.cells[part].type):
             raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
     numbered = _look_again(columns, said)
+    texts = () if said.text or said.images else _set_prose_aside(columns)
     split = columns.take(said.split or columns.split_column())
     path = columns.take(said.path or columns.path_column())
     id = columns.take(said.id or columns.id_column(path))
@@ -176,16 +187,23 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
         raise DataError(f"{source.path}: no column that names the items is found: give it by id= or path=")
+    text = said.text
+    if text is None and images is None and not said.features and form != "long":
+        text = next(iter(texts), None)
     features = said.features
+    if features is None and text is not None:
+        features = ()
     if features is None:
         inputs = {
             *columns.free("number", "vector"),
             *(c for c in columns.free("label") if is_numeric(columns.cells[c])),
         }
         features = tuple(c for c in source.columns if c in inputs and images is None and form != "long")
-    if near and images is None and not features and item is not None:
+    if near and images is None and not (features or text) and item is not None:
         images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    lacks_images = path is not None and images is None and not features and looks_like_files(columns.cells[path])
+    lacks_images = (
+        path is not None and images is None and not (features or text) and looks_like_files(columns.cells[path])
+    )
     guessed = dataclasses.replace(
         said,
         form=form,
@@ -194,6 +212,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         labels=labels,
         value=value,
         features=features,
+        text=text,
         separator=_separator(columns, column, said) if form == "list" and column else None,
         absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
         images=images,
@@ -206,7 +225,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
 
 def _check(source: Manifest, said: Guess) -> None:
     """Refuse arguments that contradict the file or each other."""
-    for argument in ("id", "path", "value", "split", "group"):
+    for argument in ("id", "path", "value", "split", "group", "text"):
         if (name := getattr(said, argument)) is not None:
             source.check_column(name, "split_column" if argument == "split" else argument)
     for argument, names in (("labels", said.label_columns), ("features", said.features or ())):
@@ -216,6 +235,10 @@ def _check(source: Manifest, said: Guess) -> None:
             raise ValueError(f"{argument} names column {Counter(names).most_common(1)[0][0]!r} twice: name it once")
     if both := set(said.label_columns) & {*(said.features or ()), said.id, said.path, said.value, said.split}:
         raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
+    if said.text and (said.images or said.text in (said.features or ())):
+        raise ValueError(f"text names column {said.text!r}, but images or features too: give one kind of input")
+    if said.text and said.form == "long":
+        raise ValueError("text is given, but in long form an item has several rows: write one row per item")
     check_choice(said.form, ("wide", "list", "long", None), "form")
     check_choice(said.absent, ("negative", "unknown", None), "absent")
     check_choice(said.minus_one, ("unknown", "negative"), "minus_one")
@@ -239,6 +262,26 @@ def _look_again(columns: Columns, said: Guess) -> set[str]:
             if ours and family(name) not in numbered and mostly_values(columns.cells[name]):
                 columns.kinds[name] = "label"
     return numbered
+
+
+def _set_prose_aside(columns: Columns) -> tuple[str, ...]:
+    """Return the columns of sentences, the longest first; they hold neither ids nor labels, unless named so."""
+    words = {}
+    for name in columns.free("text"):
+        cells = encode(columns.cells[name])[1].to_pylist()
+        named = plain(name) in IDS | LABELS | PATHS
+        if not named and is_prose(columns.cells[name].to_pylist()) and not _are_lists(cells):
+            words[name] = sum(len(cell.split()) for cell in cells)
+            columns.kinds[name] = "prose"
+    return tuple(sorted(words, key=lambda name: -words[name]))
+
+
+def _are_lists(cells: Sequence[str]) -> bool:
+    """Do marks stand between short names in most cells, or spaces between labels?"""
+    marked = [cell for cell in cells if any(mark in cell for mark in (";", "|"))]
+    parts = [part.split() for cell in marked for part in cell.replace("|", ";").split(";")]
+    short = sum(len(words) <= 3 for words in parts)
+    return (2 * len(marked) > len(cells) and short >= 0.8 * len(parts)) or _space_separates(cells)
 
 
 def _form(columns: Columns, said: Guess, id: str | None) -> tuple[str | None, str | None, Form]:

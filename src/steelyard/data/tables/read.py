@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
+from steelyard.data.mixed import FEATURES, Column, MixedDataset
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
@@ -44,10 +45,11 @@ def table(
     split: str | None = None,
     split_column: str | None = None,
     group: str | None = None,
+    text: str | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
-) -> ArrayDataset | ImageDataset:
+) -> ArrayDataset | ImageDataset | MixedDataset:
     """Read a manifest of one's own; what is not said is guessed, and `.note` of the result says what was guessed.
 
     Three forms of labels are known. Wide: a column for each label; 1, true, yes present; 0, false, no absent; blank,
@@ -67,6 +69,7 @@ def table(
         the same will do, such as val for validation.
     split_column: the column that says the part; guessed from its name and its cells.
     group: the column whose value items share that must stay together in every split, such as a patient.
+    text: the column of texts that is the input; what is returned then is a `MixedDataset`, to be encoded.
     size, on_bad_image, cache: see `ImageDataset`.
     """
     said = Guess.of({name: value for name, value in locals().items() if name not in ("manifest", "split")})
@@ -77,7 +80,7 @@ def table(
 class Table(NamedTuple):
     """A manifest that was read, and how."""
 
-    data: ArrayDataset | ImageDataset
+    data: ArrayDataset | ImageDataset | MixedDataset
     found: Guess
     """The form, and the part of each column."""
     split: str | None
@@ -122,6 +125,9 @@ def read_table(
         files = None if files is None else files.take(pa.array(chosen.items))
     if found.images is None or found.path is None:
         features = _features(source, columns, inputs, n)
+        if found.text is not None:
+            mixed = _mixed(found.text, columns, features, chosen.items)
+            return Table(MixedDataset(mixed, labels, note), found, chosen.part, chosen.parts)
         data = ArrayDataset(features if chosen.items is None else features[chosen.items], labels, note)
         return Table(data, found, chosen.part, chosen.parts)
     cells = labels.ids if files is None else files
@@ -138,6 +144,16 @@ def read_table(
         note += f" {lacks}: they are left out."
     images = ImageDataset(paths, labels, **how, note=note)
     return Table(images, found, chosen.part, chosen.parts)
+
+
+def _mixed(
+    text: str, columns: dict[str, Any], features: NDArray[np.float32], items: NDArray[np.int64] | None
+) -> dict[str, Column]:
+    """Return the texts of some items, and beside them features, as columns."""
+    inputs = {text: Column("text", columns[text].cast(pa.string()).combine_chunks())}
+    if features.shape[1]:
+        inputs[FEATURES] = Column("number", features)
+    return inputs if items is None else {name: column.take(items) for name, column in inputs.items()}
 
 
 def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:

@@ -1,0 +1,237 @@
+"""How columns become features: fitted to training items, kept with the run as plain JSON, the same for new items."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, final
+
+import numpy as np
+from scipy.sparse import csr_array, hstack
+
+from steelyard._files import write_atomic
+from steelyard._sealed import sealed, unsealed
+from steelyard.data.dataset import ArrayDataset
+from steelyard.data.mixed import TEXTS, Column, Kind, MixedDataset
+
+FILE = "inputs.json"
+_FORMAT, _VERSION = "steelyard inputs", 1
+_MOST_TERMS = 20_000
+_FEWEST_ITEMS = 2
+_NGRAMS = (1, 2)
+
+
+class ColumnEncoder(Protocol):
+    """What makes features of one column."""
+
+    kind: ClassVar[str]
+    takes: ClassVar[Kind]
+
+    @property
+    def width(self) -> int:
+        """How many features it makes."""
+
+    def features(self, values: Any) -> Any:
+        """Return features (N, width) of the values of a column, an array or sparse."""
+
+
+@final
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers as they are."""
+
+    width: int
+    kind: ClassVar[str] = "number"
+    takes: ClassVar[Kind] = "number"
+
+    @classmethod
+    def fitted(cls, values: Any) -> Numbers:
+        """Return what takes as many numbers per item."""
+        return cls(1 if values.ndim == 1 else values.shape[1])
+
+    def features(self, values: Any) -> Any:
+        """Return the numbers, (N, width)."""
+        found = values.reshape(len(values), -1)
+        if found.shape[1] != self.width and len(found):
+            raise ValueError(f"it holds {found.shape[1]} numbers per item, but {self.width} in training: give as many")
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class Categories:
+    """One feature per category, 1 where an item is of it; one not seen in training, or missing, has none."""
+
+    values: tuple[str, ...]
+    kind: ClassVar[str] = "category"
+    takes: ClassVar[Kind] = "category"
+
+    @classmethod
+    def fitted(cls, values: Any) -> Categories:
+        """Return the categories that occur, sorted."""
+        return cls(tuple(sorted(cell for cell in values.unique().to_pylist() if cell is not None)))
+
+    @property
+    def width(self) -> int:
+        """The number of categories."""
+        return len(self.values)
+
+    def features(self, values: Any) -> Any:
+        """Return 0 and 1, (N, width)."""
+        place = {name: j for j, name in enumerate(self.values)}
+        found = np.zeros((len(values), self.width), np.float32)
+        for i, cell in enumerate(values.to_pylist()):
+            if cell in place:
+                found[i, place[cell]] = 1
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class TfIdf:
+    """TF-IDF of words and pairs of words, by scikit-learn: (1 + log count) · idf, of norm 1.
+
+    terms: at most 20,000, those of most items, each in at least two.
+    idf: 1 + log((1 + N)/(1 + items with the term)), one per term.
+    """
+
+    terms: tuple[str, ...]
+    idf: tuple[float, ...]
+    kind: ClassVar[str] = "tfidf"
+    takes: ClassVar[Kind] = "text"
+
+    @classmethod
+    def fitted(cls, values: Any) -> TfIdf:
+        """Count the terms of texts."""
+        texts = [cell or "" for cell in values.to_pylist()]
+        for fewest in (min(_FEWEST_ITEMS, len(texts)), 1):
+            vectoriser = _vectoriser(min_df=fewest, max_features=_MOST_TERMS)
+            try:
+                vectoriser.fit(texts)
+                break
+            except ValueError:
+                continue
+        else:
+            raise ValueError("it holds no words: give texts of two letters a word or more, or other features")
+        return cls(tuple(map(str, vectoriser.get_feature_names_out())), tuple(map(float, vectoriser.idf_)))
+
+    @property
+    def width(self) -> int:
+        """The number of terms."""
+        return len(self.terms)
+
+    def features(self, values: Any) -> csr_array:
+        """Return TF-IDF, sparse (N, width)."""
+        vectoriser = _vectoriser(vocabulary=list(self.terms))
+        vectoriser.idf_ = np.array(self.idf)
+        return csr_array(vectoriser.transform([cell or "" for cell in values.to_pylist()]), dtype=np.float32)
+
+
+def _vectoriser(**how: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(ngram_range=_NGRAMS, sublinear_tf=True, dtype=np.float64, **how)
+
+
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf)}
+_DEFAULT: dict[Kind, Any] = {"number": Numbers, "category": Categories, "text": TfIdf}
+
+
+@final
+class Encoder:
+    """Features of items described by columns, side by side in the order of `columns`.
+
+    columns: what encodes each, by name.
+    """
+
+    def __init__(self, columns: Mapping[str, ColumnEncoder]) -> None:
+        self.columns = dict(columns)
+
+    @classmethod
+    def fitted(cls, data: MixedDataset, texts: ColumnEncoder | None = None) -> Encoder:
+        """Return what encodes such items; no label is looked at.
+
+        Args:
+            data: the training items.
+            texts: what encodes texts; by default TF-IDF of theirs.
+        """
+        encoders = {}
+        for name, column in data.columns.items():
+            try:
+                own = texts if column.kind == "text" else None
+                encoders[name] = own or _DEFAULT[column.kind].fitted(column.values)
+            except ValueError as error:
+                raise ValueError(f"column {name!r} of the inputs: {error}") from None
+        return cls(encoders)
+
+    @property
+    def width(self) -> int:
+        """How many features there are."""
+        return sum(encoder.width for encoder in self.columns.values())
+
+    @property
+    def text(self) -> str | None:
+        """The only column, where that is one of texts."""
+        (name, encoder), *more = self.columns.items()
+        return name if encoder.takes == "text" and not more else None
+
+    def features(self, columns: Mapping[str, Column]) -> Any:
+        """Return the features (N, width) of items, float32: sparse where a part is."""
+        parts = []
+        if self.text is not None and list(columns) == [TEXTS]:  # of texts alone nobody said what they are called
+            columns = {self.text: columns[TEXTS]}
+        for name, encoder in self.columns.items():
+            if name not in columns:
+                raise ValueError(f"the inputs have no column {name!r}, which training had: add it")
+            column = columns[name]
+            if {column.kind, encoder.takes} == {"text", "category"}:
+                column = column._replace(kind=encoder.takes)  # few items may look like the other
+            if column.kind != encoder.takes:
+                raise ValueError(
+                    f"column {name!r} of the inputs holds {_PLURAL[column.kind]}, but {_PLURAL[encoder.takes]} in "
+                    "training: give the same"
+                )
+            try:
+                parts.append(encoder.features(column.values))
+            except ValueError as error:
+                raise ValueError(f"column {name!r} of the inputs: {error}") from None
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return np.concatenate(parts, 1, dtype=np.float32)
+        return csr_array(hstack(parts, format="csr", dtype=np.float32))
+
+    def encoded(self, data: MixedDataset) -> ArrayDataset:
+        """Return items with features in the place of columns."""
+        return ArrayDataset(self.features(data.columns), data.labels, data.note)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it to a folder as plain JSON."""
+        content = [
+            {"column": name, "kind": encoder.kind, **asdict(encoder)}  # type: ignore[call-overload]
+            for name, encoder in self.columns.items()
+        ]
+        write_atomic(Path(folder) / FILE, sealed({"columns": content}, _FORMAT, _VERSION))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Encoder | None:
+        """Return the encoder of a folder, None where it has none."""
+        path = Path(folder) / FILE
+        if not path.is_file():
+            return None
+        try:
+            content = unsealed(path.read_bytes(), _FORMAT, _VERSION)["columns"]
+            return cls({entry.pop("column"): _loaded(entry) for entry in content})
+        except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is damaged ({error}): restore it, or train again") from None
+
+
+_PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}
+
+
+def _loaded(entry: dict[str, Any]) -> ColumnEncoder:
+    kind = _KINDS[entry.pop("kind")]
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    encoder: ColumnEncoder = kind(**fields)
+    return encoder

@@ -1,0 +1,184 @@
+"""Texts and columns of several kinds as inputs: encoded by what training saw, kept with the run as plain JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import steelyard as sy
+from steelyard.data.encoder import FILE, Categories, Encoder, TfIdf
+from steelyard.data.mixed import Column, MixedDataset, columns_of, is_prose
+from steelyard.data.opening import open_data
+from typed import done
+
+WORDS = {"sound": ["audio", "music", "tone"], "game": ["play", "level", "score"], "net": ["http", "server", "socket"]}
+QUICK: dict[str, Any] = {"train": {"budget": 1e8}}
+
+
+def packages(n: int = 90) -> list[dict[str, str]]:
+    """Descriptions in which a label's own words occur, and its labels."""
+    rng, rows = np.random.default_rng(0), []
+    for i in range(n):
+        labels = [name for name in WORDS if rng.random() < 0.4]
+        own = [word for name in labels for word in rng.choice(WORDS[name], 2)]
+        other = [f"word{k}" for k in rng.integers(0, 40, 5)]
+        text = " ".join(rng.permutation(["this", "program", *own, *other]))
+        rows.append({"package": f"p{i}", "description": text, "tags": ";".join(labels)})
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> Path:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a manifest with a column of texts, by its folder."""
+    place = tmp_path_factory.mktemp("text")
+    rows = packages()
+    write(place / "new.csv", [{key: row[key] for key in ("package", "description")} for row in rows[60:]])
+    write(place / "more.csv", rows[60:])
+    sy.fit(write(place / "packages.csv", rows[:60]), out=place / "run", verbose=False, settings=QUICK)
+    return place
+
+
+def test_the_column_is_guessed_and_said(trained: Path) -> None:
+    opened = open_data(trained / "packages.csv")
+    assert "the input is the text of column 'description'" in opened.note
+    assert opened.settings["text"] == "description"
+    assert opened.data.labels.names == ("game", "net", "sound")
+    assert isinstance(opened.data, MixedDataset)
+
+
+def test_predict_evaluate_and_python_agree(trained: Path) -> None:
+    run, rows = sy.Run.load(trained / "run"), packages()[60:]
+    eta = run.probability([row["description"] for row in rows])
+    assert np.array_equal(run.probability(trained / "new.csv"), eta)
+    done("predict", trained / "run", trained / "new.csv", "--out", trained / "out.csv")
+    with (trained / "out.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [row["id"] for row in found] == [row["package"] for row in rows]
+    said = done("evaluate", trained / "run", "--data", trained / "more.csv", "--json")
+    truth = np.array([[name in row["tags"].split(";") for name in run.names] for row in rows]).astype(np.int8)
+    printed = json.loads(said.out)
+    assert printed["mAP"]["label"] == pytest.approx(sy.metrics.mean_average_precision(eta, truth), abs=1e-6)
+    assert printed["mAP"]["label"] > 0.9
+
+
+def test_a_damaged_or_foreign_encoder_is_refused(trained: Path, tmp_path: Path) -> None:
+    file = trained / "run" / FILE
+    before = file.read_text()
+    try:
+        for text, said in ((before[:-9], "damaged"), (before.replace("audio", "video"), "checksum")):
+            file.write_text(text)
+            with pytest.raises(ValueError, match=said):
+                sy.Run.load(trained / "run")
+        Encoder({"a": Categories(("x",))}).save(trained / "run")
+        with pytest.raises(ValueError, match="different runs"):
+            sy.Run.load(trained / "run")
+    finally:
+        file.write_text(before)
+
+
+def test_tfidf_is_that_of_its_formula() -> None:
+    texts = ["red car red", "red bus", "green green bus stop", ""]
+    encoder = TfIdf.fitted(pa.array(texts))
+    assert set(encoder.terms) == {"red", "bus"}  # each in two texts
+    n = {"red": 2, "bus": 2}
+    expected = np.zeros((4, 2))
+    for i, text in enumerate(texts):
+        for j, term in enumerate(encoder.terms):
+            if count := text.split().count(term):
+                expected[i, j] = (1 + np.log(count)) * (1 + np.log((1 + 4) / (1 + n[term])))
+    expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
+    assert np.allclose(encoder.features(pa.array(texts)).toarray(), expected, atol=1e-6)
+    assert encoder.features(pa.array(["unseen words", None])).nnz == 0
+
+
+def table(kind: str, rows: dict[str, Any]) -> Any:
+    if kind == "arrow":
+        return pa.table(rows)
+    return pytest.importorskip(kind).DataFrame(rows)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_numbers_categories_and_texts_of_a_table(kind: str) -> None:
+    rows = packages(60)
+    colours = ["red", "green", None, "blue"] * 15
+    given = table(kind, {"n": list(range(60)), "colour": colours, "text": [row["description"] for row in rows]})
+    columns = columns_of(given)
+    assert columns is not None
+    assert {name: column.kind for name, column in columns.items()} == {
+        "n": "number",
+        "colour": "category",
+        "text": "text",
+    }
+    labels = [row["tags"].split(";") for row in rows]
+    run = sy.fit((given, [[name for name in one if name] for one in labels]), verbose=False, settings=QUICK)
+    assert run.trained.encoder is not None
+    assert run.trained.encoder.columns["colour"] == Categories(("blue", "green", "red"))
+    eta = run.probability(given)
+    other = table(kind, {"colour": ["pink"], "text": [rows[0]["description"]], "n": [0]})  # unseen, another order
+    assert run.probability(other).shape == (1, eta.shape[1])
+    with pytest.raises(ValueError, match="no column 'colour'"):
+        run.probability(table(kind, {"n": [1], "text": ["a b c d"]}))
+
+
+def test_precomputed_embeddings_in_a_parquet_column(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 5)).astype(np.float32)
+    rows = {"id": [f"i{k}" for k in range(40)], "embedding": vectors.tolist(), "a": (vectors[:, 0] > 0).astype(int)}
+    pq.write_table(pa.table(rows), tmp_path / "items.parquet")
+    data = open_data(tmp_path / "items.parquet").data
+    assert isinstance(data, sy.data.ArrayDataset)
+    assert np.allclose(data.inputs, vectors)
+
+
+@pytest.mark.parametrize(
+    ("cells", "prose"),
+    [
+        (["a small game about trains", "plays music of many kinds"], True),
+        (["cat", "dog"], False),
+        (["1 19 3 7 4", "2 8 1 5 6"], False),
+        (["the same text again and again"] * 9, False),
+        (["", ""], False),
+    ],
+)
+def test_what_prose_is(cells: list[str], prose: bool) -> None:
+    assert is_prose(cells) is prose
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (Column("text", pa.array(["", "", ""])), "no words"),
+        (Column("number", np.zeros(2)), "2 rows"),
+    ],
+)
+def test_columns_that_cannot_be_used_are_one_sentence(column: Column, said: str) -> None:
+    labels = sy.Labels(np.eye(3, dtype=np.int8))
+    with pytest.raises(ValueError, match=said):
+        Encoder.fitted(MixedDataset({"c": column}, labels))
+
+
+def test_import_needs_nothing_new() -> None:
+    code = (
+        "import sys, steelyard, steelyard.run.api, steelyard.integrations\n"
+        "print([m for m in ('transformers', 'tokenizers', 'mlflow', 'pandas', 'polars',"
+        " 'sklearn.feature_extraction.text') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
