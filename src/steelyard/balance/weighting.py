@@ -234,11 +234,15 @@ class ExpectedWeights(nn.Module):
 
         In a process group it is the whole batch, so every process must call it.
         """
+        w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
+        self.add(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
+
+    def add(self, sums: Tensor) -> None:
+        """Take in Σw p, Σp, Σw n and Σn of a batch, (4, L)."""
         if self.fresh:
             self.sums.zero_()
             self.fresh = False
-        w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
-        self.sums += summed(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
+        self.sums += summed(sums)
 
     def start_epoch(self) -> None:
         """Forget the last epoch's means as soon as the new one gives others."""

@@ -13,6 +13,7 @@ from steelyard.kernels.choice import fuses
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.models.block.sparse import SparseTargets
 from steelyard.models.block.steps import BlockOptimizer, Moments
+from steelyard.models.block.sums import note_weights
 from steelyard.models.block.terms import checked, plain_slopes_, terms_of
 from steelyard.objective import Objective
 from steelyard.objective.objective import Value
@@ -143,6 +144,8 @@ class BlockHead(nn.Module):
         room = x.new_empty(len(x) * min(self.block, self.n_labels))
         gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device) if job.needs_gradient else None
         total = torch.zeros((), dtype=torch.float64, device=x.device)
+        if job.objective.training:
+            note_weights(job.objective, terms, targets)
         if job.lr is not None:
             self.moments.begin()
         for labels in self.blocks():
