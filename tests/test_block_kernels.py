@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from steelyard.kernels import block_launch, choice
+from steelyard.kernels import block_launch, choice, fused
 from steelyard.losses import BCE
 from steelyard.models.block import BlockHead, BlockOptimizer
 from steelyard.models.block.steps import Kind, plain_update_
@@ -29,7 +29,9 @@ def test_in_the_interpreter() -> None:
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several strips, chunks of rows and groups of listed cells even for a small block."""
     monkeypatch.setattr(block_launch, "_TILE", (2, 8))
+    monkeypatch.setattr(block_launch, "_GROUP", 5)
     monkeypatch.setattr(block_launch, "_PROGRAMS", 6)
+    monkeypatch.setattr(fused, "_plans", {})
     monkeypatch.setattr(block_launch, "_LISTED", 16)
     monkeypatch.setattr(block_launch, "_LANES", 16)
 
@@ -52,8 +54,8 @@ def test_kernels_do_what_plain_torch_does(name: str, kind: str) -> None:
             value = head.step(given, sparse(t, kind), OBJECTIVES[name](), lr=0.5, index=index).total
             value.backward()
         outs.append((value, given.grad, head.weight, head.bias))
-    for fused, plain in zip(*outs[::-1], strict=True):
-        torch.testing.assert_close(fused, plain, rtol=2e-5, atol=2e-6)
+    for ours, plain in zip(*outs[::-1], strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
 
 
 @inside

@@ -7,6 +7,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from steelyard.kernels.arithmetic import reciprocal
+
 SGD, MOMENTUM, ADAM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
@@ -32,13 +34,14 @@ def _narrow(x, bits, kind: tl.constexpr, STOCHASTIC: tl.constexpr):
 
 @triton.jit(do_not_specialize=["first", "key"])
 def update(
-    weights, grads, m_state, v_state, m_scale, v_scale, n, D, first, key, lr, scale, decay, beta1, beta2, eps, c1, c2,
+    weights, grads, m_state, v_state, m_scale, v_scale, n, D, first, key, lr, scale, decay, beta1, beta2, eps, up1, up2,
     KIND: tl.constexpr, SMALL: tl.constexpr, STOCHASTIC: tl.constexpr, R: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """Move weights (n, D) by `grads`·scale; states are those of the same rows.
 
-    SMALL: m is int8 with one scale per row, √v is (code/255)² times another. c1 and c2 are 1 − βᵗ. `first` is the
-    number of the first row among all labels: what is rounded up does not depend on how rows are cut into blocks.
+    Rows are parts of labels' weights. SMALL: m is int8 with one scale per row, √v is (code/255)² times another. `up1`
+    is 1/(1 − β₁ᵗ), `up2` 1/√(1 − β₂ᵗ). `first` is the number of the first row among all: what is rounded up does not
+    depend on how labels are cut into blocks.
     """
     rows = tl.program_id(0) * R + tl.arange(0, R)
     columns = tl.arange(0, P)
@@ -60,7 +63,7 @@ def update(
         if SMALL:
             unit = tl.max(tl.abs(m), 1) / 127
             tl.store(m_scale + rows, unit, mask=there)
-            code = m / tl.where(unit > 0, unit, 1.0)[:, None] + ((bits >> 16) & 0xFFFF).to(tl.float32) / 65536
+            code = m * (1 / tl.where(unit > 0, unit, 1.0))[:, None] + (bits >> 16).to(tl.float32) * (1 / 65536.0)
             tl.store(m_state + at, tl.minimum(tl.maximum(tl.floor(code), -127), 127).to(tl.int8), mask=inside)
         else:
             tl.store(m_state + at, _narrow(m, bits >> 16, m_state.dtype.element_ty, STOCHASTIC), mask=inside)
@@ -72,13 +75,13 @@ def update(
             v = v * v
         v = beta2 * v + (1 - beta2) * g * g
         root = tl.sqrt(v)
-        step = (m / c1) / (root / tl.sqrt(c2) + eps)
+        step = (m * up1) * reciprocal(root * up2 + eps)
         w *= 1 - lr * decay
         if SMALL:
             largest = tl.max(root, 1)
             tl.store(v_scale + rows, largest, mask=there)
-            code = tl.sqrt(root / tl.where(largest > 0, largest, 1.0)[:, None]) * 255
-            code = tl.floor(code + ((bits >> 8) & 0xFFFF).to(tl.float32) / 65536)
+            code = tl.sqrt(root * (65025 / tl.where(largest > 0, largest, 1.0))[:, None])
+            code = tl.floor(code + ((bits >> 8) & 0xFFFF).to(tl.float32) * (1 / 65536.0))
             code = tl.where(root > 0, tl.maximum(code, 1), 0)
             tl.store(v_state + at, tl.minimum(code, 255).to(tl.uint8), mask=inside)
         else:

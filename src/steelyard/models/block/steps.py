@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.kernels.block_launch import update_
+from steelyard.kernels.block_launch import group_of, update_
 from steelyard.kernels.choice import fuses
 
 Kind = Literal["sgd", "momentum", "adam"]
@@ -30,7 +30,8 @@ class BlockOptimizer:
         betas: β₁ and β₂ of Adam.
         eps: ε of Adam.
         weight_decay: of the weights, not of the bias.
-        state: dtype of m and v. "int8" keeps m as whole numbers with one scale per label, and √v by its square root.
+        state: dtype of m and v. "int8" keeps m as whole numbers with one scale per 256 weights, and √v by its square
+            root.
         rounding: of bfloat16 weights and states: a step below half a unit in the last place is lost by "nearest" and
             taken on average by "stochastic".
         seed: of stochastic rounding.
@@ -63,12 +64,10 @@ class BlockOptimizer:
 class Moments(nn.Module):
     """The states of one matrix of weights (L, D), and of the bias (L,), whose own are float32."""
 
-    n_steps: Tensor
-
     def __init__(self, weight: Tensor, bias: Tensor, rule: BlockOptimizer) -> None:
         super().__init__()
         self.rule = rule
-        self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
+        self.n_steps = 0
         small = rule.state == "int8"
         dtype = torch.int8 if small else torch.promote_types(getattr(torch, rule.state), torch.bfloat16)
         dtype = torch.float64 if weight.dtype == torch.float64 and not small else dtype
@@ -77,7 +76,8 @@ class Moments(nn.Module):
             kind = torch.uint8 if small and name == "v" else dtype
             self.register_buffer(name, torch.zeros(weight.shape, dtype=kind, device=weight.device))
             if small:
-                self.register_buffer(f"{name}_scale", torch.zeros(len(weight), device=weight.device))
+                n_groups = weight.shape[1] // group_of(weight.shape[1])
+                self.register_buffer(f"{name}_scale", torch.zeros(len(weight), n_groups, device=weight.device))
             self.register_buffer(f"bias_{name}", torch.zeros_like(bias))
 
     def get(self, name: str) -> Tensor | None:
@@ -86,8 +86,15 @@ class Moments(nn.Module):
 
     def begin(self) -> None:
         """Count one more step; every block of it is then one `step`."""
-        self._step = int(self.n_steps) + 1
-        self.n_steps.fill_(self._step)
+        self.n_steps += 1
+
+    def get_extra_state(self) -> Tensor:
+        """Return the number of steps, for the state_dict."""
+        return torch.tensor(self.n_steps)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take back what `get_extra_state` gave."""
+        self.n_steps = int(state)
 
     def step(self, weight: Tensor, slopes: Tensor, x: Tensor, first: int, lr: float, scale: float) -> None:
         """Move weights (n, D) of the labels from `first` on by the gradient scale · slopesᵀ x."""
@@ -105,9 +112,9 @@ class Moments(nn.Module):
         rule, rows = self.rule, slice(first, first + len(weight))
         states = [None if (s := self.get(name)) is None else s[rows] for name in ("m", "v", "m_scale", "v_scale")]
         beta1 = rule.momentum if rule.kind == "momentum" else rule.betas[0]
-        c1, c2 = (1 - beta**self._step for beta in rule.betas)
-        key = (rule.seed * 0x9E3779B1 + self._step * 0x85EBCA77 + (first * weight.shape[1] >> 32) * 0xC2B2AE3D) & _MASK
-        numbers = (lr, scale, rule.weight_decay, beta1, rule.betas[1], rule.eps, c1, c2)
+        up1, up2 = 1 / (1 - rule.betas[0] ** self.n_steps), (1 - rule.betas[1] ** self.n_steps) ** -0.5
+        key = (rule.seed * 0x9E3779B1 + self.n_steps * 0x85EBCA77) & _MASK
+        numbers = (lr, scale, rule.weight_decay, beta1, rule.betas[1], rule.eps, up1, up2)
         stochastic = rule.rounding == "stochastic"
         if fuses(weight.device) and weight.dtype != torch.float64:
             update_(weight, gradient, states, first, key, numbers, get_args(Kind).index(rule.kind), stochastic)
@@ -127,8 +134,8 @@ class Moments(nn.Module):
             beta1, beta2 = rule.betas
             m[rows].lerp_(g, 1 - beta1)
             v[rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            root = (v[rows] / (1 - beta2**self._step)).sqrt_().add_(rule.eps)
-            bias.addcdiv_(m[rows], root, value=-lr / (1 - beta1**self._step))
+            root = (v[rows] / (1 - beta2**self.n_steps)).sqrt_().add_(rule.eps)
+            bias.addcdiv_(m[rows], root, value=-lr / (1 - beta1**self.n_steps))
 
 
 def plain_update_(
@@ -142,7 +149,7 @@ def plain_update_(
     stochastic: bool,
 ) -> None:
     """Do by plain torch what the kernel `block_update.update` does, with the same random bits."""
-    lr, scale, decay, beta1, beta2, eps, c1, c2 = numbers
+    lr, scale, decay, beta1, beta2, eps, up1, up2 = numbers
     m_state, v_state, m_scale, v_scale = states
     wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
     bits = noise(weight.shape, first, key, weight.device)
@@ -151,28 +158,37 @@ def plain_update_(
         g = g + decay * w
     step = g
     if m_state is not None:
-        m = m_state.to(wide) if m_scale is None else m_state.to(wide) * m_scale[:, None]
+        m = m_state.to(wide) if m_scale is None else m_state.to(wide) * _spread(m_scale, m_state)
         step = m = beta1 * m + (g if kind == "momentum" else (1 - beta1) * g)
         if m_scale is None:
             m_state.copy_(_narrow(m, bits >> 16, m_state.dtype, stochastic))
         else:
-            m_scale.copy_(m.abs().amax(1) / 127)
-            unit = torch.where(m_scale > 0, m_scale, 1)[:, None]
+            m_scale.copy_(m.abs().view(*m_scale.shape, -1).amax(2) / 127)
+            unit = _spread(torch.where(m_scale > 0, m_scale, 1), m)
             m_state.copy_((m / unit + (bits >> 16) / 65536).floor_().clamp_(-127, 127))
     if v_state is not None:
-        v = v_state.to(wide) if v_scale is None else ((v_state.to(wide) / 255).square() * v_scale[:, None]).square()
+        v = (
+            v_state.to(wide)
+            if v_scale is None
+            else ((v_state.to(wide) / 255).square() * _spread(v_scale, v_state)).square()
+        )
         v = beta2 * v + (1 - beta2) * g * g
         root = v.sqrt()
-        step = (step / c1) / (root / math.sqrt(c2) + eps)
+        step = (step * up1) / (root * up2 + eps)
         w = w * (1 - lr * decay)
         if v_scale is None:
             v_state.copy_(_narrow(v, bits >> 8, v_state.dtype, stochastic))
         else:
-            v_scale.copy_(root.amax(1))
-            code = (root / torch.where(v_scale > 0, v_scale, 1)[:, None]).sqrt_() * 255
+            v_scale.copy_(root.view(*v_scale.shape, -1).amax(2))
+            code = (root / _spread(torch.where(v_scale > 0, v_scale, 1), root)).sqrt_() * 255
             code = (code + ((bits >> 8) & 0xFFFF) / 65536).floor_().clamp_(1, 255)
             v_state.copy_(torch.where(root > 0, code, 0))
     weight.copy_(_narrow(w - lr * step, bits, weight.dtype, stochastic))
+
+
+def _spread(scale: Tensor, like: Tensor) -> Tensor:
+    """Return scales by label and group (n, G) for each weight (n, D)."""
+    return scale.repeat_interleave(like.shape[1] // scale.shape[1], dim=1)
 
 
 def noise(shape: torch.Size, first: int, key: int, device: torch.device) -> Tensor:
