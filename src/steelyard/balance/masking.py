@@ -123,7 +123,7 @@ class PartialLabelMasking(nn.Module):
         n, first = len(targets), self.n_drawn
         if index is None:
             self.n_drawn += n
-            return Mask(self._thresholds(), None, False, self.seed, self.epoch, first)
+            return Mask(self.kept_below(), None, False, self.seed, self.epoch, first)
         items = as_tensor(index)
         if items.shape != (n,) or items.dtype.is_floating_point:
             raise ValueError(
@@ -133,7 +133,7 @@ class PartialLabelMasking(nn.Module):
         items = items.to(targets.device if table is None else table.device).contiguous()
         if table is not None:
             return Mask(table, items, stored=True)
-        return Mask(self._thresholds(), items, False, self.seed, self.epoch)
+        return Mask(self.kept_below(), items, False, self.seed, self.epoch)
 
     def kept(self, mask: Mask, targets: Tensor) -> Tensor:
         """Return which labels (B, L) of a batch are kept, bool."""
@@ -155,7 +155,7 @@ class PartialLabelMasking(nn.Module):
 
         def rows(some: slice) -> Tensor:
             items = torch.arange(some.start, some.stop, device=targets.device)
-            return self.kept(Mask(self._thresholds(), items, False, self.seed, self.epoch), targets[some])
+            return self.kept(Mask(self.kept_below(), items, False, self.seed, self.epoch), targets[some])
 
         self.ahead.draw(self.epoch, len(targets), self.n_labels, rows)
 
@@ -220,7 +220,7 @@ class PartialLabelMasking(nn.Module):
         self.epoch, self.n_drawn = (int(v) for v in state)
         self.ahead.forget()
 
-    def _thresholds(self) -> Tensor:
+    def kept_below(self) -> Tensor:
         """Return `thresholds`, computed once for as long as the ratios stay the same."""
         if torch.compiler.is_compiling():
             return self.thresholds

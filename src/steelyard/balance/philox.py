@@ -28,10 +28,13 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int], rounds: int
     return c0, c1, c2, c3
 
 
-def uniform(seed: int, epoch: int, index: Tensor, n_labels: int) -> Tensor:
-    """Return u(seed, epoch, index, label) as float32 (B, n_labels) for items `index` (B,)."""
+def uniform(seed: int, epoch: int, index: Tensor, n_labels: int, first: int = 0) -> Tensor:
+    """Return u(seed, epoch, index, label) as float32 (B, n_labels) for items `index` (B,) and labels from `first` on.
+
+    `first` is a multiple of 4.
+    """
     index = index.to(torch.int64).unsqueeze(1)
-    group = torch.arange((n_labels + 3) // 4, device=index.device).unsqueeze(0)
+    group = first // 4 + torch.arange((n_labels + 3) // 4, device=index.device).unsqueeze(0)
     zero = torch.zeros_like(index + group)
     counter = (group + zero, (index & MASK) + zero, (index >> 32) + zero, zero + epoch)
     words = torch.stack(philox(counter, (seed & MASK, (seed >> 32) & MASK)), dim=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -39,6 +40,14 @@ class Weighting(nn.Module, ABC):
         """Return these weights as the fused kernels know them, None if they do not."""
         return None
 
+    def marginal(self, row_sums: Callable[[Tensor | None], Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Return weights by label (L,) and by item (B,) whose product the weights are; None stands for 1.
+
+        `row_sums(w)` gives Σ_c present_c w_c of every item, float64 (B,), for w (L,), or None for 1: a table of
+        millions of labels is never dense.
+        """
+        raise ValueError(f"{type(self).__name__} has no weights by label and by item: choose another weighting")
+
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
         """Take note that an epoch begins; most weightings do not care."""
 
@@ -62,6 +71,10 @@ class InverseFrequency(Weighting):
     def weights(self, present: Tensor) -> Tensor:
         """Return (n_c / n_min)^(−power), whatever is present."""
         return self.inverse.to(present.dtype)
+
+    def marginal(self, row_sums: Callable[[Tensor | None], Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Return the weights by label."""
+        return self.inverse, None
 
 
 class ClassBalanced(Weighting):
@@ -98,20 +111,28 @@ class ClassBalanced(Weighting):
 
     def weights(self, present: Tensor) -> Tensor:
         """Return the class weights (L,) or the item weights (B, 1)."""
-        if self.mode == "class":
-            return (1 / (self.effective * self.normaliser)).to(present.dtype)
         share = present.to(torch.float64)
-        total = share.sum(dim=1, keepdim=True)
+        by_label, by_item = self.marginal(lambda w: share.sum(dim=1) if w is None else (share * w).sum(dim=1))
+        if by_label is not None:
+            return by_label.to(present.dtype)
+        assert by_item is not None
+        return by_item.unsqueeze(1).to(present.dtype)
+
+    def marginal(self, row_sums: Callable[[Tensor | None], Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Return the class weights (L,), or the item weights (B,)."""
+        if self.mode == "class":
+            return 1 / (self.effective * self.normaliser), None
+        total = row_sums(None)
         per_class = {
             "mean_effective": self.effective,
             "mean_weight": 1 / self.effective,
             "mean_count": self.counts,
         }[self.mode]
-        mean = (share * per_class).sum(dim=1, keepdim=True) / torch.where(total > 0, total, 1)
+        mean = row_sums(per_class) / torch.where(total > 0, total, 1)
         mean = torch.where(total > 0, mean, 1)
         if self.mode != "mean_weight":
             mean = 1 / (mean if self.mode == "mean_effective" else self._effective(mean))
-        return torch.where(total > 0, mean / self.normaliser, 1).to(present.dtype)
+        return None, torch.where(total > 0, mean / self.normaliser, 1)
 
     def _effective(self, n: Tensor) -> Tensor:
         return torch.ones_like(n) if self.beta == 0 else torch.expm1(n * math.log(self.beta)) / (self.beta - 1)
@@ -213,11 +234,15 @@ class ExpectedWeights(nn.Module):
 
         In a process group it is the whole batch, so every process must call it.
         """
+        w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
+        self.add(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
+
+    def add(self, sums: Tensor) -> None:
+        """Take in Σw p, Σp, Σw n and Σn of a batch, (4, L)."""
         if self.fresh:
             self.sums.zero_()
             self.fresh = False
-        w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
-        self.sums += summed(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
+        self.sums += summed(sums)
 
     def start_epoch(self) -> None:
         """Forget the last epoch's means as soon as the new one gives others."""

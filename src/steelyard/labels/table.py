@@ -207,6 +207,12 @@ class Labels:
         items = np.repeat(np.arange(self.n_items, dtype=np.int32 if self.n_items < 2**31 else None), np.diff(m.indptr))
         return items, _frozen(m.indices.astype(column_type(self.n_labels))), m.data
 
+    def listed(self, index: ArrayLike) -> tuple[Array, Array, Array]:
+        """Return the cells of the items at `index` (k,) that are not `fill`: place in `index`, label and value."""
+        at = as_index(index, self.n_items, "index")
+        rows = self._cells.matrix[at]
+        return np.repeat(np.arange(len(at)), np.diff(rows.indptr)), rows.indices, rows.data
+
     def positives(self) -> tuple[Array, Array]:
         """Return items and labels of the positive cells, by item, then label."""
         cells = self.present().tocoo()

@@ -97,7 +97,7 @@ def first_cells(
             for side, coefficient in enumerate((cells.a, cells.b)):
                 sums[side] += (drawn * coefficient).sum(0)
                 counts[side] += ((drawn > 0) & (coefficient > 0)).sum(0)
-    a, b = _floored(sums, counts)
+    a, b = floored(sums, counts)
     if isinstance(objective.resolver, ExpectedPositives):
         share = (objective.resolver.expected_positives * a / a.sum()).clamp_max(_MOST_EXPECTED)
         b = torch.where((counts[1] == 0) & (counts[0] > 0), a * (1 - share) / share, b)
@@ -148,7 +148,7 @@ def _cells(objective: Objective, values: Tensor, index: Tensor) -> Cells:
     return cells
 
 
-def _floored(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def floored(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Σa and Σb above 0: half a cell where there is none, all labels' sums where nothing is known of a label."""
     pooled = sums.sum(1, keepdim=True)
     pooled = torch.where(pooled > 0, pooled, FLOOR)

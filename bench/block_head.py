@@ -1,0 +1,269 @@
+"""Time and memory of `BlockHead` beside the same three matrix products alone, and beside a plain head.
+
+    python bench/block_head.py --out bench/figures/block_head.json
+
+For each size, in one process: the products z = x Wᵀ, dx = g W and dW = gᵀ x over the same blocks by cuBLAS, one step of
+the head (SGD by nearest rounding, then other optimizers and losses), and plain torch where it fits. Medians of CUDA
+events; peaks are those of torch's allocator beyond weights and optimizer states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steelyard.balance import PartialLabelMasking
+from steelyard.losses import BCE
+from steelyard.losses.table import TABLE
+from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets
+from steelyard.models.block.head import BLOCK
+from steelyard.objective import Objective
+
+D = 768
+SIZES = [(512, 10**6), (1024, 10**6), (4096, 10**6), (1024, 3 * 10**6)]
+NEAREST = BlockOptimizer(rounding="nearest")
+OPTIMIZERS = {
+    "sgd, stochastic": BlockOptimizer(),
+    "momentum, bfloat16": BlockOptimizer("momentum"),
+    "adam, bfloat16": BlockOptimizer("adam"),
+    "adam, int8": BlockOptimizer("adam", state="int8"),
+}
+
+
+def median_ms(run: Callable[[], Any], repeats: int) -> float:
+    for _ in range(2):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop))
+    return sorted(times)[len(times) // 2]
+
+
+def peak_gb(run: Callable[[], Any]) -> float:
+    """Memory that a run takes beyond what is there before it."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 1e9
+
+
+def targets_of(n_items: int, n_labels: int, positives: int = 20) -> SparseTargets:
+    """Random positives of a power law, none twice."""
+    g = torch.Generator().manual_seed(0)
+    rows = torch.arange(n_items).repeat_interleave(positives)
+    labels = (n_labels * torch.rand(len(rows), generator=g).pow(3)).long().clamp_max(n_labels - 1)
+    keys = torch.unique(rows * n_labels + labels)
+    ones = torch.ones(len(keys))
+    return SparseTargets.from_cells(keys // n_labels, keys % n_labels, ones, (n_items, n_labels)).to("cuda")
+
+
+def products(x: torch.Tensor, weight: torch.Tensor, block: int) -> Callable[[], None]:
+    """The three products of a step over blocks, nothing else."""
+    room = torch.randn(len(x), block, device="cuda", dtype=x.dtype)
+    out = torch.empty(block, D, device="cuda", dtype=x.dtype)
+
+    def run() -> None:
+        for start in range(0, len(weight), block):
+            w = weight[start : start + block]
+            z = room.view(-1)[: len(x) * len(w)].view(len(x), len(w))
+            torch.mm(x, w.t(), out=z)
+            torch.mm(z, w)
+            torch.mm(z.t(), x, out=out[: len(w)])
+
+    return run
+
+
+def plain_step(n_items: int, n_labels: int, targets: SparseTargets, x: torch.Tensor) -> Callable[[], None]:
+    """A linear layer, torch's BCE over dense targets, SGD: what the head stands beside."""
+    layer = torch.nn.Linear(D, n_labels, device="cuda", dtype=torch.bfloat16)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    dense = torch.zeros(n_items, n_labels, dtype=torch.bfloat16, device="cuda")
+    dense[targets.rows.long(), targets.labels.long()] = 1
+
+    def run() -> None:
+        optimizer.zero_grad()
+        features = x.detach().requires_grad_()
+        torch.nn.functional.binary_cross_entropy_with_logits(layer(features), dense).backward()
+        optimizer.step()
+
+    return run
+
+
+def losses(n_labels: int) -> dict[str, Objective]:
+    counts = torch.arange(1, n_labels + 1).flip(0).clamp_min(3)
+    rows = {row.name: Objective(row.make(counts, 2 * n_labels, "mean")) for row in TABLE if row.name != "Two-way"}
+    masking = PartialLabelMasking(counts, 2 * n_labels, rate=0, initial="mean")
+    rows["PLM"] = Objective(BCE(), masking=masking)
+    rows["wan"] = Objective(BCE(), "wan")
+    return {name: objective.cuda() for name, objective in rows.items()}
+
+
+def head_of(n_labels: int, optimizer: BlockOptimizer, block: int) -> BlockHead:
+    return BlockHead(D, n_labels, optimizer=optimizer, block=block, device="cuda")
+
+
+def measure(n_items: int, n_labels: int, block: int, repeats: int) -> dict[str, Any]:
+    """One size: the products alone, then SGD, in turns, twice."""
+    x = torch.randn(n_items, D, device="cuda", dtype=torch.bfloat16)
+    targets, objective = targets_of(n_items, n_labels), Objective(BCE())
+    head = head_of(n_labels, NEAREST, block)
+    features = x.float().requires_grad_()
+
+    def step() -> None:
+        head.step(features, targets, objective, lr=1e-3).total.backward()
+        features.grad = None
+
+    alone = products(x, head.weight, block)
+    times = [(median_ms(alone, repeats), median_ms(step, repeats)) for _ in range(2)]
+    del alone
+    row: dict[str, Any] = {"items": n_items, "labels": n_labels, "block": block}
+    row |= {"products_ms": [a for a, _ in times], "step_ms": [b for _, b in times]}
+    row["share"] = max(a / b for a, b in times)
+    row["peak_gb"] = peak_gb(step)
+    row["total_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return row
+
+
+def correctness() -> dict[str, float]:
+    """Return ‖ours − float64‖ / ‖float64‖ on random inputs: values, gradients of features, moves of weights."""
+    n_items, n_labels, width, out = 64, 6400, 64, {}
+    index = torch.arange(n_items, device="cuda")
+    for name, objective in losses(n_labels).items():
+        for dtype in (torch.bfloat16, torch.float32) if name in ("BCE", "ASL", "DB", "PLM") else (torch.bfloat16,):
+            x, targets = torch.randn(n_items, width, device="cuda").to(dtype), targets_of(n_items, n_labels)
+            ours = BlockHead(width, n_labels, optimizer=NEAREST, block=1536, dtype=dtype, device="cuda")
+            exact = BlockHead(width, n_labels, optimizer=NEAREST, block=1536, dtype=torch.float64, device="cuda")
+            exact.load_state_dict(ours.state_dict())
+            found = []
+            for head, features in ((ours, x), (exact, x.double())):
+                given, before = features.clone().requires_grad_(), head.weight.double().clone()
+                value = head.step(given, targets, objective, lr=640.0, index=index).total
+                value.backward()
+                assert given.grad is not None
+                found.append((value.double(), given.grad.double(), head.weight.double() - before))
+            for what, got, want in zip(("value", "features", "weights"), *found, strict=True):
+                out[f"{name}, {dtype}, {what}"] = float((got - want).norm() / want.norm())
+    return out
+
+
+def run(arguments: argparse.Namespace) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "sizes": []}
+
+    def keep() -> None:
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    for n_items, n_labels in SIZES:
+        for block in arguments.blocks:
+            row = measure(n_items, n_labels, block, arguments.repeats)
+            result["sizes"].append(row)
+            print(row, flush=True)
+            gc.collect()
+            torch.cuda.empty_cache()
+    keep()
+    result["optimizers"] = timed_optimizers(1024, 10**6, arguments.repeats)
+    keep()
+    result["plain"] = timed_plain(arguments.repeats)
+    keep()
+    result["losses"] = timed_losses(1024, 10**6, arguments.repeats)
+    keep()
+    result["bars"] = bars(result)
+    keep()
+    result["errors"] = errors = correctness()
+    for dtype in ("float32", "bfloat16"):
+        print(dtype, "largest error", max((v, k) for k, v in errors.items() if dtype in k), flush=True)
+    keep()
+
+
+def bars(result: dict[str, Any]) -> dict[str, float]:
+    """The figures that bench/bars.toml names."""
+    rows = {(row["items"], row["labels"]): row for row in result["sizes"] if row["block"] == BLOCK}
+    ms = {name: row["ms"] for name, row in result["optimizers"].items()}
+    dense = next(row for row in result["plain"] if row["labels"] == 20_000)
+    return {
+        "share_1024": rows[1024, 10**6]["share"],
+        "share_4096": rows[4096, 10**6]["share"],
+        "momentum_over_sgd": ms["momentum, bfloat16"] / ms["sgd"],
+        "adam_over_sgd": max(ms["adam, bfloat16"], ms["adam, int8"]) / ms["sgd"],
+        "slowest_loss_over_bce": max(result["losses"].values()) / result["losses"]["BCE"],
+        "peak_gb_1024": rows[1024, 10**6]["peak_gb"],
+        "total_gib_3m": rows[1024, 3 * 10**6]["total_gib"],
+        "peak_3m_over_1m": rows[1024, 3 * 10**6]["peak_gb"] / rows[1024, 10**6]["peak_gb"],
+        "block_over_dense_20000": dense["block_ms"] / dense["plain_ms"],
+    }
+
+
+def timed_optimizers(n_items: int, n_labels: int, repeats: int) -> dict[str, Any]:
+    x, targets, out = torch.randn(n_items, D, device="cuda"), targets_of(n_items, n_labels), {}
+    for name, rule in {"sgd": NEAREST, **OPTIMIZERS}.items():
+        out[name] = timed_optimizer(rule, x, targets, repeats)
+        print(name, out[name], flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+    return out
+
+
+def timed_optimizer(rule: BlockOptimizer, x: torch.Tensor, targets: SparseTargets, repeats: int) -> dict[str, float]:
+    head, objective, given = head_of(targets.shape[1], rule, BLOCK), Objective(BCE()), x.clone().requires_grad_()
+
+    def step() -> None:
+        head.step(given, targets, objective, lr=1e-3)
+
+    return {"ms": median_ms(step, repeats), "peak_gb": peak_gb(step)}
+
+
+def timed_losses(n_items: int, n_labels: int, repeats: int) -> dict[str, float]:
+    x, targets = torch.randn(n_items, D, device="cuda"), targets_of(n_items, n_labels)
+    head, out = head_of(n_labels, NEAREST, BLOCK), {}
+    given, index = x.clone().requires_grad_(), torch.arange(n_items, device="cuda")
+    for name, objective in losses(n_labels).items():
+        out[name] = median_ms(lambda: head.step(given, targets, objective, lr=1e-3, index=index), repeats)  # noqa: B023
+        print(name, round(out[name], 3), flush=True)
+    return out
+
+
+def timed_plain(repeats: int) -> list[dict[str, Any]]:
+    """The plain head and this one from where they may meet."""
+    rows = []
+    for n_items, n_labels in ((128, 20_000), (1024, 20_000), (128, 200_000), (1024, 10**6)):
+        x, targets = torch.randn(n_items, D, device="cuda", dtype=torch.bfloat16), targets_of(n_items, n_labels)
+        step = plain_step(n_items, n_labels, targets, x)
+        row = {"items": n_items, "labels": n_labels, "plain_ms": median_ms(step, repeats), "plain_gb": peak_gb(step)}
+        del step
+        gc.collect()
+        head, objective, features = head_of(n_labels, NEAREST, BLOCK), Objective(BCE()), x.detach().requires_grad_()
+
+        def ours() -> None:
+            head.step(features, targets, objective, lr=1e-3).total.backward()  # noqa: B023
+            features.grad = None  # noqa: B023
+
+        row |= {"block_ms": median_ms(ours, repeats), "block_gb": peak_gb(ours)}
+        print(row, flush=True)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("bench/figures/block_head.json"))
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--blocks", type=int, nargs="+", default=[BLOCK])
+    run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""A linear head for millions of labels: logits exist one block of labels at a time, and weights move on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.kernels import block_launch
+from steelyard.kernels.choice import fuses
+from steelyard.losses.pair import AnalyticLoss
+from steelyard.models.block.sparse import SparseTargets
+from steelyard.models.block.steps import BlockOptimizer, Moments
+from steelyard.models.block.sums import note_weights
+from steelyard.models.block.terms import checked, plain_slopes_, terms_of
+from steelyard.objective import Objective
+from steelyard.objective.objective import Value
+
+BLOCK = 262_144
+"""Labels of one block: fewer make its products slower, more take more memory."""
+
+
+class BlockHead(nn.Module):
+    """z = W f + b over blocks of labels: the logits of all labels are never in memory.
+
+    `step` goes once through the blocks. Each block's logits become the slopes of the objective in place, the slopes
+    give the gradients of features and weights, and the optimizer moves these weights before the next block. It equals a
+    plain linear layer and its optimizer to rounding. Peak memory beyond weights and optimizer states is about
+    B × `block` numbers.
+
+    Weights are not seen by an optimizer of torch. A bottleneck V, if there is one, is an ordinary layer that is.
+
+    Args:
+        n_features: F.
+        n_labels: L.
+        bottleneck: width of a linear layer between features and weights; None: none.
+        optimizer: how weights move.
+        block: labels of one block, a multiple of 4.
+        dtype: of the weights; logits and slopes have it too, sums are float32. The bias is float32.
+        device: where the weights are made.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_labels: int,
+        *,
+        bottleneck: int | None = None,
+        optimizer: BlockOptimizer | None = None,
+        block: int = BLOCK,
+        dtype: torch.dtype = torch.bfloat16,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        for name, size in (("n_features", n_features), ("n_labels", n_labels), ("bottleneck", bottleneck or 1)):
+            if size < 1:
+                raise ValueError(f"{name} is {size}: it must be at least 1")
+        if block < 4 or block % 4:
+            raise ValueError(f"block is {block}: give a multiple of 4")
+        if dtype not in (torch.float64, *block_launch.DTYPES):
+            raise ValueError(f"dtype is {dtype}: choose torch.bfloat16, torch.float32 or torch.float64")
+        self.n_features, self.n_labels, self.block = n_features, n_labels, block
+        width = n_features if bottleneck is None else bottleneck
+        self.first = nn.Identity() if bottleneck is None else nn.Linear(n_features, bottleneck, device=device)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        self.weight = nn.Parameter(torch.empty(n_labels, width, dtype=dtype, device=device), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(n_labels, dtype=wide, device=device), requires_grad=False)
+        nn.init.normal_(self.weight, std=0.01)
+        self.moments = Moments(self.weight, self.bias, optimizer or BlockOptimizer())
+
+    @torch.no_grad()
+    def start_at(self, bias: Tensor) -> None:
+        """Start with the logits `bias` (L,) for every item: the weights become 0."""
+        self.weight.zero_()
+        self.bias.copy_(bias)
+
+    def blocks(self, size: int | None = None) -> Iterator[slice]:
+        """Give the blocks of labels in their order."""
+        size = size or self.block
+        for start in range(0, self.n_labels, size):
+            yield slice(start, min(start + size, self.n_labels))
+
+    def logits(self, features: Tensor, labels: slice) -> Tensor:
+        """Return the logits (B, n) of some labels, without gradient, float32 (float64 for float64 weights)."""
+        with torch.no_grad():
+            x = self.first(features).to(self.weight.dtype)
+            z = torch.mm(x, self.weight[labels].t())
+            return z.to(self.bias.dtype) + self.bias[labels]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return all logits (B, L), without gradient: for as many labels as fit."""
+        return self.logits(features, slice(0, self.n_labels))
+
+    def value(
+        self, features: Tensor, targets: SparseTargets, objective: Objective, index: Tensor | None = None
+    ) -> Value:
+        """Return the objective of a batch; its gradient flows to the features, and the weights stay."""
+        return self._value(features, targets, objective, None, index)
+
+    def step(
+        self,
+        features: Tensor,
+        targets: SparseTargets,
+        objective: Objective,
+        lr: float,
+        index: Tensor | None = None,
+    ) -> Value:
+        """Return the objective of a batch and move the weights by one step of its gradient.
+
+        `total.backward()` then gives the gradient of the features, to which the step of the weights does not wait.
+
+        Args:
+            features: (B, F).
+            targets: (B, L), on the same device.
+            objective: a loss per label with a rule for unknown labels, masks and weights.
+            lr: learning rate.
+            index: the items' numbers in the data set (B,), for masks.
+        """
+        return self._value(features, targets, objective, lr, index)
+
+    def _value(
+        self, features: Tensor, targets: SparseTargets, objective: Objective, lr: float | None, index: Tensor | None
+    ) -> Value:
+        if targets.shape != (len(features), self.n_labels):
+            raise ValueError(
+                f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here"
+            )
+        checked(objective)
+        job = _Job(self, targets, objective, lr, index)
+        total: Tensor = _Pass.apply(self.first(features), job)  # type: ignore[no-untyped-call]
+        return Value(total, {"loss": total})
+
+    def go_through(self, x: Tensor, job: _Job) -> tuple[Tensor, Tensor | None]:
+        """Return the objective and, where features want it, their gradient; see `step`."""
+        targets, loss = job.targets, checked(job.objective)
+        terms = terms_of(job.objective, targets, self.bias, job.items)
+        scale = 1 / _divisor(loss.reduction, targets, terms.rule.assumed)
+        listed = block_launch.Listed(targets.rows, targets.labels, targets.values)
+        kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and self.weight.dtype != torch.float64
+        kernel = kernel and fuses(x.device)
+        x = x.to(self.weight.dtype)
+        room = x.new_empty(len(x) * min(self.block, self.n_labels))
+        gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device) if job.needs_gradient else None
+        total = torch.zeros((), dtype=torch.float64, device=x.device)
+        if job.objective.training:
+            note_weights(job.objective, terms, targets)
+        if job.lr is not None:
+            self.moments.begin()
+        for labels in self.blocks():
+            weight = self.weight[labels]
+            z = room[: len(x) * len(weight)].view(len(x), len(weight))
+            torch.mm(x, weight.t(), out=z)
+            if kernel:
+                cost, by_label = block_launch.slopes_(z, labels.start, terms, listed)
+            else:
+                cost, by_label = plain_slopes_(z, labels.start, terms, targets, loss)
+            total += cost
+            if gradient is not None:
+                gradient += _product(z, weight)
+            if job.lr is not None:
+                self.moments.step(weight, z, x, labels.start, job.lr, scale)
+                self.moments.step_bias(self.bias[labels], by_label, labels.start, job.lr, scale)
+        return (total * scale).to(self.bias.dtype), None if gradient is None else gradient.mul_(scale)
+
+
+class _Job(NamedTuple):
+    """One pass over the blocks: with a learning rate the weights move."""
+
+    head: BlockHead
+    targets: SparseTargets
+    objective: Objective
+    lr: float | None
+    items: Tensor | None
+    needs_gradient: bool = True
+
+
+class _Pass(torch.autograd.Function):
+    """The objective as a function of features; its gradient comes out of the same pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, job: _Job) -> Tensor:
+        total, gradient = job.head.go_through(x, job._replace(needs_gradient=ctx.needs_input_grad[0]))
+        ctx.save_for_backward(gradient)
+        ctx.dtype = x.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * upstream).to(ctx.dtype), None
+
+
+def _divisor(reduction: str, targets: SparseTargets, assumed: bool) -> float:
+    """Return what the sum over cells is divided by: counted cells ("mean"), items ("item"), else 1."""
+    n_items, n_labels = targets.shape
+    if reduction == "mean":
+        return float(n_items * n_labels if assumed else targets.n_known) or 1.0
+    return float(n_items) or 1.0 if reduction == "item" else 1.0
+
+
+def _product(slopes: Tensor, weight: Tensor) -> Tensor:
+    """Return slopes @ weight, summed and kept in float32 where both are narrower."""
+    if weight.dtype == torch.bfloat16:
+        if weight.is_cuda:
+            return torch.mm(slopes, weight, out_dtype=torch.float32)
+        return torch.mm(slopes, weight).to(torch.float32)
+    return torch.mm(slopes, weight)

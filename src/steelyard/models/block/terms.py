@@ -1,0 +1,159 @@
+"""From an objective to slopes: what a block of labels needs of it, and the slopes by plain torch."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from steelyard.balance.philox import uniform
+from steelyard.balance.weighting import Deferred, Rebalanced, Weighting
+from steelyard.kernels import fused
+from steelyard.kernels.block_launch import Terms
+from steelyard.labels.targets import Targets, known
+from steelyard.losses.loss import Cells, compute_dtype
+from steelyard.losses.pair import AnalyticLoss, PairLoss
+from steelyard.losses.unknown import Weighted
+from steelyard.models.block.sparse import SparseTargets
+from steelyard.objective import Objective
+
+
+class _Fixed(Weighted):
+    """A rule whose weights were decided for all labels, so that a block of them has no others."""
+
+    def __init__(self, fixed: fused.Rule) -> None:
+        super().__init__()
+        self.fixed = fixed
+
+    def weights(self, n_labels: int) -> fused.Rule:
+        """Return the weights."""
+        return self.fixed
+
+
+def checked(objective: Objective) -> PairLoss:
+    """Return the objective's loss; raise where a block of labels cannot be seen without the others."""
+    loss = objective.loss
+    if not isinstance(loss, PairLoss):
+        raise ValueError(
+            f"{type(loss).__name__} compares labels with each other, so a BlockHead cannot go through them in blocks: "
+            "choose a loss per label, such as BCE"
+        )
+    if not isinstance(objective.resolver, Weighted):
+        rule = type(objective.resolver).__name__
+        raise ValueError(f"{rule} keeps a value for every item and label: with a BlockHead use ignore, negative or wan")
+    if len(objective.regularizers):
+        raise ValueError("a BlockHead has no label-pair regularisation yet: leave regularizers out")
+    masking = objective.masking
+    if masking is not None and masking.observes == "training" and masking.rate > 0:
+        raise ValueError(
+            "PartialLabelMasking moves its ratios by all training outputs, which a BlockHead does not keep: "
+            "set rate=0, or observes='validation'"
+        )
+    return loss
+
+
+def terms_of(objective: Objective, targets: SparseTargets, bias: Tensor, index: Tensor | None) -> Terms:
+    """Return what slopes depend on beside logits: rule, mask and weights of a batch; `pair` is BCE's if unknown."""
+    loss = checked(objective)
+    n_items, n_labels = targets.shape
+    assert isinstance(objective.resolver, Weighted)
+    rule = objective.resolver.weights(n_labels)
+    absent = rule.unknown if targets.fill == -1 else rule.negative if rule.assumed else 1.0
+    pair = loss.kernel() if isinstance(loss, AnalyticLoss) else None
+    terms = Terms(pair or fused.Pair(), rule, absent if rule.assumed or targets.fill == 0 else 0.0, bias)
+    masking = objective.masking
+    if masking is not None and objective.training:
+        device = bias.device
+        first, items = masking.n_drawn, None if index is None else index.to(device).contiguous()
+        masking.n_drawn += n_items if index is None else 0
+        keep = masking.kept_below().to(device)
+        terms = terms._replace(mask=fused.Mask(keep, items, False, masking.seed, masking.epoch, first))
+    for weighting in objective.weightings:
+        assert isinstance(weighting, Weighting)
+        terms = _weighted(terms, weighting, targets)
+    return terms
+
+
+def _weighted(terms: Terms, weighting: Weighting, targets: SparseTargets) -> Terms:
+    """Return the terms with one more weighting: by label, by item, or re-balanced."""
+    device = terms.bias.device
+    if isinstance(weighting, Deferred):
+        return _weighted(terms, weighting.weighting, targets) if weighting.epoch >= weighting.start else terms
+    rebalanced = weighting.kernel()
+    if rebalanced is not None and terms.rebalanced is None:
+        inverse = rebalanced.inverse.to(device)
+        drawn = targets.row_sums(inverse).to(torch.float32)
+        return terms._replace(rebalanced=rebalanced._replace(inverse=inverse), drawn=drawn)
+    if isinstance(weighting, Rebalanced):
+        raise ValueError("two re-balanced weightings at once are not known to a BlockHead: give one")
+    by_label, by_item = weighting.marginal(targets.row_sums)
+    if by_label is not None:
+        by_label = by_label.to(device, torch.float32)
+        terms = terms._replace(by_label=by_label if terms.by_label is None else terms.by_label * by_label)
+    if by_item is not None:
+        by_item = by_item.to(device, torch.float32)
+        terms = terms._replace(by_item=by_item if terms.by_item is None else terms.by_item * by_item)
+    return terms
+
+
+def plain_slopes_(
+    logits: Tensor, start: int, terms: Terms, targets: SparseTargets, loss: PairLoss
+) -> tuple[Tensor, Tensor]:
+    """Do what `kernels.block_launch.slopes_` does by plain torch, for any pair loss, in float64 for float64 logits."""
+    stop, dtype = start + logits.shape[1], compute_dtype(logits)
+    z = logits.to(dtype) + terms.bias[start:stop].to(dtype)
+    cells = _cells(z, start, terms, targets.dense(start, stop))
+    cost, slope = _slope(of_labels(loss, start, stop), z, cells)
+    logits.copy_(slope)
+    return cost.to(torch.float64), slope.sum(0)
+
+
+def _cells(z: Tensor, start: int, terms: Terms, dense: Tensor) -> Cells:
+    """Return the coefficients of a block: unknown labels resolved, then masked, then weighted."""
+    stop, mask, rebalanced = start + z.shape[1], terms.mask, terms.rebalanced
+    cells: Cells = _Fixed(terms.rule)(Targets(dense, False, False), z, None)
+    if mask is not None:
+        t = dense.clamp_min(0) if terms.rule.assumed else dense
+        items = mask.items
+        if items is None:
+            items = mask.first_item + torch.arange(len(t), device=t.device)
+        u = uniform(mask.seed, mask.epoch, items, stop - start, start)
+        keep = mask.keep[:, start:stop] * 2.0**-24
+        cells = cells.times(((u < torch.where(t >= 0.5, keep[0], keep[1])) | ~known(t)).to(z.dtype))
+    if terms.by_label is not None:
+        cells = cells.times(terms.by_label[start:stop].to(z.dtype))
+    if terms.by_item is not None:
+        cells = cells.times(terms.by_item.to(z.dtype)[:, None])
+    if rebalanced is not None:
+        assert terms.drawn is not None
+        steep = rebalanced.beta / terms.drawn.to(z.dtype)[:, None]
+        ratio = steep * rebalanced.inverse[start:stop].to(z.dtype) - rebalanced.beta * rebalanced.mu
+        cells = cells.times(rebalanced.alpha + torch.sigmoid(ratio))
+    return cells
+
+
+def _slope(loss: PairLoss, z: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
+    """Return the summed cost and the slope of every cell."""
+    if isinstance(loss, AnalyticLoss):
+        slope = torch.empty_like(z)
+        return loss.cost_and_slope(z, cells, slope).sum(), slope
+    with torch.enable_grad():
+        x = (z if cells.counted is None else torch.where(cells.counted, z, 0)).detach().requires_grad_()
+        cost = (cells.a * loss.positive(x) + cells.b * loss.negative(x)).sum()
+        (slope,) = torch.autograd.grad(cost, x)
+    return cost.detach(), slope
+
+
+def of_labels(loss: PairLoss, start: int, stop: int) -> PairLoss:
+    """Return the loss of the labels from `start` to `stop`: constants by label, which are buffers, are cut."""
+    n = loss.n_labels
+    if n is None or (start == 0 and stop == n):
+        return loss
+    part = copy.copy(loss)
+    part.n_labels = stop - start
+    part._buffers = {
+        name: b[..., start:stop] if b is not None and b.ndim and b.shape[-1] == n else b
+        for name, b in loss._buffers.items()
+    }
+    return part
