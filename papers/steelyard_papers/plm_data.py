@@ -16,6 +16,7 @@ from steelyard.data.readers.multi_mnist import N_MAX, balanced_pairs, imbalanced
 from steelyard.data.subset import Subset
 from steelyard.run.datasets import Datasets
 from steelyard_papers import fixtures
+from steelyard_papers.feature_sources import COCO_FEATURES
 from steelyard_papers.job import Job
 from steelyard_papers.reproduction import Need
 
@@ -36,7 +37,8 @@ def _has_one(root: Path, *names: str) -> bool:
     return any((root / name).is_dir() for name in names)
 
 
-def _has_coco(root: Path) -> bool:
+def has_coco(root: Path) -> bool:
+    """Return whether COCO 2014 is there as its owners publish it."""
     return all((root / "annotations" / f"instances_{split}2014.json").is_file() for split in ("train", "val"))
 
 
@@ -63,8 +65,8 @@ CIFAR100 = Need(
 COCO = Need(
     "COCO 2014",
     "images and instances of train and val from https://cocodataset.org, unpacked to annotations/, train2014/ and "
-    "val2014/",
-    _has_coco,
+    f"val2014/; or {COCO_FEATURES.where}",
+    lambda root: has_coco(root) or COCO_FEATURES.is_there(root),
     fixtures.coco,
 )
 

@@ -22,8 +22,9 @@ FINE_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2)
 """Of ratios that stay within a factor of two."""
 FLOORS = (1e-2, 1e-6, 1e-12)
 MEASURES = ("F1", "precision", "recall", "accuracy")
-TOY = {"positives": (0.2, 0.2, 0.2, 0.4), "negatives": (0.4, 0.4, 0.0, 0.2)}
-"""The paper's example of four bins."""
+TOY = {"positives": (0.2, 0.6, 0.95, 0.99, 0.45), "negatives": (0.1, 0.15, 0.8, 0.4, 0.3)}
+"""Outputs for the ten items of the paper's example."""
+TOY_BINS = 4
 
 
 def output_distributions(result: Result) -> Figure:
@@ -128,11 +129,18 @@ def examples(result: Result) -> Figure:
 
 
 def toy_numbers() -> dict[str, Any]:
-    """Return the example's distributions, and how far they are from the truth with each floor ε."""
-    n = len(TOY["positives"])
-    plus, minus = (np.array(TOY[name]) for name in ("positives", "negatives"))
-    divergences = {f"{eps:g}": [_divergence(plus, n - 1, eps), _divergence(minus, 0, eps)] for eps in FLOORS}
-    return {"bins": n, **{name: list(values) for name, values in TOY.items()}, "divergences": divergences}
+    """Return the example's histograms and distributions, and how far they are from the truth with each floor ε."""
+    counts = {kind: np.histogram(outputs, TOY_BINS, (0, 1))[0] for kind, outputs in TOY.items()}
+    plus, minus = (counts[kind] / counts[kind].sum() for kind in ("positives", "negatives"))
+    divergences = {f"{eps:g}": [_divergence(plus, TOY_BINS - 1, eps), _divergence(minus, 0, eps)] for eps in FLOORS}
+    return {
+        "bins": TOY_BINS,
+        "outputs": {kind: list(outputs) for kind, outputs in TOY.items()},
+        "counts": {kind: found.tolist() for kind, found in counts.items()},
+        "positives": plus.tolist(),
+        "negatives": minus.tolist(),
+        "divergences": divergences,
+    }
 
 
 def _divergence(p: Floats, true_bin: int, eps: float) -> float:
@@ -144,20 +152,80 @@ def _divergence(p: Floats, true_bin: int, eps: float) -> float:
 
 
 def toy(result: Result) -> Figure:
-    """Draw the example: predicted distributions over those of the truth, and the divergences."""
+    """Draw the example's distributions: of the labels on the left, of the outputs on the right."""
     said = _numbers(result)
-    n = said["bins"]
+    titles = [
+        f"{kind}, predicted: KL {'; '.join(f'{pair[i]:.2f} with ε {eps}' for eps, pair in said['divergences'].items())}"
+        for i, kind in enumerate(("positives", "negatives"))
+    ]
+    return _four(said["bins"], said["positives"], said["negatives"], 1, "share of items", titles)
+
+
+def toy_histograms(result: Result) -> Figure:
+    """Draw the example's histograms: of the labels on the left, of the outputs on the right."""
+    said = _numbers(result)
+    counts = said["counts"]
+    titles = [f"{kind}, predicted" for kind in ("positives", "negatives")]
+    n = sum(counts["positives"])
+    return _four(said["bins"], counts["positives"], counts["negatives"], n, "items", titles)
+
+
+def _four(
+    n: int, positives: Sequence[float], negatives: Sequence[float], top: float, unit: str, titles: Sequence[str]
+) -> Figure:
+    """Draw truth and prediction of positives above those of negatives, in n bins."""
     centres = (np.arange(n) + 0.5) / n
-    with drawing(width=9, height=3.4, ncols=2, sharey=True) as (figure, axes):
-        for i, (panel, kind, true_bin) in enumerate(zip(axes, ("positives", "negatives"), (n - 1, 0), strict=True)):
-            truth = np.eye(n)[true_bin]
-            panel.bar(centres, truth, 0.9 / n, color="none", ec=INK, ls="--", label="truth")
-            panel.bar(centres, said[kind], 0.9 / n, color=(ACCENT, OTHER)[i], label="predicted")
-            values = "; ".join(f"{pair[i]:.2f} with ε {eps}" for eps, pair in said["divergences"].items())
-            panel.set_title(f"{kind}: KL {values}", fontsize=8)
+    with drawing(width=9, height=4.6, nrows=2, ncols=2, sharex=True, sharey=True) as (figure, axes):
+        kinds = ("positives", positives, n - 1, ACCENT), ("negatives", negatives, 0, OTHER)
+        for row, (kind, values, true_bin, colour), title in zip(axes, kinds, titles, strict=True):
+            row[0].bar(centres, top * np.eye(n)[true_bin], 0.9 / n, color=colour)
+            row[0].set_title(f"{kind}, truth", fontsize=8)
+            row[1].bar(centres, values, 0.9 / n, color=colour)
+            row[1].set_title(title, fontsize=8)
+            row[0].set_ylabel(unit)
+        for panel in axes[-1]:
             panel.set_xlabel("output")
-        axes[0].set_ylabel("share of items")
-        axes[1].legend(frameon=False, fontsize=9)
+    return figure
+
+
+def accuracy_by_rho(result: Result) -> Figure:
+    """Draw the accuracy of each class, one panel per ρ, the longest tail first: bars of PLM, points of BCE."""
+    said = _numbers(result)
+    methods = _methods(said, "accuracy")
+    rhos = list(dict.fromkeys(name.partition(", ")[2] for name in methods))
+    x = np.arange(len(said["names"]))
+    with drawing(width=9, height=1.7 * len(rhos) + 0.6, nrows=len(rhos), squeeze=False, sharex=True) as (figure, axes):
+        for panel, rho in zip(axes[:, 0], rhos, strict=True):
+            masked, plain = (methods[f"{name}, {rho}"]["accuracy"] for name in ("BCE + PLM", "BCE"))
+            panel.bar(x, masked, width=0.8, color=ACCENT, lw=0, label="BCE + PLM")
+            panel.plot(x, plain, ls="", marker="o", ms=5, color=OTHER, mec="white", mew=0.6, label="BCE")
+            panel.set_ylabel(f"{rho}, %")
+            panel.set_ylim(0, 100)
+        axes[-1, 0].set_xticks(x, [short(name) for name in said["names"]])
+        axes[-1, 0].set_xlabel("class, most frequent first")
+        legend(axes[0, 0])
+    return figure
+
+
+def beside_truth(result: Result) -> Figure:
+    """Draw the distributions of outputs: the truth, two head and two tail classes; positives above negatives."""
+    said = _numbers(result)
+    order = np.argsort(-np.array(said["counts"]), kind="stable")
+    (content,) = _methods(said, "positives").values()
+    shown = [*order[:2], *order[-2:]]
+    left = (np.arange(BINS) + 0.5) / BINS
+    with drawing(width=9, height=3.8, nrows=2, ncols=5, sharex=True, sharey=True) as (figure, axes):
+        for row, kind, true_bin, colour in zip(
+            axes, ("positives", "negatives"), (BINS - 1, 0), (ACCENT, OTHER), strict=True
+        ):
+            row[0].bar(left, np.eye(BINS)[true_bin], 0.9 / BINS, color=INK)
+            for panel, c in zip(row[1:], shown, strict=True):
+                panel.bar(left, content[kind][c], 0.9 / BINS, color=colour)
+            row[0].set_ylabel(f"{kind}, share")
+        for panel, name in zip(axes[0], ["truth", *(short(said["names"][c]) for c in shown)], strict=True):
+            panel.set_title(name, fontsize=9)
+        for panel in axes[-1]:
+            panel.set_xlabel("output")
     return figure
 
 

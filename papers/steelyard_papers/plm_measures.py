@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 
 from steelyard.metrics import exact_match, precision_recall_f1, rarest_labels
+from steelyard_papers.result import Result, RunResult
 from steelyard_papers.study import Measured
 from steelyard_papers.trial import Trial
 
@@ -16,9 +19,36 @@ RATIOS = ("precision", "recall", "F1")
 _BINS = 10
 
 
-def decision_columns(k: int) -> tuple[str, ...]:
-    """Return the columns of Tables 1 and 2: means over the classes, and over the `k` rarest."""
-    return (*RATIOS, *(f"{name} of the {k} rarest" for name in RATIOS))
+def decision_columns(*rarest: int) -> tuple[str, ...]:
+    """Return the columns of Tables 1 and 2 but the last: means over the classes and over the `rarest` of them."""
+    names = ["precision", *_apart("recall", rarest), *_apart("F1", rarest)]
+    return tuple(names)
+
+
+def _apart(name: str, rarest: Sequence[int]) -> list[str]:
+    return [name, *(f"{name} of the {k} rarest" for k in rarest)]
+
+
+def rarest_apart(result: Result, rarest: Sequence[int]) -> Result:
+    """Return the runs with recall and F1 of their `rarest` classes, from what was measured class by class."""
+    counts = next((run.details["counts"] for row in result.rows for run in row.runs if "counts" in run.details), None)
+    if counts is None:
+        return replace(result, columns=tuple(column for column in result.columns if column in _values(result)))
+    rare = {k: rarest_labels(np.array(counts), k) for k in rarest}
+
+    def more(run: RunResult) -> RunResult:
+        apart = {
+            f"{name} of the {k} rarest": float(np.mean(np.array(run.details[name])[at]))
+            for name in ("recall", "F1")
+            for k, at in rare.items()
+        }
+        return replace(run, values={**run.values, **apart})
+
+    return replace(result, rows=tuple(replace(row, runs=tuple(map(more, row.runs))) for row in result.rows))
+
+
+def _values(result: Result) -> set[str]:
+    return {name for row in result.rows for run in row.runs for name in run.values}
 
 
 def decisions_of_3(trial: Trial) -> Measured:

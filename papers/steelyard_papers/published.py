@@ -74,15 +74,10 @@ def _by_rho(row: str, column: str) -> Cell:
     return f"{row}, ρ {rho}", measure
 
 
-def _of_cifar(name: str) -> Callable[[str, str], Cell]:
-    """Give each setting one row per data set, its key behind `name`."""
-
-    def cell(row: str, column: str) -> Cell:
-        measure, data = column.split(" on ")
-        key = re.sub(r"^λ | \(.*\)$", "", row)
-        return f"{data}, {name} {float(key):g}" if name == "λ" else f"{data}, {name} {key}", measure
-
-    return cell
+def _setting(row: str, column: str) -> Cell:
+    """Name a setting without what the paper says of it in brackets, and λ as a plain number."""
+    key = re.sub(r" \(.*\)$", "", row)
+    return f"λ {float(key[2:]):g}" if key.startswith("λ ") else key, column
 
 
 def _in_setting(setting: str) -> Callable[[str, str], Cell]:
@@ -159,10 +154,10 @@ PUBLISHED: dict[str, Published] = {
     ),
     "plm-table4": _table({"plm-table4": _by_rho}, f"{_PLM}, Table 4", "CIFAR-100, K is 50"),
     "plm-table5": _table(
-        {"plm-table5": _of_cifar("λ")}, f"{_PLM}, Table 5", "error by the rate λ at ρ 100; λ 0 is BCE"
+        {"plm-table5": _setting}, f"{_PLM}, Table 5", "error by the rate λ at ρ 100; λ 0 is BCE", "λ 0"
     ),
     "plm-table6": _table(
-        {"plm-table6": _of_cifar("first ratio")},
+        {"plm-table6": _setting},
         f"{_PLM}, Table 6",
         "error by the first ratio at ρ 100, with λ 1 on CIFAR-10 and .01 on CIFAR-100",
     ),

@@ -63,7 +63,7 @@ def test_a_result_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     words = ("plm-table1", "--smoke", "--rows", "BCE", "--set", "train.epochs=1")
     assert typed(*words, "--out", tmp_path)[0] == 0
     before = tmp_path / "plm-table1.json"
-    assert "of one seed before, and not compared: 7." in typed(*words, "--against", before)[1]
+    assert "of one seed before, and not compared: 8." in typed(*words, "--against", before)[1]
     code, said, err = typed(*words, "--json", "--against", before)
     assert code == 0
     assert Result.from_json(said).rows[0].name == "BCE"
@@ -78,16 +78,16 @@ def test_a_result_is_held_against_an_earlier_one(tmp_path: Path) -> None:
 
 def test_a_smoke_run_writes_json_a_page_and_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, said, err = typed("plm-fig4", "--smoke", "--set", "train.epochs=2", "--out", out)
+    code, said, err = typed("plm-fig2", "--smoke", "--set", "train.epochs=2", "--out", out)
     assert code == 0, err
-    found = Result.load(out / "plm-fig4.json")
-    assert found.command == "steelyard reproduce plm-fig4 --smoke --set train.epochs=2"
+    found = Result.load(out / "plm-fig2.json")
+    assert found.command == "steelyard reproduce plm-fig2 --smoke --set train.epochs=2"
     assert found.changed == ("train.epochs=2",)
     assert found.data.startswith("generated, and of no meaning")
-    assert (out / "plm-fig4.png").read_bytes().startswith(b"\x89PNG")
-    assert "![" in (out / "plm-fig4.md").read_text()
+    assert (out / "plm-fig2.png").read_bytes().startswith(b"\x89PNG")
+    assert "![" in (out / "plm-fig2.md").read_text()
     assert said.count("trained in") == 2
-    assert "trained in" not in typed("plm-fig4", "--smoke", "--set", "train.epochs=2", "--out", out)[1]
+    assert "trained in" not in typed("plm-fig2", "--smoke", "--set", "train.epochs=2", "--out", out)[1]
 
 
 def test_real_layouts_run_with_seeds_rows_and_a_note(

@@ -16,7 +16,6 @@ from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_su
 from steelyard.calibrate.probability import Reading
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.config.settings import Config
-from steelyard.data.files import DataError
 from steelyard.losses import BCE
 from steelyard.objective import Objective
 from steelyard.run.checks import warnings_for
@@ -24,10 +23,11 @@ from steelyard.training.settings import AugmentSettings
 from steelyard_papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
 from steelyard_papers import study as studies
 from steelyard_papers.catalogue import CATALOGUE
+from steelyard_papers.feature_sources import COCO_FEATURES
 from steelyard_papers.job import Job
 from steelyard_papers.plm_data import open_cifar, open_multi_mnist
-from steelyard_papers.plm_measures import decisions_of_3, decisions_of_10, errors
-from steelyard_papers.reproduce import prepared
+from steelyard_papers.plm_measures import decisions_of_3, decisions_of_10, errors, rarest_apart
+from steelyard_papers.published import PRINTED
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.study import settings_of
 
@@ -204,15 +204,15 @@ def test_only_two_rhos_are_run_with_several_seeds() -> None:
 
 def test_ablations_share_runs_with_the_tables(small: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's λ and first ratio are rows of the ablations too: the same settings, so the same run."""
-    table = configs("plm-table1", small, monkeypatch)["BCE + PLM"]
     rates = configs("plm-table5", small, monkeypatch)
     ratios = configs("plm-table6", small, monkeypatch)
-    assert rates["MultiMNIST, λ 0.01"] == ratios["MultiMNIST, first ratio dataset"] == table
-    assert {masking(rates[f"CIFAR-10, λ {rate}"])[1] for rate in ("0.001", "0.01", "0.1", "1")} == set(plm_rows.RATES)
-    assert {masking(c)[5] for n, c in ratios.items() if n.startswith("CIFAR")} == set(plm_rows.INITIAL)
+    assert list(rates) == ["λ 1", "λ 0.1", "λ 0.01", "λ 0"], "as the paper prints them"
+    assert {masking(rates[name])[1] for name in list(rates)[:3]} == {1.0, 0.1, 0.01}
+    assert {masking(config)[5] for config in ratios.values()} == set(plm_rows.INITIAL) == set(ratios)
     monkeypatch.setattr(plm_rows, "rhos_of", lambda job: plm_rows.RHOS)
     cifar = configs("plm-table3", small, monkeypatch)
-    assert rates["CIFAR-10, λ 1"] == cifar["BCE + PLM, ρ 100"]
+    assert rates["λ 1"] == ratios["dataset"] == cifar["BCE + PLM, ρ 100"]
+    assert rates["λ 0"] == cifar["BCE, ρ 100"], "no ratio moves, so that nothing is masked"
 
 
 def test_figures_train_nothing_that_a_table_has_trained(small: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,11 +228,10 @@ def test_figures_train_nothing_that_a_table_has_trained(small: Job, monkeypatch:
     assert by_class.row("9").mean("recall, PLM") == whole.row("BCE + PLM").runs[0].details["recall"][9]
     mean = np.mean([by_class.row(str(digit)).mean("F1, PLM") for digit in range(10)])
     assert mean == pytest.approx(whole.row("BCE + PLM").mean("F1"))
-    for name in ("plm-fig2", "plm-fig4", "plm-fig7"):
-        drawn = CATALOGUE[name].run(job)
-        assert drawn.rows == ()
-        assert drawn.figure is not None
-        assert {"BCE", "BCE + PLM", "names"} <= set(drawn.figure)
+    drawn = CATALOGUE["plm-fig2"].run(job)
+    assert drawn.rows == ()
+    assert drawn.figure is not None
+    assert {"BCE", "BCE + PLM", "names"} <= set(drawn.figure)
 
 
 def test_a_figure_shows_one_run_however_many_seeds(small: Job) -> None:
@@ -305,7 +304,39 @@ def test_the_examples_divergences_are_those_of_the_definition() -> None:
         last, first = [eps, eps, eps, 1 - 3 * eps], [1 - 3 * eps, eps, eps, eps]
         assert plus == pytest.approx(entropy([0.2, 0.2, 0.2, 0.4], last))
         assert minus == pytest.approx(entropy([0.4, 0.4, 0.0, 0.2], first))
-    assert plm_figures.toy(Result(figure=said)).axes[0].patches[3].get_height() == 1.0
+    assert said["counts"] == {"positives": [1, 1, 1, 2], "negatives": [2, 2, 0, 1]}, "the paper's ten items"
+    heights = [
+        [[bar.get_height() for bar in panel.patches] for panel in draw(Result(figure=said)).axes]
+        for draw in (plm_figures.toy, plm_figures.toy_histograms)
+    ]
+    assert heights[0] == [[0, 0, 0, 1], [0.2, 0.2, 0.2, 0.4], [1, 0, 0, 0], [0.4, 0.4, 0, 0.2]]
+    assert heights[1] == [[0, 0, 0, 5], [1, 1, 1, 2], [5, 0, 0, 0], [2, 2, 0, 1]]
+
+
+def test_accuracy_has_a_panel_per_rho() -> None:
+    said = {f"{name}, ρ {rho}": {"accuracy": [rho, 1.0, 2.0]} for rho in (100, 10) for name in ("BCE", "BCE + PLM")}
+    panels = plm_figures.accuracy_by_rho(figure(**said)).axes
+    assert [panel.get_ylabel() for panel in panels] == ["ρ 100, %", "ρ 10, %"]
+    assert [[bar.get_height() for bar in panel.patches] for panel in panels] == [[100, 1, 2], [10, 1, 2]]
+
+
+def test_training_outputs_are_drawn_beside_the_truth() -> None:
+    flat = [[0.1] * 10] * 3
+    panels = plm_figures.beside_truth(figure(BCE={"positives": flat, "negatives": flat})).axes
+    assert len(panels) == 10
+    assert [panel.get_title() or panel.get_title(loc="left") for panel in panels[:5]] == ["truth", "b", "c", "c", "a"]
+    assert [bar.get_height() for bar in panels[0].patches] == [0] * 9 + [1]
+
+
+def test_the_rarest_classes_are_measured_from_what_is_kept_by_class() -> None:
+    details = {"recall": [10.0, 20.0, 60.0], "F1": [1.0, 2.0, 3.0], "counts": [5, 50, 20]}
+    runs = (
+        RunResult(0, {"F1": 2.0}, details=details),
+        RunResult(1, {"F1": 4.0}, details={"recall": [0.0] * 3, "F1": [9.0] * 3}),
+    )
+    found = rarest_apart(Result(("F1",), (RowResult("BCE", runs),)), (2, 1)).row("BCE")
+    assert found.values("recall of the 2 rarest") == [35.0, 0.0]
+    assert found.values("F1 of the 1 rarest") == [1.0, 9.0]
 
 
 def test_a_figure_without_numbers_says_so() -> None:
@@ -315,36 +346,30 @@ def test_a_figure_without_numbers_says_so() -> None:
 
 def test_every_name_of_the_paper_is_there() -> None:
     names = [*(f"plm-table{i}" for i in range(1, 8)), *(f"plm-fig{i}" for i in range(1, 9))]
-    assert [entry.name for entry in plm.REPRODUCTIONS] == names
+    assert [entry.name for entry in plm.REPRODUCTIONS] == [*names, "plm-pictures"]
     assert all(CATALOGUE[name].draw is not None for name in names if "fig" in name)
 
 
 def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:
-    with pytest.raises(ValueError, match="there is no row 'λ 1': choose from 'CIFAR-10, λ"):
-        CATALOGUE["plm-table5"].run(replace(small, rows=("λ 1",)))
-    both = CATALOGUE["plm-table5"].run(replace(small, rows=("*λ 1",)))
-    assert [row.name for row in both.rows] == ["CIFAR-10, λ 1", "MultiMNIST, λ 1"]
-    found = CATALOGUE["plm-table5"].run(replace(small, rows=("MultiMNIST, λ 1",)))
-    assert [row.name for row in found.rows] == ["MultiMNIST, λ 1"]
-    assert found.columns == ("F1", "F1 of the 3 rarest", "0-1")
+    with pytest.raises(ValueError, match="there is no row 'λ 2': choose from 'λ 1'"):
+        CATALOGUE["plm-table5"].run(replace(small, rows=("λ 2",)))
+    found = CATALOGUE["plm-table5"].run(replace(small, rows=("λ 0*",)))
+    assert [row.name for row in found.rows] == ["λ 0.1", "λ 0.01", "λ 0"]
+    assert found.columns == ("error on CIFAR-10",)
 
 
-def test_chosen_rows_need_their_own_data_alone(tmp_path: Path) -> None:
-    fixtures.mnist(tmp_path)
-    job = Job(tmp_path, tmp_path / "out")
-    with pytest.raises(ValueError, match="plm-table5 needs CIFAR-10"), prepared(CATALOGUE["plm-table5"], job):
-        pass
-    of_digits = replace(job, rows=("MultiMNIST*",))
-    with prepared(CATALOGUE["plm-table5"], of_digits) as given:
-        assert given == of_digits
-    with (
-        prepared(CATALOGUE["plm-table5"], replace(job, rows=("CIFAR*",))) as given,
-        pytest.raises(DataError, match="holds neither cifar-10-batches-bin"),
-    ):
-        CATALOGUE["plm-table5"].run(given)
-    none = replace(of_digits, data_root=tmp_path / "none")
-    with pytest.raises(ValueError, match="plm-table5 needs CIFAR-10"), prepared(CATALOGUE["plm-table5"], none):
-        pass
+def test_coco_is_trained_over_features_where_there_are_no_photographs(tmp_path: Path) -> None:
+    COCO_FEATURES.fixture(tmp_path)
+    job = Job(tmp_path, tmp_path / "out", smoke=True, rows=("BCE", "BCE + PLM"))
+    assert CATALOGUE["plm-table2"].missing(tmp_path) == ()
+    found = CATALOGUE["plm-table2"].run(job)
+    assert found.columns == tuple(PRINTED["plm-table2"]["columns"])
+    assert "frozen ResNet-50" in found.data
+    drawn = CATALOGUE["plm-fig8"].run(replace(job, rows=())).figure
+    assert drawn is not None
+    assert set(drawn["BCE"]) == {"precision", "recall"}
+    settings = plm_rows.over_features(plm_rows.base_of("coco-plm"))
+    assert (settings["model"]["backbone"], settings["train"]["epochs"]) == ("linear", 90)
 
 
 def test_plms_gain_is_told_over_the_same_network_without_it() -> None:
