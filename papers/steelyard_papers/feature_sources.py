@@ -108,7 +108,7 @@ def _fixture(name: str, files: tuple[str, str], n_labels: int, lists: bool, root
         first = np.eye(n_labels, dtype=np.uint8)[values.argmax(1)]
         arrays: dict[str, Any] = {key: ids, "Y": values if lists or k else first}
         if lists and not k:
-            arrays |= {array: first for array in ("Y_075left", "Y_04left", "Y_singlelabel")}
+            arrays |= dict.fromkeys(("Y_075left", "Y_04left", "Y_singlelabel"), first)
         np.savez(root / "labels" / file, **arrays)
 
 

@@ -69,7 +69,7 @@ def slopes(
 ):  # fmt: skip
     """Turn logits (n, width), bits of labels from `start` on, into slopes of absent·ℓ₋, each times its weight.
 
-    Without WEIGHED all weights are 1. `parts` takes the cost of each program (with COST), `sums` (chunks of rows, width)
+    Without WEIGHED all weights are 1. With COST `parts` takes the cost of each program, `sums` (chunks of rows, width)
     the slopes added by label.
     """
     n_strips = tl.cdiv(width, C)

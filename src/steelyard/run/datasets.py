@@ -76,7 +76,7 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encod
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
     encoded, encoder = _encoded({name: part.data for name, part in parts.items()}, encoder)
-    sized = {name: _sized(part, settings, model) for name, part in encoded.items()}
+    sized: dict[str, Any] = {name: _sized(part, settings, model) for name, part in encoded.items()}
     notes = tuple(part.note for part in parts.values() if part.note)
     opened_parts = Datasets(**sized, notes=notes, settings=guessed, files=files, encoder=encoder)
     return split_off(_with_corrections(opened_parts, settings.corrections), share, seed)
