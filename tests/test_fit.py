@@ -248,7 +248,8 @@ def test_auto_spares_a_backbone_that_was_trained_before(side: int, model: dict[s
     assert named.config.optimizer.backbone_lr == 1.0
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("finetune", "scratch")])
+# "teacher" reads a file of scores: tests/test_partial_rules.py trains it
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("finetune", "scratch", "teacher")])
 def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> None:
     x, y = items(unknown=0.3)
     run = fit((x, y), name, out=tmp_path / "run", test=items(60, 1), settings=CALIBRATED)
