@@ -10,6 +10,7 @@ import torch
 
 from steelyard import losses
 from steelyard.losses.table import TABLE
+from steelyard.objective import Objective
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,7 +45,7 @@ def test_readme_examples_run_one_after_the_other():
 
 def test_the_loss_of_contributing_is_a_whole_loss():
     scope: dict[str, object] = {}
-    (code,) = blocks("CONTRIBUTING.md")
+    code = blocks("CONTRIBUTING.md")[0]
     exec(compile(code, "CONTRIBUTING.md", "exec"), scope)
     assert len(code.splitlines()) < 40
     loss = scope["Exponential"]()  # type: ignore[operator]
@@ -56,3 +57,17 @@ def test_the_loss_of_contributing_is_a_whole_loss():
     assert value.item() == pytest.approx((2.718281828**-0.25 + 2.718281828**0.5) / 2, rel=1e-6)
     assert logits.grad is not None
     assert logits.grad[0, 2] == 0
+
+
+def test_the_rule_and_the_metric_of_contributing_work():
+    scope: dict[str, object] = {}
+    for code in blocks("CONTRIBUTING.md")[1:]:
+        exec(compile(code, "CONTRIBUTING.md", "exec"), scope)
+    targets, logits = torch.tensor([[1, 0, -1, -1]]), torch.tensor([[0.0, 0.0, -9.0, 0.0]], requires_grad=True)
+    value = Objective(losses.BCE(), scope["SureNegative"]())(logits, targets).total  # type: ignore[operator]
+    value.backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 2] > 0  # sure to be absent: pushed further
+    assert logits.grad[0, 3] == 0  # not sure: left alone
+    found = scope["share_decided"](torch.tensor([[True, False, True]]), torch.tensor([[1, 0, -1]]))  # type: ignore[operator]
+    torch.testing.assert_close(found, torch.tensor([1.0, 0.0, float("nan")]), equal_nan=True)
