@@ -17,8 +17,6 @@ SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "calibration_stud
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
     spec = importlib.util.spec_from_file_location("calibration_study", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -10,8 +10,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 spec = importlib.util.spec_from_file_location("errata", ROOT / "examples" / "errata.py")
-assert spec is not None
-assert spec.loader is not None
 errata = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(errata)
 

@@ -423,7 +423,6 @@ def test_recalibrate_for_a_prior_in_a_file(tmp_path: Path) -> None:
     data = items(400, seed=9)
     recalibrate(str(run.path), data, replace(SETTINGS, deploy_prior=str(tmp_path / "p.csv")))
     reading = run.load().reading
-    assert reading.to_prior is not None
     assert reading.to_prior[:2].tolist() == [0.9, 0.01]
     assert np.isnan(reading.to_prior[2:]).all()
     z, y = logits_of(small_run(), data), data.labels.values
@@ -452,7 +451,6 @@ def test_adapting_to_items_without_labels(tmp_path: Path) -> None:
     found = recalibrate(run, inputs_of(there), settings, keep=True)
     reading = run.load().reading
     assert reading.kind == trained.reading.kind
-    assert reading.to_prior is not None
     assert reading.to_prior[0] > trained.reading.prior[0] + 0.1
     assert found["deploy_prior"]["items"] == len(there)
     assert found["known"] == 0

@@ -216,7 +216,6 @@ def through_onnxruntime(readings: list[Reading], z: np.ndarray) -> list[np.ndarr
     with export_graph.quiet():
         batch = {0: torch.export.Dim("batch", min=1)}
         program = torch.onnx.export(All(), (torch.zeros(2, 4).double(),), dynamo=True, dynamic_shapes=(batch,))
-    assert program is not None
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
     found: list[np.ndarray] = session.run(None, {session.get_inputs()[0].name: z})
     return found
@@ -267,7 +266,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small run with an Isotonic, a deployment prior and thresholds, exported."""
     trained = small_run(part("asymmetric"))
     reading = fitted(part("asymmetric"), "isotonic")
-    assert reading is not None
     folder = tmp_path_factory.mktemp("run") / "run"
     saved_run(folder, trained.read_by(reading.with_prior([0.2, 0.3, float("nan"), 0.1])))
     assert export(folder) == folder / "model.onnx"
@@ -322,7 +320,6 @@ def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> No
     shutil.copy(run / "model.onnx", alone)
     np.testing.assert_array_equal(load_onnx(alone)(x)[0], load_onnx(folder)(x)[0])
     reading = fitted(part("asymmetric"), "platt")
-    assert reading is not None
     reading.save(folder / "calibration.json")
     with pytest.raises(ValueError, match=f"calibrated anew since: write it again with steelyard export '{folder}'"):
         load_onnx(folder)
@@ -332,7 +329,6 @@ def test_class_aware_sampling_is_undone_in_the_file(tmp_path: Path) -> None:
     reading = fitted(part("focal"), "link", class_aware=True)
     assert reading is not None
     done = export_trained(small_run(part("focal")).read_by(reading), tmp_path / "x.onnx")
-    assert done.checked is not None
     assert done.checked.reading < 1e-6
     eta, _, logits = load_onnx(tmp_path / "x.onnx")(items(300, seed=9).inputs)
     assert np.abs(replace(reading, base="sampled").probability(logits) - eta).max() > 0.05
@@ -465,8 +461,6 @@ def network_run(backbone: str, head: str, kind: str, shape: tuple[int, ...], mir
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-                assert module.running_mean is not None
-                assert module.running_var is not None
                 module.running_mean.normal_(0, 0.1)
                 module.running_var.uniform_(0.5, 2)
         for name, parameter in model.named_parameters():
@@ -477,7 +471,6 @@ def network_run(backbone: str, head: str, kind: str, shape: tuple[int, ...], mir
 
 def assert_exports(trained: Trained, out: Path) -> None:
     done = export_trained(trained, out)
-    assert done.checked is not None
     assert done.checked.probability <= 1e-5
     assert done.checked.reading <= 1e-6
     model = load_onnx(out)

@@ -115,7 +115,6 @@ def test_autocast(row: Row, dtype: torch.dtype) -> None:
     assert z.dtype == dtype
     assert value.dtype == torch.float32
     value.backward()
-    assert layer.weight.grad is not None
     assert layer.weight.grad.isfinite().all()
     assert value == loss(z, targets)
     if row.name not in ref.SET_LEVEL:

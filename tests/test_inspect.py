@@ -179,7 +179,6 @@ def test_duplicates_and_contradictions(values: NDArray[np.int8], kinds: int, dty
         groups.setdefault(tuple(row), []).append(i)
     twice = [group for group in groups.values() if len(group) > 1]
     conflicting = sum(any({0, 1} <= set(column) for column in values[group].T) for group in twice)
-    assert found is not None
     assert (found.n_groups, found.n_items) == (len(twice), sum(map(len, twice)))
     assert found.n_conflicting == conflicting
     assert found.examples == tuple(tuple(map(str, group[:4])) for group in twice[:5])
@@ -188,7 +187,6 @@ def test_duplicates_and_contradictions(values: NDArray[np.int8], kinds: int, dty
 def test_minus_zero_is_zero():
     inputs = np.array([[0.0, 1.0], [-0.0, 1.0], [np.nan, 1.0], [np.nan, 1.0], [1.0, 0.0]])
     found = find_duplicates(ArrayDataset(inputs, Labels(np.ones((5, 1)))))
-    assert found is not None
     assert found.examples == (("0", "1"), ("2", "3"))
 
 
@@ -200,22 +198,18 @@ def test_image_files_are_compared_by_path_or_by_content(tmp_path: Path):
     names = ["a.png", "b.png", "c.png", "copy of a.png", "b.png", "gone.png"]
     data = ImageDataset([tmp_path / name for name in names], Labels(np.eye(6)))
     quick, deep = find_duplicates(data), find_duplicates(data, deep=True)
-    assert quick is not None
-    assert deep is not None
     assert (quick.examples, quick.looked_at) == ((("1", "4"),), "the paths of the images (not their content)")
     assert deep.examples == (("0", "3"), ("1", "4"))
     assert deep.n_conflicting == 2
     assert deep.unreadable == (str(tmp_path / "gone.png"),)
     boxes = np.array([[0, 0, 2, 2 + (i == 4)] for i in range(6)])
     people = find_duplicates(ImageDataset([tmp_path / name for name in names], data.labels, boxes=boxes), deep=True)
-    assert people is not None
     assert people.examples == (("0", "3"),)
 
 
 def test_questions_are_compared_by_text_and_image(tmp_path: Path):
     layouts.write_vqa(tmp_path)
     found = find_duplicates(open_data(tmp_path).data)
-    assert found is not None
     assert found.looked_at == "question and image"
 
 
@@ -281,7 +275,6 @@ def test_the_code_of_a_recipe_trains(recipe: str, tmp_path: Path, monkeypatch: p
     objective.start_epoch(1, n_epochs=3)
     logits = torch.zeros(8, 5, requires_grad=True)
     objective(logits, torch.from_numpy(values), index=torch.arange(8)).total.backward()
-    assert logits.grad is not None
     assert logits.grad.isfinite().all()
     assert logits.grad.abs().sum() > 0
 

@@ -30,8 +30,6 @@ def example(tool: str) -> Callable[..., Any]:
 
 def loaded(name: str) -> ModuleType:
     found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module

@@ -135,7 +135,6 @@ def test_another_prior_takes_the_place_of_sets(fitted: Reading) -> None:
 
 
 def test_shifts_are_shrunk_as_far_as_they_are_not_believed(fitted: Reading) -> None:
-    assert fitted.sets is not None
     z = odds(posterior(drawn(2000, THERE, 5)[1], HERE))
     whole = fitted.sets.estimate(z)
     same = _sets_there(fitted.sets, z, np.ones(5))
@@ -149,7 +148,6 @@ def test_shifts_are_shrunk_as_far_as_they_are_not_believed(fitted: Reading) -> N
 def test_sets_are_chosen_where_items_show_them(held_out: tuple[torch.Tensor, torch.Tensor]) -> None:
     z, y = held_out
     chosen = label_sets(z, y)
-    assert chosen is not None
     np.testing.assert_allclose(chosen.frequencies[0], torch.sigmoid(z).mean(0), atol=1e-3)
     np.testing.assert_allclose(chosen.frequencies[1], prior_of_sizes(HERE), atol=0.02)
     some = y.clone()

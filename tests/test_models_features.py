@@ -237,7 +237,6 @@ def test_what_a_power_cut_leaves_is_believed_only_as_far_as_it_is_sound(tmp_path
         assert writer.done == good
         writer.append(rows[good:], [])
     kept = file.read()
-    assert kept is not None
     np.testing.assert_array_equal(kept.rows, rows)
     assert kept.skipped == list(range(0, good, 3))
     np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), rows)
@@ -263,7 +262,6 @@ def test_killed_just_before_the_file_gets_its_name(tmp_path: Path, monkeypatch: 
     with file.writing(3) as writer:
         assert writer.done == 3
     kept = file.read()
-    assert kept is not None
     np.testing.assert_array_equal(kept.rows, rows)
     assert kept.skipped == [1]
 

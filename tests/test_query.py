@@ -264,7 +264,6 @@ def answered(text: str) -> bool:
     except QueryError as refused:
         error = refused
     if query is None:
-        assert error is not None
         assert 0 <= error.at <= len(text)
         assert str(error).count("\n") == 2
         return False

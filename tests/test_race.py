@@ -315,7 +315,6 @@ def test_many_labels_are_screened_by_some_of_them() -> None:
     x, y = made(120, n_labels=260)
     items = Items(torch.from_numpy(x), torch.from_numpy(y), folds_of(torch.from_numpy(y), 3))
     columns = items.screened_labels
-    assert columns is not None
     assert len(columns.unique()) == SCREENED_LABELS
     counts = torch.from_numpy(y.sum(0))
     assert {int(counts.argmax()), int(counts.min())} <= {int(columns[counts[columns].argmax()]), int(counts.min())}

@@ -78,7 +78,6 @@ def test_what_is_created_continued_refused_and_overwritten(tmp_path: Path) -> No
     assert run.is_run
     assert not run.is_finished
     saved = run.unfinished()
-    assert saved is not None
     assert saved.config == {"train": {"epochs": 3}}
     assert saved.started == {"labels": 5}
     (run / ".model.json.123.partial").write_text("half")

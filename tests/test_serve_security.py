@@ -385,7 +385,6 @@ def test_the_server_tells_an_old_index_and_stops_in_order(tmp_path: Path, stop: 
     code = f"from steelyard.serve import serve\nserve({str(place.run)!r}, port=0)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert "at http://127.0.0.1:" in line, process.communicate()
         assert "Beware: the index is of the run before it was" in process.stdout.readline()

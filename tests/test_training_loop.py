@@ -407,7 +407,6 @@ def test_a_poisoned_weight_is_traced_to_its_label(value: float, tmp_path: Path) 
         "0.1) or look at the weights there"
     )
     state = Checkpoints(tmp_path / "checkpoint").load()
-    assert state is not None
     assert (state.notes["epoch"], state.notes["step"]) == (2, 2)
     outcome = fit(tmp_path, settings=settings, objective=Objective(BCE(), weighting=Poisoned(2, 1, 0)))
     assert len(outcome.history) == 2
@@ -466,7 +465,6 @@ def test_an_exploding_rate_leaves_a_checkpoint_that_can_go_on(name: str, tmp_pat
         str(e.value),
     )
     state = Checkpoints(tmp_path / "checkpoint").load()
-    assert state is not None
     assert (state.notes["epoch"], state.notes["step"]) == (1, 1)
     assert all(bool(torch.isfinite(x).all()) for x in state.tensors.values() if x.is_floating_point())
     tame = job(name, tmp_path) | dict(model=seeded(deep), optimizer=replace(wild, lr=0.01))

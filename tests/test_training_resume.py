@@ -218,7 +218,6 @@ def test_damage_of_any_byte_is_seen(half_way: dict[str, Path], tmp_path: Path) -
             newest.write_bytes(whole[:damage])
         found = Checkpoints(folder / "checkpoint")
         state = found.load()
-        assert state is not None
         assert state.notes == fallback, damage
         assert [message.split(" is damaged")[0] for message in found.damaged] == [str(newest)]
         assert "\n" not in found.damaged[0]

@@ -178,7 +178,6 @@ def everything(name: str, folder: Path) -> dict[str, Any]:
     """All that a finished run leaves, timings aside, to be compared bit for bit."""
     outcome = run(name, folder)  # finished: it only reads
     state = Checkpoints(folder / "checkpoint").load()
-    assert state is not None
     left: dict[str, Any] = {f"kept {key}": bits(value) for key, value in outcome.weights.items()}
     left |= {f"state {key}": bits(value) for key, value in state.tensors.items()}
     left |= {f"note {key}": value for key, value in state.notes.items() if key not in TIMINGS}

@@ -235,7 +235,6 @@ def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) ->
         right = [sum(query["runs"][row.name]["right"]) for query in queries]
         assert [row.mean(column) for column in found.columns] == right
     draw = BY_NAME["spa-fig4"].draw
-    assert draw is not None
     drawn = draw(type(found).load(out / "spa-fig4.json"))
     assert not any(axes.images for axes in drawn.axes), "no photograph is passed on"
     names = [id_.replace("_", "\n") for query in queries for hits in query["runs"].values() for id_ in hits["ids"]]
