@@ -24,18 +24,8 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
 ROOT = Path(__file__).resolve().parent
 LONGEST = (
-    *(
-        "export",
-        "serve_browser",
-        "kernels_losses",
-        "commands",
-        "fit",
-        "models",
-        "bench",
-        "torture",
-        "index",
-    ),
-    *("training_resume", "report_run", "run_objectives", "compile", "papers_plm_tracks"),
+    *("commands", "export", "kernels", "fit", "serve_browser", "models", "report_run", "bench", "training_resume"),
+    *("compile", "builders", "papers_plm_tracks", "calibrate_levels"),
 )
 """The files that take longest: begun first, none of them runs alone at the end while the other core has nothing."""
 
