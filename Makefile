@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all nightly lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
+.PHONY: help install demo test test-times test-all nightly lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,10 +22,13 @@ demo: $(STAMP)  ## the main job on built-in data: long-tailed digit pairs with m
 	$(BIN)/steelyard demo
 
 # Files of tests lie in memory, where there is room for them and fsync waits for no disk; Python keeps what it compiled.
-test: export PYTEST_DEBUG_TEMPROOT = $(shell df -k /dev/shm 2> /dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
-test: export PYTHONDONTWRITEBYTECODE =
+test test-times: export PYTEST_DEBUG_TEMPROOT = $(shell df -k /dev/shm 2> /dev/null | awk 'NR == 2 && $$4 > 4000000 {print $$6}')
+test test-times: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)  ## all tests of the core
 	$(BIN)/python -m pytest $(CORE) -o tmp_path_retention_policy=failed
+
+test-times: $(STAMP)  ## these, and the processor seconds of the TOP files and tests, whatever else the machine does
+	TOP=$(or $(TOP),40) $(BIN)/python -m pytest -p cpu_seconds $(CORE) -o tmp_path_retention_policy=failed
 
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark]'
