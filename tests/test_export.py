@@ -263,8 +263,8 @@ def assert_digits(cases: list[tuple[Part, str, bool]]) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run with an Isotonic, a deployment prior and thresholds, exported."""
-    reading = fitted(part(), "isotonic")
+    """A small run with Platt's calibrator, a deployment prior and thresholds, exported."""
+    reading = fitted(part(), "platt")
     folder = tmp_path_factory.mktemp("run") / "run"
     saved_run(folder, small_run().read_by(reading.with_prior([0.2, 0.3, float("nan"), 0.1])))
     assert export(folder) == folder / "model.onnx"
@@ -318,7 +318,7 @@ def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> No
     shutil.copytree(run, folder)
     shutil.copy(run / "model.onnx", alone)
     np.testing.assert_array_equal(load_onnx(alone)(x)[0], load_onnx(folder)(x)[0])
-    fitted(part(), "platt").save(folder / "calibration.json")
+    fitted(part(), "temperature").save(folder / "calibration.json")
     with pytest.raises(ValueError, match=f"calibrated anew since: write it again with steelyard export '{folder}'"):
         load_onnx(folder)
 

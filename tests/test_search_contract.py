@@ -480,12 +480,6 @@ def test_without_duckdb_one_sentence_names_the_extra(tmp_path: Path, monkeypatch
             attempt()
 
 
-def test_the_core_does_not_import_duckdb() -> None:
-    code = "import sys, steelyard, steelyard.search, json; print(json.dumps([m for m in sys.modules if 'duckdb' in m]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert [m for m in json.loads(done.stdout) if not m.startswith("steelyard")] == []
-
-
 # --- files that are not as they were written
 
 
