@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import steelyard as sy
 from run_data import items, write_table
 from steelyard.annotation import near, noise
 from steelyard.annotation.audit import audit_labels
 from steelyard.annotation.confusion import Confusion
-from steelyard.annotation.queue import COLUMNS, Ranked, as_text, best
+from steelyard.annotation.queue import Ranked, as_text, best, write_queue
 from steelyard.annotation.sources import read_scores
+from steelyard.data.review import QUEUE_COLUMNS, read_queue
 from steelyard.metrics import average_precision
 from typed import done, typed
 
@@ -73,8 +75,6 @@ def test_the_cost_is_that_of_a_reference_cell_by_cell() -> None:
             p = a + (1 - a - rate[0]) / (1 + np.exp(-(np.exp(s[c]) * z + t[c])))
             expected -= n[c, b, 1] * np.log(p) + n[c, b, 0] * np.log(1 - p)
         expected += (m[c] ** 2 + f[c] ** 2) / (2 * 0.2**2) + s[c] ** 2 / (2 * 0.5**2)
-    import torch
-
     at = noise._Parameters(
         *(torch.tensor(x)[None] for x in (m, f, s, t)), torch.tensor([[shared]], dtype=torch.float64)
     )
@@ -220,6 +220,15 @@ def test_what_is_not_certain_is_not_said_to_be(p: float, text: str) -> None:
     assert as_text(p) == text
 
 
+def test_a_queue_is_read_back_as_it_was(tmp_path: Path) -> None:
+    labels = sy.Labels(np.array([[1, -1], [0, 1]]), names=["=dog", "a, b"], ids=["-1", "two"])
+    cells = Ranked(*(np.array(x) for x in ([1, 0], [0, 1], [0, -1], [0.9, 0.25], [0.5, 0.25])))
+    write_queue(tmp_path / "q.csv", cells, labels, lambda k: f"reason {k}", ["x.jpg", "y.jpg"])
+    first, second = read_queue(tmp_path / "q.csv")
+    assert first[:5] == ("two", "=dog", "wrong?", 0, 0.9)
+    assert second == ("-1", "a, b", "present?", None, 0.25, "reason 1", "x.jpg")
+
+
 # ---- the command
 
 
@@ -239,7 +248,7 @@ def test_audit_of_data_and_of_a_run(place: Path) -> None:
     assert "logistic regression" in said.out
     with (place / "wrong.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == QUEUE_COLUMNS
     assert {row["question"] for row in rows} == {"wrong?"}
     assert [int(row["rank"]) for row in rows] == list(range(1, len(rows) + 1))
     scores = [float(row["score"]) for row in rows]
