@@ -15,11 +15,11 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from steelyard.report.canvas import ACCENT, FAINT, OTHER
+from steelyard.report.canvas import ACCENT, FAINT, OTHER, SOFT
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "annotation"
 SETS = {"yeast": "yeast", "scene": "scene", "bibtex": "bibtex", "voc": "VOC features", "digits": "digit pairs"}
-COLOURS = {"next": ACCENT, "uncertainty": OTHER, "random": FAINT}
+COLOURS = {"next": ACCENT, "uncertainty": OTHER, "random": SOFT}
 
 
 def draw_audit(content: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def draw_audit(content: dict[str, Any]) -> None:
     real = content["voc2007"]
     ranks = list(range(50, 2001, 50))
     axes[2].plot(ranks, real["found_by_rank"], color=ACCENT, label="audit")
-    axes[2].plot(ranks, real["found_by_rank_cleanlab"], color=OTHER, label="cleanlab, self-confidence")
+    axes[2].plot(ranks, real["found_by_rank_cleanlab"], color=OTHER, label=f"cleanlab, {_plain(real['cleanlab_best'])}")
     axes[2].axhline(real["missing"], color=FAINT, lw=1)
     axes[2].set_xlabel("cells looked at, of 99,553")
     axes[2].set_ylabel("missing persons found")
@@ -87,29 +87,28 @@ def audit_tables(content: dict[str, Any]) -> Iterator[str]:
     yield "![Average precision of planted errors, and missing persons found](audit.png)"
     yield ""
     yield from (
-        "| set, errors | audit | cleanlab | its best score | with 70 % unknown | cleanlab |",
-        "|---|---|---|---|---|---|",
+        "| set, errors | audit | cleanlab | its best score | with 70 % unknown | cleanlab | seeds |",
+        "|---|---|---|---|---|---|---|",
     )
     for key, row in content["rows"].items():
         other = content["rows"].get(key.removesuffix(" 0") + " 0.7")
         if key.endswith(" 0") and other:
             cells = [f"{r[m]:.3f}" for r in (row, other) for m in ("audit", "cleanlab")]
-            cells.insert(2, row["by"].replace("_", " "))
-            yield f"| {_name(key)} | {' | '.join(cells)} |"
+            cells.insert(2, _plain(row["by"]))
+            seeds = sorted({row["seeds"], other["seeds"]})
+            yield f"| {_name(key)} | {' | '.join(cells)} | {' and '.join(map(str, seeds))} |"
     yield ""
     yield (
         f"Audit is above cleanlab in {bars['settings_above_cleanlab']} of 10 settings, and with 70 % of the labels "
-        f"unknown in {bars['settings_above_cleanlab_unknown']} of 10 (average precision, mean of three seeds)."
+        f"unknown in {bars['settings_above_cleanlab_unknown']} of 10 (average precision, mean over seeds)."
     )
     yield ""
     real = content["voc2007"]
-    best = max(
-        (k for k in real if isinstance(real[k], dict) and k not in _NOT_SCORES), key=lambda k: _precision(real, k)
-    )
+    best = real["cleanlab_best"]
     estimate = real["estimated_missing_persons"]
     yield (
         f"**VOC 2007.** {real['missing']} persons are missing. Average precision {_precision(real, 'audit'):.3f}; "
-        f"cleanlab's best score here ({best.replace('_', ' ')}) has {_precision(real, best):.3f}. Of the first 322 "
+        f"cleanlab's best score here ({_plain(best)}) has {_precision(real, best):.3f}. Of the first 322 "
         f"cells of the list {real['audit']['found_among_the_first_322']} are among them, against "
         f"{real[best]['found_among_the_first_322']}. Estimated missing persons: {estimate['estimate']:.0f} "
         f"({estimate['low']:.0f} to {estimate['high']:.0f}); of all other labels together "
@@ -117,7 +116,8 @@ def audit_tables(content: dict[str, Any]) -> Iterator[str]:
     )
 
 
-_NOT_SCORES = ("audit", "estimated_missing_persons")
+def _plain(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _precision(real: dict[str, Any], name: str) -> float:

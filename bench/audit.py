@@ -108,10 +108,11 @@ def real(data: Path, features: Path) -> dict[str, Any]:
             "average_precision": list_precision(score, wrong, judged),
             "found_among_the_first_322": int(wrong.ravel()[order].sum()),
         }
-    order = np.argsort(-np.where(judged, scores["audit"], -1.0), axis=None, kind="stable")
-    result["found_by_rank"] = np.cumsum(wrong.ravel()[order])[np.arange(49, 2000, 50)].tolist()
-    plain = np.argsort(-np.where(judged, scores["self_confidence"], -1.0), axis=None, kind="stable")
-    result["found_by_rank_cleanlab"] = np.cumsum(wrong.ravel()[plain])[np.arange(49, 2000, 50)].tolist()
+    best = max((name for name in scores if name != "audit"), key=lambda name: result[name]["average_precision"])
+    result["cleanlab_best"] = best
+    for name, key in (("audit", "found_by_rank"), (best, "found_by_rank_cleanlab")):
+        order = np.argsort(-np.where(judged, scores[name], -1.0), axis=None, kind="stable")
+        result[key] = np.cumsum(wrong.ravel()[order])[np.arange(49, 2000, 50)].tolist()
     return result
 
 
