@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("results", "benchmarks"))
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
-ROOMS = ("losses", "balance", "objective", "metrics", "calibrate", "data", "models", "training", "search")
+ROOMS = ("losses", "balance", "objective", "metrics", "calibrate", "data", "models", "training", "search", "annotation")
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)

@@ -32,6 +32,7 @@ STABLE = {
     "steelyard.calibrate": "",
     "steelyard.labels": "",
     "steelyard.data": "",
+    "steelyard.annotation": "",
     "steelyard.search": "search",
     "steelyard.serve": "serve",
     "steelyard.integrations.torchmetrics": "torchmetrics",

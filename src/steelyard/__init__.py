@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steelyard import (
+        annotation,
         balance,
         calibrate,
         data,
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         search,
         training,
     )
+    from steelyard.annotation.command import audit
+    from steelyard.annotation.next_cells import next_to_annotate
     from steelyard.labels import UNKNOWN, Labels
     from steelyard.objective import Objective
     from steelyard.run.api import Run, fit
@@ -31,6 +34,8 @@ __all__ = [
     "Objective",
     "Run",
     "SteelyardClassifier",
+    "annotation",
+    "audit",
     "balance",
     "calibrate",
     "data",
@@ -40,6 +45,7 @@ __all__ = [
     "losses",
     "metrics",
     "models",
+    "next_to_annotate",
     "objective",
     "report",
     "run",
@@ -53,7 +59,9 @@ _HOMES = {
     "Objective": "objective",
     "Run": "run.api",
     "SteelyardClassifier": "run.sklearn",
+    "audit": "annotation.command",
     "fit": "run.api",
+    "next_to_annotate": "annotation.next_cells",
 }
 
 

@@ -42,11 +42,7 @@ def contradictions(labels: Labels, embeddings: Array, seed: int = 0) -> tuple[Co
         embeddings: (N, D).
         seed: of the projections.
     """
-    x = np.asarray(embeddings, np.float32)
-    if x.ndim != 2 or len(x) != len(labels):
-        raise ValueError(f"embeddings has shape {x.shape}: give one row for each of {len(labels)} items")
-    if not np.isfinite(x).all():
-        raise ValueError("embeddings holds NaN or infinite numbers: leave such items out")
+    x = standardised(embeddings, len(labels))
     found: list[Contradiction] = []
     for first, second, distance in zip(*near_pairs(x, seed), strict=True):
         a, b = labels.rows(np.array([first, second]))
@@ -56,6 +52,17 @@ def contradictions(labels: Labels, embeddings: Array, seed: int = 0) -> tuple[Co
         if len(found) >= LISTED:
             break
     return tuple(found[:LISTED])
+
+
+def standardised(embeddings: Array, n_items: int) -> Array:
+    """Return embeddings (N, D), float32, each column with mean 0 and deviation 1, so that none outweighs the others."""
+    x = np.asarray(embeddings, np.float32)
+    if x.ndim != 2 or len(x) != n_items:
+        raise ValueError(f"embeddings has shape {x.shape}: give one row for each of {n_items} items")
+    if not np.isfinite(x).all():
+        raise ValueError("embeddings holds NaN or infinite numbers: leave such items out")
+    deviation = x.std(0)
+    return np.asarray((x - x.mean(0)) / np.where(deviation > 1e-6 * np.abs(x).max(0, initial=0), deviation, np.inf))
 
 
 def near_pairs(x: Array, seed: int = 0) -> tuple[Index, Index, Array]:

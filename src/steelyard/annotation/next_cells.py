@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.annotation.near import standardised
 from steelyard.annotation.queue import Ranked
 from steelyard.labels import UNKNOWN, Labels
 
@@ -47,6 +48,7 @@ def next_to_annotate(
     item_cost: float = 0.0,
     cell_cost: float | Array = 1.0,
     quota: int | Mapping[str, int] | None = None,
+    information: Array | None = None,
     seed: int = 0,
 ) -> Ranked:
     """Return the unknown cells most worth annotating, the best first; their `score` is the gain per cost.
@@ -61,15 +63,21 @@ def next_to_annotate(
         item_cost: of opening an item, paid once however many of its labels are annotated.
         cell_cost: of one label of an item; or (L,), one for each label.
         quota: cells of each label at most, or such numbers by the name of a label.
+        information: I_c of what is known about each label besides these items, (L,).
         seed: of "random" and of neighbourhoods.
     """
     table = labels if isinstance(labels, Labels) else Labels(labels)
     given, eta, cost = _checked(table, probabilities, budget, by, unit, item_cost, cell_cost)
+    if not (given == UNKNOWN).any():
+        raise ValueError(
+            "there is no unknown label: what is not annotated must be empty or -1, not 0 (--absent unknown)"
+        )
     rng = np.random.default_rng(seed)
     near = None if embeddings is None else neighbourhoods(embeddings, len(table), seed)
     most = _quotas(table, quota)
     if by == "gain":
-        gain = _gains(given, eta, cost, most, near)
+        more = np.zeros(table.n_labels) if information is None else np.asarray(information, np.float64)
+        gain = _gains(given, eta, more + FLOOR, most, near)
     else:
         value = rng.random(eta.shape) if by == "random" else 0.5 - np.abs(eta - 0.5)
         gain = _capped(np.where(given == UNKNOWN, value, -np.inf), most)
@@ -120,11 +128,11 @@ def _quotas(table: Labels, quota: int | Mapping[str, int] | None) -> Index:
     return most
 
 
-def _gains(given: Array, eta: Floats, cost: Floats, most: Index, near: Index | None) -> Floats:
+def _gains(given: Array, eta: Floats, more: Floats, most: Index, near: Index | None) -> Floats:
     """Return what each unknown cell adds after the better ones of its label, (N, L); −∞ for known cells."""
     worth = eta * (1 - eta)
     unknown = given == UNKNOWN
-    known = np.where(unknown, 0.0, worth).sum(0) + FLOOR
+    known = np.where(unknown, 0.0, worth).sum(0) + more
     out = np.full(eta.shape, -np.inf)
     for c in range(eta.shape[1]):
         rows = np.flatnonzero(unknown[:, c])
@@ -200,11 +208,7 @@ def neighbourhoods(embeddings: Array, n_items: int, seed: int) -> Index:
     """Return the neighbourhood of each item, (N,): its nearest of some centres, by k-means on a sample."""
     from sklearn.cluster import MiniBatchKMeans
 
-    x = np.asarray(embeddings, np.float32)
-    if x.ndim != 2 or len(x) != n_items:
-        raise ValueError(f"embeddings has shape {x.shape}: give one row for each of {n_items} items")
-    if not np.isfinite(x).all():
-        raise ValueError("embeddings holds NaN or infinite numbers: leave such items out")
+    x = standardised(embeddings, n_items)
     some = np.random.default_rng(seed).permutation(n_items)[:_SAMPLE]
     k = min(NEIGHBOURHOODS, max(1, n_items // 10))
     model = MiniBatchKMeans(k, n_init=1, random_state=seed).fit(x[some])

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._files import check_place, replacing
+from steelyard.data.review import QUEUE_COLUMNS
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.predict.files import harmless
 
-COLUMNS = ("rank", "id", "label", "question", "given", "probability", "score", "why", "path")
 WRONG, PRESENT = "wrong?", "present?"
 
 
@@ -76,7 +77,7 @@ def write_queue(path: str | Path, ranked: Ranked, labels: Labels, why: Why, path
     """Write a CSV file with one row per cell, the best first: what `steelyard serve --review` shows.
 
     Its columns are rank, id, label, question ("wrong?" of a given label, "present?" of an unknown one), given (1, 0 or
-    empty), probability, score, why, path.
+    empty), probability, score, why, path. A ' is put before ids and labels that a spreadsheet would run as formulas.
 
     Args:
         path: of the file.
@@ -88,9 +89,9 @@ def write_queue(path: str | Path, ranked: Ranked, labels: Labels, why: Why, path
     check_place(path)
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(COLUMNS)
+        out.writerow(QUEUE_COLUMNS)
         for rank, row in enumerate(rows_of(ranked, labels, why, paths)):
-            out.writerow([rank + 1, *row])
+            out.writerow([rank + 1, harmless(row[0]), harmless(row[1]), *row[2:]])
 
 
 def rows_of(ranked: Ranked, labels: Labels, why: Why, paths: Sequence[str] | None) -> list[list[Any]]:

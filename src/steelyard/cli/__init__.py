@@ -1,5 +1,6 @@
 """What a person types: `steelyard COMMAND`."""
 
+from steelyard.cli import annotation as annotation
 from steelyard.cli import commands as commands
 from steelyard.cli import labelling as labelling
 from steelyard.cli.group import add_command, app, main

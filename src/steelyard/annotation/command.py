@@ -1,0 +1,296 @@
+"""What the commands audit and next do, from what was typed to what is shown and written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from json import dumps
+from math import isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from steelyard._files import check_place
+from steelyard.annotation.audit import LISTED, RESAMPLES, Audit, Interval, audit_labels
+from steelyard.annotation.next_cells import By, next_to_annotate
+from steelyard.annotation.queue import Ranked, as_text, rows_of, write_queue
+from steelyard.annotation.sources import Source, is_run, of_data, of_run
+from steelyard.config.sections import DataSettings
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.labels import UNKNOWN, Labels
+from steelyard.predict.inputs import inputs_at
+from steelyard.predict.prediction import check_probability, scores
+from steelyard.report.headline import plural
+from steelyard.report.terminal import console_of, plain, say
+from steelyard.run.api import Run
+from steelyard.run.command import Other, items_of
+from steelyard.run.datasets import paths_of
+from steelyard.run.evaluation import judge
+from steelyard.run.locating import run_config
+from steelyard.training.batches import n_workers
+from steelyard.training.step import pick_device
+
+_ROWS = 20
+
+
+def audit(
+    source: str | os.PathLike[str] | Run | Labels | NDArray[Any],
+    probabilities: NDArray[Any] | None = None,
+    *,
+    embeddings: NDArray[Any] | None = None,
+    limit: int = LISTED,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Audit:
+    """Find given labels that are probably wrong, and unknown ones that are probably present.
+
+        found = sy.audit("runs/photos")
+        found = sy.audit(labels, probabilities)
+
+    Args:
+        source: a run or its folder, of which the out-of-fold probabilities are taken; or labels: `Labels`, or (N, L), 1
+            present, 0 absent, −1 unknown.
+        probabilities: (N, L), where labels are given, by models that have not seen the labels they are compared with.
+        embeddings: (N, D), by which near-duplicates with contradicting labels are found; those of a run are known.
+        limit: cells in each ranked list, at most.
+        resamples: of the bootstrap, over items.
+        seed: of the bootstrap.
+    """
+    if isinstance(source, str | os.PathLike | Run):
+        folder = source.trained.folder if isinstance(source, Run) else source
+        if folder is None:
+            raise ValueError("the run was not kept in a folder: give out= to fit, or labels with probabilities")
+        if probabilities is not None:
+            raise ValueError("probabilities are given, but those of a run are taken: give labels instead of the run")
+        found = of_run(folder)
+        near = found.embeddings if embeddings is None else embeddings
+        return audit_labels(
+            found.labels, found.probabilities, embeddings=near, limit=limit, resamples=resamples, seed=seed
+        )
+    if probabilities is None:
+        raise ValueError("labels are given without probabilities: give those of models that have not seen the labels")
+    return audit_labels(source, probabilities, embeddings=embeddings, limit=limit, resamples=resamples, seed=seed)
+
+
+def show_audit(
+    source: str,
+    scores_file: str | None,
+    where: Mapping[str, Any],
+    out: str | None,
+    present: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Audit a run or data, print what was found, and write the queues.
+
+    Args:
+        source: a run, or labelled data.
+        scores_file: probabilities of the data, see `read_scores`.
+        where: how the data is read, settings of [data].
+        out: a file for given labels that are probably wrong.
+        present: a file for unknown labels that are probably present.
+        limit: cells in each list.
+        as_json: whether JSON is printed.
+    """
+    for file in (out, present):
+        if file is not None:
+            check_place(file)
+    if limit < 1:
+        raise ValueError(f"--limit is {limit}: give at least 1")
+    progress = console_of(stderr=True)
+    if is_run(source):
+        if scores_file is not None or where:
+            first = "--scores" if scores_file is not None else f"--{next(iter(where)).replace('_', '-')}"
+            raise ValueError(f"{first} is for data, but {source} is a run: leave it out, or give the data")
+        found = of_run(source, progress)
+    else:
+        found = of_data(DataSettings(path=source, **where), scores_file)
+    result = audit_labels(found.labels, found.probabilities, embeddings=found.embeddings, limit=limit)
+    for file, ranked in ((out, result.wrong), (present, result.present)):
+        if file is not None:
+            write_queue(file, ranked, found.labels, lambda k, r=ranked: result.why(r, k), found.paths)  # type: ignore[misc]
+    if as_json:
+        print(dumps(document(result, found), ensure_ascii=False, allow_nan=False))
+        return
+    _print_audit(result, found, console_of())
+    for file, what in ((out, "labels that may be wrong"), (present, "unknown labels that may be present")):
+        if file is not None:
+            say(console_of(), f"Written: {file}, {what}.")
+
+
+def document(result: Audit, found: Source) -> dict[str, Any]:
+    """Return an audit as plain values, for JSON: what is undefined is None."""
+    ids, names = result.table.ids, result.table.names
+
+    def number(value: float) -> float | None:
+        return None if isnan(value) else value
+
+    def interval(value: Interval) -> dict[str, float | None]:
+        return {name: number(part) for name, part in value._asdict().items()}
+
+    def listed(ranked: Ranked) -> list[dict[str, Any]]:
+        keys = ("id", "label", "question", "given", "probability", "score", "why", "path")
+        rows = rows_of(ranked, result.table, lambda k: result.why(ranked, k), found.paths)
+        return [
+            dict(zip(keys, row, strict=True)) | {"probability": float(row[4]), "score": float(row[5])} for row in rows
+        ]
+
+    return {
+        "source": found.note,
+        "labels": [
+            {
+                **{name: getattr(row, name) for name in ("name", "n_positive", "n_negative", "n_unknown")},
+                "wrong_positives": interval(row.wrong_positives),
+                "wrong_negatives": interval(row.wrong_negatives),
+                "probably_present": row.probably_present,
+            }
+            for row in result.labels
+        ],
+        "wrong": listed(result.wrong),
+        "present": listed(result.present),
+        "confused": [pair._asdict() for pair in result.confused],
+        "contradictions": [
+            {"first": ids[c.first], "second": ids[c.second], "label": names[c.label], "distance": c.distance}
+            for c in result.contradictions
+        ],
+    }
+
+
+def _print_audit(result: Audit, found: Source, console: Console) -> None:
+    """Print the estimates by label, the first rows of the lists, confused pairs and contradictions."""
+    say(console, f"{plural(len(result.table), 'item')}, {plural(result.table.n_labels, 'label')}; {found.note}.")
+    say(console, f"About {100 * result.rates.shared:.1f} % of a label's positives are wrong, and as many are missing.")
+    table = _table("label", "present", "of these wrong", "absent", "of these wrong", "unknown", "probably present")
+    order = sorted(result.labels, key=lambda r: -np.nan_to_num(r.wrong_positives.estimate + r.wrong_negatives.estimate))
+    for row in order[:_ROWS]:
+        wrong = (_interval(row.wrong_positives), _interval(row.wrong_negatives))
+        numbers = (f"{row.n_positive:,}", wrong[0], f"{row.n_negative:,}", wrong[1], f"{row.n_unknown:,}")
+        table.add_row(plain(row.name), *numbers, f"{row.probably_present:,.0f}")
+    console.print(table)
+    for title, ranked in (("Probably wrong", result.wrong), ("Unknown, probably present", result.present)):
+        if ranked.n:
+            say(console, f"\n{title}, the first of {ranked.n:,} listed:", "bold")
+            console.print(_listed(ranked.first(_ROWS // 2), result.table, lambda k, r=ranked: result.why(r, k)))
+    for pair in result.confused[: _ROWS // 2]:
+        what = f"{pair.given} is given in the place of {pair.missing} in about {pair.items:.0f} items"
+        say(console, f"Confused: {plain(what)} ({pair.by_chance:.1f} by chance).")
+    for c in result.contradictions[: _ROWS // 2]:
+        first, second = (result.table.ids[i] for i in (c.first, c.second))
+        say(console, f"Near-duplicates {plain(first)} and {plain(second)} contradict in {result.table.names[c.label]}.")
+    if (n := len(result.contradictions)) > _ROWS // 2:
+        say(console, f"{n:,} such contradictions in all.")
+
+
+def _interval(value: Interval) -> str:
+    if isnan(value.estimate):
+        return "–"
+    return f"{value.estimate:,.0f} ({value.low:,.0f} to {value.high:,.0f})"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for k, name in enumerate(columns):
+        table.add_column(name, justify="left" if k == 0 else "right")
+    return table
+
+
+def _listed(ranked: Ranked, labels: Labels, why: Any) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("score", "id", "label", "why"):
+        table.add_column(name, justify="right" if name == "score" else "left")
+    for row in rows_of(ranked, labels, why, None):
+        table.add_row(f"{float(row[5]):.3g}", *(Text(plain(str(row[k]))) for k in (0, 1, 6)))
+    return table
+
+
+def show_next(
+    run: str,
+    other: Other,
+    options: Mapping[str, Any],
+    unlabelled: bool,
+    spread: bool,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Print and write the unknown labels of some data that are most worth annotating.
+
+    Args:
+        run: its folder.
+        other: the items.
+        options: of `next_to_annotate`.
+        unlabelled: whether the items have no labels at all.
+        spread: whether the cells of a label are spread over different items, by their features.
+        out: the file.
+        as_json: whether JSON is printed.
+    """
+    if out is not None:
+        check_place(out)
+    trained = RunFolder(run).load()
+    check_probability(trained)
+    progress = console_of(stderr=True)
+    labels, eta, paths, features = (_unlabelled if unlabelled else _labelled)(run, trained, other, progress)
+    if spread and features is None:
+        raise ValueError("--spread needs features, but the items are images without kept features: leave it out")
+    information = None if labels.n_known.any() else trained.counts * (1 - np.nan_to_num(trained.prior))
+    by: By = options["by"]
+    rest = {name: value for name, value in options.items() if name not in ("by", "budget")}
+    near = features if spread else None
+    cells = next_to_annotate(labels, eta, options["budget"], by=by, embeddings=near, information=information, **rest)
+    counts = labels.counts if information is None else trained.counts
+
+    def why(k: int) -> str:
+        known = plural(int(counts[cells.labels[k]]), "known positive")
+        return f"{known} so far; present with probability {as_text(float(cells.probability[k]))}"
+
+    if out is not None:
+        write_queue(out, cells, labels, why, paths)
+    if as_json:
+        keys = ("id", "label", "question", "given", "probability", "score", "why", "path")
+        print(
+            dumps([dict(zip(keys, row, strict=True)) for row in rows_of(cells, labels, why, paths)], ensure_ascii=False)
+        )
+        return
+    console = console_of()
+    say(console, f"{cells.n:,} of {int((labels.n_items - labels.n_known).sum()):,} unknown labels, by {by}:")
+    by_label = np.bincount(cells.labels, minlength=labels.n_labels)
+    shown = [f"{plain(labels.names[c])} {by_label[c]:,}" for c in np.argsort(-by_label, kind="stable")[:_ROWS]]
+    say(console, ", ".join(shown) + (" …" if labels.n_labels > _ROWS else ""))
+    console.print(_listed(cells.first(_ROWS // 2), labels, why))
+    if out is not None:
+        say(console, f"Written: {out}.")
+
+
+def _labelled(
+    run: str, trained: Trained, other: Other, console: Console
+) -> tuple[Labels, NDArray[Any], list[str] | None, NDArray[Any] | None]:
+    """Return labels, probabilities, image files and features of labelled data, in the order of the run's labels."""
+    config = run_config(run)
+    items, _ = items_of(config, trained, other)
+    device = pick_device(config.train.device)
+    judged = judge(trained, items, config.evaluate, False, device, n_workers(-1, items), console)
+    labels = items.labels.arranged(trained.names, UNKNOWN)
+    features = items.inputs if trained.model.input.kind == "features" else None
+    return labels, judged.probabilities.numpy(), paths_of(items), features
+
+
+def _unlabelled(
+    run: str, trained: Trained, other: Other, console: Console
+) -> tuple[Labels, NDArray[Any], list[str] | None, NDArray[Any] | None]:
+    """Return the same of items without labels."""
+    if other.split is not None or other.reading:
+        raise ValueError("--unlabelled takes no options about how labels are read: leave them out")
+    inputs = inputs_at(trained, str(other.data), other.images)
+    device = pick_device(run_config(run).train.device)
+    ids, paths, eta = list[str](), list[str](), [np.zeros((0, len(trained.names)), np.float32)]
+    for some in scores(trained, inputs, 256, 0, device, console):
+        ids += some.rows.ids
+        paths += some.paths
+        eta.append(some.rows.probabilities)
+    nothing = Labels.from_cells(
+        [], [], np.zeros(0, np.int8), (len(ids), len(trained.names)), UNKNOWN, trained.names, ids
+    )
+    return nothing, np.concatenate(eta), paths or None, None

@@ -1,0 +1,192 @@
+"""Labels with out-of-fold probabilities: of a run, of any model's scores in a file, or by logistic regression."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from steelyard.calibrate.crossfit import cross_fitted, fewest_of_a_kind, folds_of
+from steelyard.config.sections import DataSettings
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.subset import Subset
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.labels import UNKNOWN, Labels
+from steelyard.predict.feature_cache import features_for, kept_for
+from steelyard.run.datasets import Datasets, open_datasets, open_to_inspect, paths_of
+from steelyard.run.evaluation import judge
+from steelyard.run.locating import run_config
+from steelyard.training.batches import is_array, n_workers
+from steelyard.training.small_models import FEWEST_ITEMS, assuming_negative, baseline
+from steelyard.training.step import pick_device
+
+Array: TypeAlias = NDArray[Any]
+
+PREFIX = "probability:"
+"""Of the columns that `steelyard predict` writes."""
+
+
+class Source(NamedTuple):
+    """Labels, and what models that have not seen them say."""
+
+    labels: Labels
+    probabilities: Array
+    """(N, L)."""
+    paths: Sequence[str] | None
+    """The image file of each item."""
+    embeddings: Array | None
+    """(N, D), where items are features or a frozen backbone makes such."""
+    note: str
+    """Where the probabilities come from."""
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Return whether this is the folder of a run."""
+    return Path(path).is_dir() and RunFolder(path).is_run
+
+
+def of_run(run: str | os.PathLike[str], console: Console | None = None) -> Source:
+    """Return the training items of a run with what its folds say of them, or else its validation items."""
+    trained, config = RunFolder(run).load(), run_config(run)
+    if not trained.reading.has_probability:
+        raise ValueError(f"{run} has no probabilities, since {trained.reading.why}: run steelyard calibrate first")
+    if not config.data.path or not Path(config.data.path).exists():
+        raise ValueError(
+            f"the data of the run, {config.data.path or 'given in Python'}, is not there: put it back, or audit data "
+            "with --scores"
+        )
+    own = open_datasets(config.data, config.model, config.train.seed)
+    folds = RunFolder(run).read_folds()
+    if folds is not None:
+        items, outputs, note = own.train, folds, "out-of-fold probabilities of all training items"
+        if len(folds[0]) != len(items):
+            raise ValueError(
+                f"the data of the run has {len(items):,} items, but its folds.npz {len(folds[0]):,}: the data was "
+                "changed since, train again"
+            )
+    else:
+        items = outputs = _validation(run, own)
+        note = f"only the {len(items):,} validation items, since training has seen the others"
+    device, workers = pick_device(config.train.device), n_workers(-1, items)
+    judged = judge(trained, outputs, config.evaluate, True, device, workers, console)
+    labels = items.labels.arranged(trained.names, UNKNOWN).grouped(items.labels.item_groups)
+    return Source(labels, judged.probabilities.numpy(), paths_of(items), _embeddings(trained, items, console), note)
+
+
+def _validation(run: str | os.PathLike[str], own: Datasets) -> Any:
+    if own.validation is None:
+        raise ValueError(
+            f"{run} has neither out-of-fold outputs nor validation items: train with --holdout 0.2, or audit the data "
+            "with --scores"
+        )
+    return own.validation
+
+
+def _embeddings(trained: Trained, items: Any, console: Console | None) -> Array | None:
+    """Return features of items by which near-duplicates are found, None where there are none at hand."""
+    if is_array(items):
+        return _features(items)
+    inside = items.data if isinstance(items, Subset) else items
+    if isinstance(inside, ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
+        device = pick_device("auto")
+        found = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
+        return np.asarray(found.inputs)
+    return None
+
+
+def _features(items: Any) -> Array | None:
+    inputs = items.inputs
+    return inputs if inputs.ndim == 2 and inputs.shape[1] else None
+
+
+def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> Source:
+    """Return labelled data with the scores of a file or, where it holds features, of logistic regression."""
+    data = open_to_inspect(settings).data
+    labels, embeddings = data.labels, _features(data) if isinstance(data, ArrayDataset) else None
+    if scores is not None:
+        return Source(labels, read_scores(scores, labels), paths_of(data), embeddings, f"probabilities of {scores}")
+    if embeddings is None or len(data) < FEWEST_ITEMS:
+        raise ValueError(
+            f"{settings.path} has no out-of-fold probabilities: train first and audit the run, or give a file of such "
+            "with --scores"
+        )
+    eta = regression(data, seed)
+    note = "out-of-fold probabilities of logistic regression; audit a run for those of a better model"
+    return Source(labels, eta, None, embeddings, note)
+
+
+def regression(data: Any, seed: int = 0) -> Array:
+    """Return the calibrated out-of-fold probabilities (N, L) of logistic regression on features."""
+    known = assuming_negative(data)[0]
+    odds = baseline(known, torch.device("cpu"), seed).out_of_fold.double()
+    targets = torch.from_numpy(known.labels.rows(np.arange(len(data))))
+    if fewest_of_a_kind(targets) > 0:
+        odds = cross_fitted("platt", odds, targets, folds_of(targets, seed=seed, groups=known.labels.item_groups))
+    return np.asarray(torch.sigmoid(odds).numpy())
+
+
+def read_scores(path: str, labels: Labels) -> Array:
+    """Return the probabilities (N, L) that a file gives the items and labels of a table.
+
+    A CSV file has a column `id` and one column per label, called LABEL or probability:LABEL, as `steelyard predict`
+    writes it. An .npz file has `probabilities` or `logits` (N, L), and `ids` and `names` where their order differs.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"--scores is {path}, which is not a file: give a .csv or .npz file of probabilities")
+    if file.suffix.lower() == ".npz":
+        values, ids, names = _from_npz(file, labels)
+    elif file.suffix.lower() == ".csv":
+        values, ids, names = _from_csv(file, labels)
+    else:
+        raise ValueError(f"--scores is {path}: give a .csv or .npz file")
+    rows, columns = ({key: k for k, key in enumerate(keys)} for keys in (ids, names))
+    for what, keys, there in (("item", labels.ids, rows), ("label", labels.names, columns)):
+        lacking = next((key for key in keys if key not in there), None)
+        if lacking is not None:
+            raise ValueError(f"{path} has no probabilities of {what} {lacking!r}: give those of every {what}")
+    return values[np.ix_([rows[i] for i in labels.ids], [columns[c] for c in labels.names])]
+
+
+def _from_npz(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            name = next((n for n in ("probabilities", "logits") if n in arrays), None)
+            if name is None:
+                raise ValueError(f"{file} holds neither probabilities nor logits: name the array one of these")
+            values = np.asarray(arrays[name], np.float64)
+            ids, names = (list(map(str, arrays[n])) if n in arrays else None for n in ("ids", "names"))
+    except (OSError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{file} cannot be read as .npz ({error}): write it again") from None
+    if name == "logits":
+        values = 1 / (1 + np.exp(-values))
+    ids, names = ids or list(labels.ids), names or list(labels.names)
+    if values.shape != (len(ids), len(names)):
+        raise ValueError(f"{name} of {file} has shape {values.shape}: give {(len(ids), len(names))}")
+    return values, ids, names
+
+
+def _from_csv(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
+    with file.open(encoding="utf-8", newline="") as lines:
+        reader = csv.reader(lines)
+        head = next(reader, [])
+        if not head or head[0] != "id":
+            raise ValueError(f"the first column of {file} is {head[0] if head else ''!r}: it must be id")
+        plain = [name.removeprefix(PREFIX) for name in head]
+        wanted = [k for k in range(1, len(head)) if plain[k] in set(labels.names)]
+        ids, values = [], []
+        for row in reader:
+            try:
+                values.append([float(row[k]) for k in wanted])
+            except (IndexError, ValueError):
+                raise ValueError(f"line {reader.line_num} of {file} lacks a probability: give a number") from None
+            ids.append(row[0])
+    return np.array(values).reshape(len(ids), len(wanted)), ids, [plain[k] for k in wanted]
