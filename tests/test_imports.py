@@ -158,7 +158,7 @@ BUDGET = {
     "metrics": 1350,
     "losses": 1300,
     "search": 1150,
-    "serve": 1130,
+    "serve": 1400,
     "balance": 1020,
     "config": 780,
     "labels": 760,
