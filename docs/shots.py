@@ -65,8 +65,8 @@ def asked_about(run: Path, table: Path, file: Path) -> Path:
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)
         writer.writerow(QUEUE_COLUMNS)
-        for rank, (p, id, name) in enumerate(sorted(present, reverse=True)[::7], 1):
-            why = f"given as absent, but its probability is {p:.3f}"
+        for rank, (p, id, name) in enumerate(sorted(present, reverse=True)[:40], 1):
+            why = f"given as absent, but probably present ({p:.2f})"
             writer.writerow([rank, id, name, "wrong?", 0, f"{p:.4f}", f"{p:.4f}", why, ""])
     return file
 

@@ -152,7 +152,7 @@ BUDGET = {
     "training": 2950,
     "run": 2650,
     "report": 1950,
-    "calibrate": 1950,
+    "calibrate": 2050,
     "models": 2300,
     "kernels": 2000,
     "metrics": 1350,
