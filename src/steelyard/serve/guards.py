@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
@@ -147,12 +146,7 @@ def _refused_write(headers: list[tuple[bytes, bytes]], writes: Writes | None) ->
 
 def _is_same_origin(origin: bytes, host: bytes) -> bool:
     """Whether an Origin header names the host that was asked, by HTTP, or by the HTTPS of a proxy before it."""
-    try:
-        found = urlsplit(origin.decode("latin-1"))
-    except ValueError:
-        return False
-    plain = found.scheme in ("http", "https") and not (found.path or found.query or found.fragment)
-    return plain and bool(found.netloc) and found.netloc.lower() == host.decode("latin-1").lower()
+    return bool(host) and origin.lower() in (b"http://" + host.lower(), b"https://" + host.lower())
 
 
 def _name(host: bytes) -> str:
