@@ -128,6 +128,21 @@ def test_the_confidence_is_kept(goal: Any, power: float, confidence: float, unkn
         assert violated > delta / 4  # nor by a margin that nobody asked for
 
 
+@pytest.mark.parametrize("guarantee", ["expected", "probability"])
+def test_recall_rests_on_positives_alone(guarantee: Any) -> None:
+    """Where 95 % of negatives and 40 % of positives are unknown its promise holds; that of precision would not."""
+    g = np.random.default_rng(5)
+    p, y = samples(400, 1.0, 0.0, 4)
+    y = np.where(g.random(p.shape) < np.where(y == 1, 0.4, 0.95), -1, y)
+    risks = misses(guaranteed_thresholds(p, y, Promise(guarantee, "recall", 0.9)).thresholds, 2.0)
+    if guarantee == "expected":
+        assert risks.mean() <= 0.1 + 3 * risks.std() / SAMPLES**0.5
+    else:
+        assert (risks > 0.1).mean() <= 0.1 + 3 * (0.09 / SAMPLES) ** 0.5
+        found = guaranteed_thresholds(p, y, Promise("probability", "precision", 0.8))
+        assert (false_share(found.thresholds, 1.0) > 0.2).mean() > 0.5  # why the sentence names its assumption
+
+
 def test_confidence_of_all_labels_at_once_is_kept() -> None:
     """20 labels per sample: the worst of them breaks the promise in at most δ of the samples."""
     p, y = samples(200, 1.0, 0.3, 3)

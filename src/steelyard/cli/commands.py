@@ -341,14 +341,20 @@ def serve(
     images: str | None = typer.Option(
         None, metavar="DIR", help="Only show images inside this folder. By default the one named in training."
     ),
+    review: str | None = typer.Option(None, metavar="FILE", help="A queue of audit or next: ask people its questions."),
+    answers: str | None = typer.Option(
+        None, metavar="FILE", help="Of --review: the CSV that answers are appended to. By default beside the queue."
+    ),
 ) -> None:
-    """Show a run in a browser: search by labels, a page for every label, the data set.
+    """Show a run in a browser: search by labels, a page for every label, the data set, questions to answer.
 
     Example: steelyard serve runs/photos
+
+    Example: steelyard serve runs/photos --review queue.csv --answers answers.csv
     """
     from steelyard.serve import serve as show
 
-    show(run, host, port, index=index, images=images)
+    show(run, host, port, index=index, images=images, review=review, answers=answers)
 
 
 @app.command()

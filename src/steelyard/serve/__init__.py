@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from steelyard.labels import Labels
     from steelyard.search import Index
+    from steelyard.serve.review import Review
 
 __all__ = ["make_app", "serve"]
 
@@ -21,6 +22,7 @@ def make_app(
     labels: Labels | None = None,
     images: str | os.PathLike[str] | None = None,
     hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]"),
+    review: Review | None = None,
 ) -> FastAPI:
     """Return the ASGI application that shows a finished run.
 
@@ -33,12 +35,13 @@ def make_app(
             run was trained. An index names files, never this folder.
         hosts: names under which the application may be asked for, a guard against other sites' scripts that reach a
             loopback address under their own name; None for any.
+        review: questions about labels for people to answer, None for none: then nothing can be written.
     """
     _check_extra()
     from steelyard.serve.app import build
     from steelyard.serve.shown import Current
 
-    return build(Current(run_folder, index, labels, images), hosts)
+    return build(Current(run_folder, index, labels, images), hosts, review)
 
 
 def serve(
@@ -48,6 +51,8 @@ def serve(
     *,
     index: str | os.PathLike[str] | None = None,
     images: str | os.PathLike[str] | None = None,
+    review: str | os.PathLike[str] | None = None,
+    answers: str | os.PathLike[str] | None = None,
 ) -> None:
     """Show a run in browsers until Ctrl-C or SIGTERM; requests in progress are finished first.
 
@@ -56,11 +61,16 @@ def serve(
         host: the address to listen on; all but loopback lets others see the images.
         port: 0 takes a free one.
         index, images: see `make_app`.
+        review: a queue of questions for people to answer, which `steelyard audit` and `steelyard next` write.
+        answers: the CSV file that their answers are appended to; by default beside the queue.
     """
     _check_extra()
+    from steelyard.serve.review import Review
     from steelyard.serve.server import run_server
 
-    run_server(run, host, port, index, images)
+    if review is None and answers is not None:
+        raise ValueError("--answers is given, but nothing is asked: name a queue of questions with --review")
+    run_server(run, host, port, index, images, None if review is None else Review(review, answers))
 
 
 def _check_extra() -> None:

@@ -24,7 +24,9 @@ from steelyard import __version__
 from steelyard.search import QueryError
 from steelyard.serve import shapes
 from steelyard.serve.asking import MOST_CHIPS
-from steelyard.serve.guards import Busy, Guard, Refusal, problem
+from steelyard.serve.guards import Busy, Guard, Refusal, Writes, problem
+from steelyard.serve.review import Review
+from steelyard.serve.review_routes import WRITE, add_review
 from steelyard.serve.shown import Current, Shown
 from steelyard.serve.workers import Recent, Workers
 
@@ -42,7 +44,7 @@ _IDLE = 0.1  # seconds without a request after which the next one waits for the 
 Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem} for status in (400, 404, 413, 414, 421, 422, 500, 503)
+    status: {"model": shapes.Problem} for status in (400, 403, 404, 409, 411, 413, 414, 415, 421, 422, 429, 500, 503)
 }
 
 
@@ -50,14 +52,14 @@ class _GZip(GZipMiddleware):
     """Compresses all but pictures, which older versions of Starlette compress in vain."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_picture = scope.get("path") == "/api/thumbnail"
+        is_picture = scope.get("path") in ("/api/thumbnail", f"{WRITE}/picture")
         await (self.app(scope, receive, send) if is_picture else super().__call__(scope, receive, send))
 
 
-def build(current: Current, hosts: tuple[str, ...] | None) -> FastAPI:
+def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None = None) -> FastAPI:
     """Return the application that shows `current`; for `hosts` see `make_app`."""
     threads = max(2, os.cpu_count() or 2)
-    searching, drawing, looking = Workers(threads), Workers(threads, waiting=512), Workers(1)
+    searching, drawing, looking, writing = Workers(threads), Workers(threads, waiting=512), Workers(1), Workers(1)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -66,7 +68,7 @@ def build(current: Current, hosts: tuple[str, ...] | None) -> FastAPI:
         gc.freeze()  # what was imported is never looked through again, which would hold up a request for 100 ms
         yield
         gc.unfreeze()
-        for workers in (searching, drawing, looking):
+        for workers in (searching, drawing, looking, writing):
             workers.close()
 
     app = FastAPI(
@@ -80,21 +82,29 @@ def build(current: Current, hosts: tuple[str, ...] | None) -> FastAPI:
         lifespan=lifespan,
     )
     _add_problems(app)
-    _add_answers(app, current, searching, drawing, looking)
+    _add_answers(app, current, searching, drawing, looking, writing, review)
     files = StaticFiles(directory=STATIC)
 
     async def page(request: Request) -> Response:
         return await files.get_response("index.html", request.scope)
 
-    for path in ("/", "/label", "/data"):
+    for path in ("/", "/label", "/data", *(["/review"] if review is not None else [])):
         app.add_route(path, page)
     app.mount("/static", files)
     app.add_middleware(_GZip, minimum_size=_WORTH_COMPRESSING, compresslevel=5)
-    app.add_middleware(Guard, hosts=hosts)
+    app.add_middleware(Guard, hosts=hosts, writes=None if review is None else Writes(WRITE, review.token))
     return app
 
 
-def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Workers, looking: Workers) -> None:
+def _add_answers(
+    app: FastAPI,
+    current: Current,
+    searching: Workers,
+    drawing: Workers,
+    looking: Workers,
+    writing: Workers,
+    review: Review | None,
+) -> None:
     answers, pictures = Recent(_MEMORY["answers"]), Recent(_MEMORY["pictures"])
 
     async def now() -> Shown:
@@ -118,7 +128,7 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
     @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        return await answer(request, Shown.facts)
+        return await answer(request, Shown.facts, review is not None)
 
     @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
@@ -166,9 +176,16 @@ def _add_answers(app: FastAPI, current: Current, searching: Workers, drawing: Wo
     async def thumbnail(request: Request, id: Name, size: Literal["small", "large"] = "small") -> Response:
         """Return the picture of an item, its longer side at most 320 or 1280 pixels."""
         shown = await now()
-        file, *state = await drawing.run(shown.image, id)
-        picture = await pictures.get((file, *state, size), partial(drawing.run, shown.pictures.make, file, size))
+        return await draw(request, shown, (await drawing.run(shown.image, id))[0], size)
+
+    async def draw(request: Request, shown: Shown, file: Path, size: str) -> Response:
+        found = await drawing.run(file.stat)
+        key = (file, found.st_mtime_ns, found.st_size, size)
+        picture = await pictures.get(key, partial(drawing.run, shown.pictures.make, file, size))
         return _reply(request, picture, "image/jpeg", "private, max-age=600")
+
+    if review is not None:
+        add_review(app, review, writing, now, draw, PROBLEMS)
 
 
 def _reply(request: Request, body: bytes, kind: str, keep: str) -> Response:

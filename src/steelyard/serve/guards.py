@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 MOST_TARGET = 8192
 """Bytes of the path and the query of a request."""
+MOST_BODY = 8192
+"""Bytes of what may be written at once."""
+TOKEN = "steelyard-token"
+"""The header that carries the token of a write."""
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -52,6 +57,13 @@ def problem(status: int, error: str, headers: dict[str, str] | None = None, **mo
     return JSONResponse({"error": error, **more}, status, headers)
 
 
+class Writes(NamedTuple):
+    """The one address that may be written to, and the token without which it is refused."""
+
+    path: str
+    token: str
+
+
 @final
 class Guard:
     """Refuses what no page of ours asks for, and puts `HEADERS` on every reply, that to a failure of ours too.
@@ -59,10 +71,11 @@ class Guard:
     app: the application within.
     hosts: names under which it may be asked for, None for any. Starlette's TrustedHostMiddleware is not used: it
         answers 400 in plain text, and in older versions misreads [::1].
+    writes: what may be written to, None for nothing: then only GET is answered.
     """
 
-    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None, writes: Writes | None = None) -> None:
+        self._app, self._writes = app, writes
         self._hosts = None if hosts is None else {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,13 +110,43 @@ class Guard:
         close = {"connection": "close"}
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MOST_TARGET:
             return problem(414, f"the address is longer than {MOST_TARGET} bytes: ask for less", close)
-        if scope["method"] != "GET":
+        is_write = self._writes is not None and scope["method"] == "POST" and scope["path"] == self._writes.path
+        if scope["method"] != "GET" and not is_write:
             return problem(405, "only GET is answered", {**close, "allow": "GET"})
-        if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
+        if not is_write and (headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers):
             return problem(413, "requests have no body here", close)
         if self._hosts is not None and _name(headers.get(b"host", b"")) not in self._hosts:
             return problem(421, "this host name is not served: use the address that steelyard serve printed", close)
+        if is_write and (refused := _refused_write(scope["headers"], self._writes)) is not None:
+            return problem(*refused, close)
         return None
+
+
+def _refused_write(headers: list[tuple[bytes, bytes]], writes: Writes | None) -> tuple[int, str] | None:
+    """Return status and sentence where a write is not one of our page, before its body is read."""
+    given = dict(headers)
+    deciding = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", TOKEN.encode())
+    if any(sum(name == one for name, _ in headers) > 1 for one in deciding):
+        return 400, "a header is given twice"
+    length = given.get(b"content-length", b"")
+    if not (length.isdigit() and len(length) < 8) or b"transfer-encoding" in given:
+        return 411, "the length of the body is not given"
+    if int(length) > MOST_BODY:
+        return 413, f"the body is longer than {MOST_BODY} bytes"
+    if given.get(b"content-type") != b"application/json":
+        return 415, "the body must be application/json"
+    if not _is_same_origin(given.get(b"origin", b""), given.get(b"host", b"")):
+        return 403, "answers are taken from the page of this server only"
+    if given.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
+        return 403, "answers are taken from the page of this server only"
+    if writes is None or not hmac.compare_digest(given.get(TOKEN.encode(), b""), writes.token.encode()):
+        return 403, "the token is missing or of an earlier start: open the address that steelyard serve printed"
+    return None
+
+
+def _is_same_origin(origin: bytes, host: bytes) -> bool:
+    """Whether an Origin header names the host that was asked, by HTTP, or by the HTTPS of a proxy before it."""
+    return bool(host) and origin.lower() in (b"http://" + host.lower(), b"https://" + host.lower())
 
 
 def _name(host: bytes) -> str:

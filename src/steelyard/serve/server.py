@@ -13,10 +13,12 @@ from pathlib import Path
 
 import uvicorn
 
+from steelyard.report.headline import plural
 from steelyard.run.finding import open_index, outdated
 from steelyard.search import Index
 from steelyard.serve import make_app
 from steelyard.serve.connections import PatientProtocol
+from steelyard.serve.review import Review
 from steelyard.serve.shown import images_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -30,12 +32,13 @@ def run_server(
     port: int,
     index: str | os.PathLike[str] | None,
     images: str | os.PathLike[str] | None,
+    review: Review | None = None,
 ) -> None:
     """See `serve`."""
     listening = _listen(host, port)
     with listening:
         local = _is_loopback(host)
-        app = make_app(run, index, images=images, hosts=(*LOOPBACK, host) if local else None)
+        app = make_app(run, index, images=images, hosts=(*LOOPBACK, host) if local else None, review=review)
         settings = uvicorn.Config(
             app,
             http=PatientProtocol,
@@ -53,7 +56,11 @@ def run_server(
         with open_index(index or run) as opened:
             beware = [outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))]
         shown = f"[{host}]" if ":" in host else host
-        lines = [f"Serving {os.fspath(run)} at http://{shown}:{listening.getsockname()[1]} (Ctrl-C stops)", *beware]
+        address = f"http://{shown}:{listening.getsockname()[1]}"
+        lines = [f"Serving {os.fspath(run)} at {address} (Ctrl-C stops)", *beware]
+        if review is not None:
+            lines.append(f"Review {plural(len(review.questions), 'question')} at {address}/review#token={review.token}")
+            lines.append(f"Answers go to {review.file}; whoever has that address can give them.")
         lines += [] if local else ["Beware: others in the network can see its images."]
         with _signals_kept():
             _Server(settings, [line for line in lines if line]).run(sockets=[listening])

@@ -22,6 +22,8 @@ class RunFacts(BaseModel):
     n_labels: int
     has_images: bool
     version: str
+    review: bool
+    """Whether there are questions to answer."""
 
 
 class LabelFacts(BaseModel):
@@ -176,3 +178,34 @@ class DataPage(BaseModel):
     both: list[list[int]]
     """[i][j]: the items that have both."""
     note: str
+
+
+class ReviewProgress(BaseModel):
+    """How far the questions of a queue are answered."""
+
+    total: int
+    answered: int
+    file: str
+    """The name of the file that answers are appended to."""
+    who: str
+    """Who answers, where the page does not say."""
+
+
+class ReviewQuestion(BaseModel):
+    """Whether an item has a label."""
+
+    place: int
+    """In the queue, from 0."""
+    id: str
+    label: str
+    question: str
+    given: int | None
+    """1 present, 0 absent, None unknown."""
+    probability: float | None
+    why: str
+
+
+class ReviewPage(ReviewProgress):
+    """Questions without an answer, in the order of the queue."""
+
+    questions: list[ReviewQuestion]

@@ -95,14 +95,15 @@ class Shown:
                 self._truth = own_truth(self.folder, self.names)
             return self._truth
 
-    def facts(self) -> dict[str, Any]:
-        """See `shapes.RunFacts`."""
+    def facts(self, review: bool = False) -> dict[str, Any]:
+        """See `shapes.RunFacts`; `review`: whether there are questions to answer."""
         return {
             "name": self.folder.resolve().name,
             "n_items": self.index.n_items,
             "n_labels": len(self.names),
             "has_images": self._has_images,
             "version": __version__,
+            "review": review,
         }
 
     def labels(self, text: str, k: int) -> dict[str, Any]:

@@ -41,6 +41,21 @@ export async function ask(path, parameters = {}, signal = undefined) {
   return found;
 }
 
+/** Write something: the token is that of the address which steelyard serve printed. */
+export async function tell(path, body, token) {
+  let response;
+  try {
+    response = await fetch(`/api/${path}`, {
+      method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", "steelyard-token": token },
+    });
+  } catch {
+    throw new Refused({ error: "The server does not answer: is steelyard serve still running?" }, 0);
+  }
+  const found = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
+  if (!response.ok) throw new Refused(found, response.status);
+  return found;
+}
+
 /** The same, asked once for as long as the page is open. */
 export function askOnce(path, parameters = {}) {
   const key = JSON.stringify([path, parameters]);

@@ -6,9 +6,10 @@ import { read, write } from "./state.js";
 import { searchPage } from "./search.js";
 import { labelPage } from "./label.js";
 import { dataPage } from "./data.js";
+import { keepToken, reviewPage } from "./review.js";
 
 const main = document.getElementById("main");
-const PAGES = { search: searchPage, label: labelPage, data: dataPage };
+const PAGES = { search: searchPage, label: labelPage, data: dataPage, review: reviewPage };
 const LOOK_AGAIN = 5000; // ms
 let shown = null; // { page, update(state), leave() }
 let depth = history.state?.depth ?? 0;
@@ -73,8 +74,10 @@ document.getElementById("theme").addEventListener("click", () => {
   try { localStorage.setItem("theme", root.dataset.theme); } catch { /* storage may be forbidden */ }
 });
 
+keepToken();
 try {
   app.facts = await ask("run");
+  document.getElementById("review").hidden = !app.facts.review;
   document.getElementById("run").textContent = app.facts.name;
   document.getElementById("facts").textContent =
     `${plural(app.facts.n_items, "item")}, ${plural(app.facts.n_labels, "label")} · Steelyard ${app.facts.version}`;

@@ -2,10 +2,11 @@
 //   /?w=dog&n=car&q=…&t=dog:0.5&item=…    wanted, unwanted, query text, limits, the item that is open
 //   /label?name=…                         a label
 //   /data                                 all labels
+//   /review                               questions to answer
 
 export const EMPTY = Object.freeze({ page: "search", wanted: [], unwanted: [], text: "", limits: {}, item: null, name: null });
 
-const PAGES = { "/": "search", "/label": "label", "/data": "data" };
+const PAGES = { "/": "search", "/label": "label", "/data": "data", "/review": "review" };
 
 export function read(location) {
   const query = new URLSearchParams(location.search);
@@ -36,7 +37,7 @@ export function write(state) {
     if (state.wanted.includes(label) || state.unwanted.includes(label)) query.append("t", `${label}:${value}`);
   }
   if (state.item !== null) query.set("item", state.item);
-  const path = { search: "/", label: "/label", data: "/data" }[state.page];
+  const path = { search: "/", label: "/label", data: "/data", review: "/review" }[state.page];
   const text = query.toString();
   return text ? `${path}?${text}` : path;
 }
