@@ -37,9 +37,13 @@ class Items(NamedTuple):
     """(N, L), of any numeric type."""
     paths: Any
     """An Arrow array of large_string with nulls, (N,)."""
+    embeddings: NDArray[np.float32] | None = None
+    """(N, D), each of length 1."""
 
     @classmethod
-    def checked(cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int) -> Items:
+    def checked(
+        cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int, embeddings: Any = None
+    ) -> Items:
         """Return items that can be written: see `Index.build`."""
         texts = Ids(ids).arrow
         table = np.asarray(probabilities)
@@ -59,7 +63,7 @@ class Items(NamedTuple):
             raise ValueError(f"paths has {len(paths)} entries, but there are {len(texts)} items: give one per item")
         files = [None if path is None else os.fspath(path) for path in paths or [None] * len(texts)]
         try:
-            return cls(texts, table, pa.array(files, pa.large_string()))
+            return cls(texts, table, pa.array(files, pa.large_string()), _of_length_1(embeddings, len(texts)))
         except UnicodeEncodeError as error:
             raise ValueError(
                 f"paths[{files.index(error.object)}] is {error.object!r}, which is not Unicode: rename that file"
@@ -70,7 +74,8 @@ class Items(NamedTuple):
         n, n_labels = self.probabilities.shape
         names, width = columns(n_labels)
         kind, text = pa.float32() if width == 1 else pa.list_(pa.float32(), width), pa.large_string()
-        table = pa.schema([("id", text), ("path", text), *((name, kind) for name in names)])
+        numbers = [] if self.embeddings is None else [("v", pa.list_(pa.float32(), self.embeddings.shape[1]))]
+        table = pa.schema([("id", text), ("path", text), *((name, kind) for name in names), *numbers])
         order = pc.sort_indices(self.ids).to_numpy()
         step = max(1, min(122_880, (1 << 24) // n_labels))
 
@@ -84,9 +89,21 @@ class Items(NamedTuple):
                 flat = map(pa.array, by_column.reshape(len(names), -1))
                 arrays = flat if width == 1 else (pa.FixedSizeListArray.from_arrays(x, width) for x in flat)
                 texts = (x.take(pa.array(at)) for x in (self.ids, self.paths))
-                yield pa.record_batch([*texts, *arrays], schema=table)
+                last = [] if self.embeddings is None else [self.embeddings[at]]
+                vectors = [pa.FixedSizeListArray.from_arrays(pa.array(v.ravel()), v.shape[1]) for v in last]
+                yield pa.record_batch([*texts, *arrays, *vectors], schema=table)
 
         return pa.RecordBatchReader.from_batches(table, batches())
+
+
+def _of_length_1(embeddings: Any, n_items: int) -> NDArray[np.float32] | None:
+    if embeddings is None:
+        return None
+    table = np.asarray(embeddings, np.float32)
+    if table.ndim != 2 or len(table) != n_items or not table.shape[1] or not np.isfinite(table).all():
+        raise ValueError(f"embeddings has shape {table.shape}: give finite numbers ({n_items}, D), one row per item")
+    length = np.maximum(np.linalg.norm(table, axis=1, keepdims=True), np.float32(1e-12))
+    return np.asarray(table / length, np.float32)
 
 
 def write(
@@ -164,7 +181,7 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
         made = Path(elsewhere, partial.name) if is_odd else partial
         group = max(2048, min(122_880, (1 << 27) // n_labels // 2048 * 2048))  # rows that are held in memory
         attach(connection, made, "made", f"ROW_GROUP_SIZE {group}, RECOVERY_MODE no_wal_writes")
-        for statement in tables("made", n_labels):
+        for statement in tables("made", n_labels, before.pointer.n_numbers):
             run(statement)
         sources, parameters = _living(connection, before, dead, first, "*")
         if items is not None:
