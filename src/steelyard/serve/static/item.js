@@ -52,7 +52,8 @@ export function itemDialog(app, { state, hits, terms, beforeEnd, close }) {
       const facts = await ask("item", { id }, asked.signal);
       const hit = list[at];
       side.replaceChildren(
-        ...(hit ? [el("p", { class: "sum" }, el("strong", {}, chance(hit.score)), " ", terms().length ? product(hit) : null)] : []),
+        ...(hit ? [el("p", { class: "sum" }, el("strong", {}, chance(hit.score)), " ", terms().length ? product(hit) : null,
+          state().page === "search" && state().like !== null && " × how like it is")] : []),
         el("p", { class: "quiet" }, "Bars are probabilities, the tick is the threshold",
           facts.annotated ? `; ● and ○: annotated present and absent (${facts.annotated}).` : "."),
         el("div", { class: "bars all" }, facts.labels.map((one) => bar(one.label, one.probability, { ...one, link: labelLink(one.label) }))),
