@@ -67,8 +67,14 @@ def test_items_that_come_later_are_compared_too(tmp_path: Path) -> None:
         index.delete(["i50"])
         want = expected(np.ones(N), np.where(np.arange(N)[:, None] == 50, -v[7], v), 7, 20)
         assert [hit.id for hit in index.search(None, 20, like="i7")] == [id for id, _ in want]
-        with pytest.raises(ValueError, match="keeps embeddings of 24 numbers, but 0 are given"):
-            index.append(["new"], p[:1])
+        with pytest.raises(ValueError, match="keeps embeddings of 24 numbers, but 3 are given"):
+            index.append(["new"], p[:1], embeddings=v[:1, :3])
+        index.append(["new"], p[:1])  # without an embedding it is like none
+        assert [hit.id for hit in index.search(None, 20, like="i7")] == [id for id, _ in want]
+        assert "new" in {hit.id for hit in index.search("cat", N)}
+        assert "new" not in {hit.id for hit in index.search("cat", N, like="i7")}
+        with pytest.raises(ValueError, match="item 'new' came without an embedding"):
+            index.search(None, like="new")
     assert Index.open(tmp_path / "index").n_numbers == D
 
 

@@ -194,6 +194,8 @@ class Index:
             if not self.n_numbers or engine is not None:
                 raise ValueError(NO_LIKENESS if engine is None else "items like one are found by DuckDB alone")
             ((without, embedding),) = self._located(now, [like], "v")
+            if embedding is None:
+                raise ValueError(f"item {like!r:.60} came without an embedding: give another item")
             asked = asked.like(embedding)
         rows = now.top(asked, k, offset, seconds or 0, without) if engine is None else engine.top(asked, k, offset)
         labels = [label for label, _ in asked.columns]
@@ -281,11 +283,10 @@ class Index:
         items = None
         if probabilities is not None:
             items = Items.checked(ids, probabilities, paths, len(self.names), embeddings)
-            given_numbers = 0 if items.embeddings is None else items.embeddings.shape[1]
-            if given_numbers != self.n_numbers:
+            if items.embeddings is not None and (n := items.embeddings.shape[1]) != self.n_numbers:
                 raise ValueError(
-                    f"{self.folder} keeps embeddings of {self.n_numbers} numbers, but {given_numbers} are given: give "
-                    "as many, or make the index again"
+                    f"{self.folder} keeps embeddings of {self.n_numbers} numbers, but {n} are given: give as many, or "
+                    "make the index again"
                 )
         given = list(Ids(ids)) if items is None else items.ids.to_pylist()
         with sole(self.folder / pointers.LOCK, waits=True):

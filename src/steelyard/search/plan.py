@@ -65,7 +65,8 @@ class Statement(NamedTuple):
         numbers = ", ".join(f"{number:.9g}" for number in embedding)
         cosine = f"array_inner_product(v, [{numbers}]::FLOAT[{len(embedding)}])"
         half = "least(1e0, greatest(0e0, 5e-1 + 5e-1 * CAST(likeness AS DOUBLE)))"
-        return self._replace(score=f"({self.score}) * {half}", likeness=cosine)
+        condition = " AND ".join(filter(None, [self.condition, "likeness IS NOT NULL"]))
+        return self._replace(condition=condition, score=f"({self.score}) * {half}", likeness=cosine)
 
     def best(self, source: str, chosen: str, tie: str, limit: int) -> str:
         """Return the SELECT of the score and some columns of the best items of a relation, ties by the column `tie`."""

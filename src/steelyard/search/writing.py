@@ -69,12 +69,15 @@ class Items(NamedTuple):
                 f"paths[{files.index(error.object)}] is {error.object!r}, which is not Unicode: rename that file"
             ) from None
 
-    def reader(self) -> Any:
-        """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time."""
+    def reader(self, n_numbers: int) -> Any:
+        """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time.
+
+        Where the index has embeddings of so many numbers and these items none, theirs are null.
+        """
         n, n_labels = self.probabilities.shape
         names, width = columns(n_labels)
         kind, text = pa.float32() if width == 1 else pa.list_(pa.float32(), width), pa.large_string()
-        numbers = [] if self.embeddings is None else [("v", pa.list_(pa.float32(), self.embeddings.shape[1]))]
+        numbers = [("v", pa.list_(pa.float32(), n_numbers))] if n_numbers else []
         table = pa.schema([("id", text), ("path", text), *((name, kind) for name in names), *numbers])
         order = pc.sort_indices(self.ids).to_numpy()
         step = max(1, min(122_880, (1 << 24) // n_labels))
@@ -89,8 +92,9 @@ class Items(NamedTuple):
                 flat = map(pa.array, by_column.reshape(len(names), -1))
                 arrays = flat if width == 1 else (pa.FixedSizeListArray.from_arrays(x, width) for x in flat)
                 texts = (x.take(pa.array(at)) for x in (self.ids, self.paths))
-                last = [] if self.embeddings is None else [self.embeddings[at]]
-                vectors = [pa.FixedSizeListArray.from_arrays(pa.array(v.ravel()), v.shape[1]) for v in last]
+                vectors = [pa.nulls(len(at), kind) for _, kind in numbers]
+                if self.embeddings is not None:
+                    vectors = [pa.FixedSizeListArray.from_arrays(pa.array(self.embeddings[at].ravel()), n_numbers)]
                 yield pa.record_batch([*texts, *arrays, *vectors], schema=table)
 
         return pa.RecordBatchReader.from_batches(table, batches())
@@ -189,7 +193,7 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
         if sources:
             order = " ORDER BY id" * (len(sources) > 1)
             insert = f"INSERT INTO made.items SELECT * FROM ({' UNION ALL '.join(sources)}){order}"
-            run(insert, parameters, given=None if items is None else items.reader())
+            run(insert, parameters, given=None if items is None else items.reader(before.pointer.n_numbers))
         by_column = [[before.files[n].path.name for n, _ in sorted(noted)], [row for _, row in sorted(noted)]]
         run("INSERT INTO made.dead SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])", by_column)
         if first == 0:
