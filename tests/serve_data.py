@@ -46,7 +46,8 @@ def make_place(folder: Path, n: int = 60) -> Place:
     y[g.random(p.shape) < 0.1] = -1
     paths = [str(images / f"{name}.jpg") for name in ids]
     paths[-1] = None  # type: ignore[call-overload]
-    Index.build(run / "index", ids, p, NAMES, paths).close()
+    embeddings = np.random.default_rng(4).normal(size=(n, 8))
+    Index.build(run / "index", ids, p, NAMES, paths, embeddings=embeddings).close()
     return Place(run, run / "index", images, ids, p, Labels(y, NAMES, ids))
 
 

@@ -493,7 +493,8 @@ DEFAULTS = {
     m.mean_by_group: "head=100 tail=20",
     m.retrieval_map: "max_terms=5 exact_up_to=500000 samples=20000 confidence=0.95 seed=0 progress=None",
     m.Evaluator: "names=None counts=None bins=15 dtype=float32",
-    m.Evaluator.compute: "threshold=0.5 rarest=None head=100 tail=20 bootstrap=0 confidence=0.95 seed=0",
+    m.Evaluator.compute: "threshold=0.5 rarest=None head=100 tail=20 bootstrap=0 confidence=0.95 seed=0 "
+    "training_items=0",
 }
 
 

@@ -340,6 +340,7 @@ def test_hill_is_its_two_formulas() -> None:
     value = sum(plus(x) if y[i] else minus(x) for i, x in np.ndenumerate(Z))
     assert float(loss(torch.tensor(Z), torch.tensor(y))) == pytest.approx(value)
     want = [slope(plus if y[i] else minus, x) for i, x in np.ndenumerate(Z)]
+    assert z.grad is not None
     np.testing.assert_allclose(z.grad.numpy().ravel(), want, atol=1e-9)
 
 

@@ -465,3 +465,21 @@ def test_a_run_is_trained_again_while_its_page_is_open(browser: Any, tmp_path: P
             expect(dialog.get_by_role("heading")).to_have_text(next(iter(new)))
             expect(dialog.locator(".bars .bar")).to_have_count(3)
             assert page.locator("#facts").inner_text().startswith(f"{len(new)} items")
+
+
+def test_more_like_an_item(page: Any, place: Place) -> None:
+    page.goto("/?w=cat")
+    page.locator(".grid .card").first.click()
+    shown = page.locator("dialog h2").inner_text()
+    page.get_by_role("link", name="More like this").click()
+    expect(page.locator(".status")).to_contain_text(f"for cat, like {shown}")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    with Index.open(place.index) as index:
+        want = [hit.id for hit in index.search("cat", 3, like=shown)]
+    expect(page.locator(".grid .card").first).to_have_attribute("data-id", want[0])
+    assert [page.locator(".grid .card").nth(i).get_attribute("data-id") for i in range(3)] == want
+    assert dict(parse_qsl(urlsplit(page.url).query)) == {"w": "cat", "like": shown}
+    page.get_by_role("link", name=f"not like {shown}").click()
+    expect(page.locator(".status")).to_have_text("The likeliest of 60 items for cat")
+    page.goto(f"/?like={shown}")
+    expect(page.locator(".status")).to_contain_text(f"The closest of 60 items to {shown}")

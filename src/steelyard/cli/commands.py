@@ -286,6 +286,9 @@ def predict(
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
     runtime: str = typer.Option("torch", help="torch, or onnx: the run's model.onnx, which steelyard export writes."),
     engine: str = typer.Option("local", help="local, or spark: Parquet in, a folder of Parquet out."),
+    embeddings: bool = typer.Option(
+        False, "--embeddings", help="Keep what the model sees of each item in the index, for search --like."
+    ),
 ) -> None:
     """Give probabilities and decisions for new items.
 
@@ -300,7 +303,7 @@ def predict(
     from steelyard.run import predicting
 
     given: list[Any] = [run, data, out, index, overwrite, images, form, top, raw_ids, batch_size]
-    given += [skip_bad, device, runtime, engine]
+    given += [skip_bad, device, runtime, engine, embeddings]
     predicting.predict(predicting.Asked(*given))
 
 
@@ -308,8 +311,9 @@ def predict(
 def search(
     run: str = typer.Argument(metavar="RUN", help="The folder of a run, or of an index."),
     query: str = typer.Argument(
-        metavar="QUERY", help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
+        "", metavar="QUERY", help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
     ),
+    like: str | None = typer.Option(None, "--like", metavar="ID", help="Items like this one, of those that fit."),
     k: int = typer.Option(20, "-k", help="How many items."),
     open: str | None = typer.Option(
         None, "--open", metavar="FILE", help="Write a contact sheet of the first 500, .png or .html."
@@ -321,12 +325,14 @@ def search(
     """Find items by wanted and unwanted labels, the likeliest first.
 
     Example: steelyard search runs/photos "dog & person & ~car" -k 10 --open dogs.html
+
+    Example: steelyard search runs/photos "dog & ~car" --like 000123.jpg
     """
     from steelyard.run.finding import find
     from steelyard.search import QueryError
 
     try:
-        find(run, query, k, json, open, explain, engine)
+        find(run, query, k, json, open, explain, engine, like)
     except QueryError as error:  # its caret needs three lines, and there is one
         marked = f"{error.text[: error.at]}⟨here⟩{error.text[error.at :]}"
         raise ValueError(f"{error.what}; in the query: {marked}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,14 +11,17 @@ from torch import Tensor
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import Pair, decided, positive
 
+Over = Literal["label", "item", "all"]
+
 
 @dataclass(frozen=True)
 class Averages:
-    """Precision, recall and F1 as one number each."""
+    """Precision, recall, F1 and Jaccard's index as one number each."""
 
     precision: float
     recall: float
     f1: float
+    jaccard: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ def precision_recall_f1(decisions: ArrayLike, targets: ArrayLike) -> PrecisionRe
 
 def averages(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Averages, Averages]:
     """Return macro and micro averages from the counts of each label, (L,)."""
-    macro = (float(x.mean()) for x in ratios(true, predicted, support))
-    micro = (float(x) for x in ratios(true.sum(), predicted.sum(), support.sum()))
+    macro = (float(x.mean()) for x in (*ratios(true, predicted, support), overlap(true, predicted, support)))
+    pooled = true.sum(), predicted.sum(), support.sum()
+    micro = (float(x) for x in (*ratios(*pooled), overlap(*pooled)))
     return Averages(*macro), Averages(*micro)
 
 
@@ -71,6 +75,44 @@ def ratios(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Tensor, Te
         return torch.where(b > 0, a.double() / b, 0.0)
 
     return over(true, predicted), over(true, support), over(2 * true, predicted + support)
+
+
+def overlap(true: Tensor, predicted: Tensor, support: Tensor) -> Tensor:
+    """Return Jaccard's index TP/(TP+FP+FN) from the same counts, as float64, 0/0 = 0."""
+    either = predicted + support - true
+    return torch.where(either > 0, true.double() / either, 0.0)
+
+
+def hamming_loss(decisions: ArrayLike, targets: ArrayLike, per: Over = "all") -> Any:
+    """Return the share of known labels that are decided wrongly: a float, or of each label (L,) or item (N,).
+
+    NaN where nothing is known. Soft targets: present from .5 on.
+    """
+    pair = decided(decisions, targets)
+    known = torch.ones_like(pair.values) if pair.known is None else pair.known
+    wrong = (pair.values != positive(pair.targets)) & known
+    return _over(wrong, known, per, pair, torch.nan)
+
+
+def jaccard(decisions: ArrayLike, targets: ArrayLike, per: Over = "label") -> Any:
+    """Return TP/(TP+FP+FN) among known labels: of each label (L,), of each item (N,), or of all pooled, a float.
+
+    0 where nothing is predicted and nothing is present, as in scikit-learn.
+    """
+    pair = decided(decisions, targets)
+    known = torch.ones_like(pair.values) if pair.known is None else pair.known
+    said, hit = pair.values & known, positive(pair.targets) & known
+    return _over(said & hit, said | hit, per, pair, 0.0)
+
+
+def _over(above: Tensor, below: Tensor, per: Over, pair: Pair, otherwise: float) -> Any:
+    """Return the quotient of two counts of cells by label, by item or of all, `otherwise` for x/0."""
+    if per not in get_args(Over):
+        raise ValueError(f"per is {per!r}: choose one of {', '.join(get_args(Over))}")
+    axis: tuple[int, ...] = {"label": (0,), "item": (1,), "all": (0, 1)}[per]
+    a, b = above.sum(axis), below.sum(axis)
+    shares = torch.where(b > 0, a.double() / b, otherwise)
+    return float(shares) if per == "all" else pair.give(shares)
 
 
 def exact_match(decisions: ArrayLike, targets: ArrayLike) -> float:

@@ -108,6 +108,7 @@ class Evaluator:
         bootstrap: int = 0,
         confidence: float = 0.95,
         seed: int = 0,
+        training_items: int = 0,
     ) -> dict[str, Any]:
         """Return every metric as a nested dict of plain numbers, fit for JSON: None where a metric is undefined.
 
@@ -117,6 +118,7 @@ class Evaluator:
         - `bootstrap`: resamples of the items, 0 for none, by `seed`; adds `"intervals"`, bias-corrected intervals at
           `confidence` of all but calibration errors and macro precision and recall; None where resamples do not
           vary. Takes two bytes per item and resample.
+        - `training_items`: how many items `counts` are of; with it, PSP@k is reported too.
         """
         if rarest is None:
             rarest = [k for k in (5, 10, 20) if k < self.n_labels] if self.counts is not None else []
@@ -133,7 +135,7 @@ class Evaluator:
             raise ValueError(
                 f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"
             )
-        summary = Summary(self._store, self.names, self.counts, self.bins, limit, rarest, head, tail)
+        summary = Summary(self._store, self.names, self.counts, self.bins, limit, rarest, head, tail, training_items)
         return summary.compute(bootstrap, confidence, seed)
 
     def state_dict(self) -> dict[str, Any]:

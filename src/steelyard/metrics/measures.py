@@ -12,13 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.metrics import PrecisionRecallF1, brier, calibration_error, exact_match, log_loss, precision_recall_f1
+from steelyard.metrics import (
+    PrecisionRecallF1,
+    brier,
+    calibration_error,
+    exact_match,
+    hamming_loss,
+    jaccard,
+    log_loss,
+    precision_recall_f1,
+)
 from steelyard.metrics.summary import plain
 
 Groups: TypeAlias = Mapping[str, Mapping[str, NDArray[Any]]]
 
 _RATIOS = ("precision", "recall", "f1")
-_OF_DECISIONS = frozenset({"macro", "micro", "exact_match", *_RATIOS})
+_OF_DECISIONS = frozenset({"macro", "micro", "exact_match", "hamming_loss", "jaccard", *_RATIOS})
 _OF_PROBABILITIES = frozenset(
     {"brier", "log_loss", "impossible", "calibration", "ace", "mce", "ece", "by_chance", "threshold"}
 )
@@ -27,10 +36,11 @@ _OF_PROBABILITIES = frozenset(
 def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:
     """Return macro and micro precision, recall and F1 of decisions (N, L), and the share of items all right."""
     if len(targets) == 0:
-        return {"macro": None, "micro": None, "exact_match": None}
+        return {"macro": None, "micro": None, "exact_match": None, "hamming_loss": None}
     return {
         **_averages(precision_recall_f1(decisions, targets)),
         "exact_match": number(exact_match(decisions, targets)),
+        "hamming_loss": number(hamming_loss(decisions, targets)),
     }
 
 
@@ -38,13 +48,17 @@ def redecide(found: dict[str, Any], decisions: Tensor, targets: Tensor, groups: 
     """Put what decisions (N, L) give in the place of an evaluator's numbers; its intervals of those go."""
     found.update(decision_scores(decisions, targets))
     by_label = precision_recall_f1(decisions, targets)
+    wrong, shared = hamming_loss(decisions, targets, "label"), jaccard(decisions, targets)
     for c, row in enumerate(found["per_label"]):
         row.update({name: float(getattr(by_label, name)[c]) for name in _RATIOS})
+        row.update(hamming_loss=number(float(wrong[c])), jaccard=float(shared[c]))
     for kind, members in groups.items():
         for name, index in members.items():
             if len(index):
                 at = torch.from_numpy(np.asarray(index))
-                found[kind][name].update(_averages(precision_recall_f1(decisions[:, at], targets[:, at])))
+                some = decisions[:, at], targets[:, at]
+                found[kind][name].update(_averages(precision_recall_f1(*some)))
+                found[kind][name]["hamming_loss"] = number(hamming_loss(*some))
     if "intervals" in found:
         found["intervals"] = without(found["intervals"], _OF_DECISIONS, drop=True)
 

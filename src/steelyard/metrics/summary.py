@@ -23,9 +23,10 @@ from steelyard.metrics.calibration import (
     squared_error,
     width_edges,
 )
-from steelyard.metrics.decisions import averages, exact_matches, ratios
+from steelyard.metrics.decisions import averages, exact_matches, overlap, ratios
 from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
 from steelyard.metrics.inputs import Pair, positive, probable
+from steelyard.metrics.ordered import TOP, auroc, item_measures, item_names, propensities
 from steelyard.metrics.ranking import average_precision
 from steelyard.metrics.store import Store, mass_edges
 
@@ -44,6 +45,7 @@ class Summary:
     rarest: Sequence[int]
     head: int
     tail: int
+    training_items: int
 
     def compute(self, resamples: int, confidence: float, seed: int) -> dict[str, Any]:
         """Return the report; items are taken in their canonical order, so that it depends on nothing else."""
@@ -62,7 +64,10 @@ class Summary:
                 **_named_mean("label", "labels_left_out", labels.ap),
                 **_named_mean("item", "items_left_out", items.ap),
             },
+            "auroc": _named_mean("label", "labels_left_out", labels.auroc),
+            **items.ordered(),
             **_decision_report(labels.true, labels.predicted, labels.support),
+            "hamming_loss": _over(labels.wrong.sum(), labels.known.sum()),
             "exact_match": mean_defined(items.match).value,
             "exact_match_items_left_out": mean_defined(items.match).left_out,
             "brier": _over(labels.square.sum(), labels.known.sum()),
@@ -109,7 +114,7 @@ class _ByLabel:
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         self.plan = plan
         n_labels, bins, resamples = plan.store.n_labels, plan.bins, len(weights)
-        self.ap, self.square, self.log = (np.empty(n_labels) for _ in range(3))
+        self.ap, self.auroc, self.square, self.log = (np.empty(n_labels) for _ in range(4))
         self.true, self.predicted, self.support, self.known, self.impossible = np.empty((5, n_labels), np.int64)
         self.ap_draws = np.empty((resamples, n_labels))
         self.count_draws = np.empty((3, resamples, n_labels))
@@ -124,6 +129,7 @@ class _ByLabel:
             scores = scores.astype(np.float32, copy=False)
             pair = probable(scores, targets)
             self.ap[at] = average_precision(scores, targets)
+            self.auroc[at] = auroc(scores, targets)
             self._count(at, scores, pair, weights)
             (self.known[at], self.square[at]), (_, self.log[at]) = (
                 label_sums(pair, cell).numpy() for cell in (squared_error, cross_entropy)
@@ -151,6 +157,12 @@ class _ByLabel:
                 self.ap_draws[:, at.start + j] = draws
             self.ap_draws[:, at] = boot.widened(self.ap_draws[:, at], self.support[at])
 
+    @property
+    def wrong(self) -> Array:
+        """Known cells of each label that are decided wrongly."""
+        wrong: Array = self.predicted + self.support - 2 * self.true
+        return wrong
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the report of each label."""
         decided = _ratios(self.true, self.predicted, self.support)
@@ -161,7 +173,9 @@ class _ByLabel:
                 "positives": self.support[j],
                 "known": self.known[j],
                 "average_precision": self.ap[j],
+                "auroc": self.auroc[j],
                 **{name: x[j] for name, x in decided.items()},
+                "hamming_loss": _over(self.wrong[j], self.known[j]),
                 "brier": _over(self.square[j], self.known[j]),
                 "log_loss": _over(self.log[j], self.known[j]),
                 **{name: float(getattr(self.width, name)[j]) for name in ("ace", "mce", "ece")},
@@ -173,6 +187,8 @@ class _ByLabel:
         return {
             "labels": len(index),
             **_named_mean("mAP", "labels_left_out", self.ap[index]),
+            "auroc": mean_defined(self.auroc[index]).value,
+            "hamming_loss": _over(self.wrong[index].sum(), self.known[index].sum()),
             **_decision_report(self.true[index], self.predicted[index], self.support[index]),
             "brier": _over(self.square[index].sum(), self.known[index].sum()),
             "log_loss": _over(self.log[index].sum(), self.known[index].sum()),
@@ -215,7 +231,8 @@ class _ByItem:
         n_labels, self.weights = plan.store.n_labels, weights
         every, end = slice(0, n_labels), 0
         # room for all at once: small results kept between large temporary ones would tear the heap to pieces
-        shapes = ((), (), *(((2,), (2,)) if len(weights) else ()))
+        p = None if plan.counts is None or plan.training_items < 3 else propensities(plan.counts, plan.training_items)
+        shapes = ((), (), (len(item_names(p)),), *(((2,), (2,)) if len(weights) else ()))
         columns = [np.empty((len(order), *shape)) for shape in shapes]
         step = max(1, (1 << 20) // n_labels)
         for block_scores, block_targets in plan.store.blocks():
@@ -225,13 +242,25 @@ class _ByItem:
                 row = [
                     average_precision(scores, targets, per="item"),
                     exact_matches(plan.decide(scores, every), targets).numpy(),
+                    item_measures(scores, targets, p),
                 ]
                 if len(weights):
                     row += _item_sums(probable(scores, targets))
                 for column, part in zip(columns, row, strict=True):
                     column[end : end + len(scores)] = part
                 end += len(scores)
-        self.ap, self.match, *self.sums = (column[order] for column in columns)
+        self.ap, self.match, orders, *self.sums = (column[order] for column in columns)
+        self.orders = dict(zip(item_names(p), orders.T, strict=True))
+
+    def ordered(self) -> dict[str, Any]:
+        """Return ranking loss, coverage error, and P@k, nDCG@k and PSP@k."""
+        found: dict[str, float] = {}
+        for k in TOP:
+            found |= {name: mean_defined(self.orders[name]).value for name in (f"p@{k}", f"ndcg@{k}")}
+            gained, best = (self.orders.get(f"{name}@{k}", np.zeros(0)).sum() for name in ("psp", "best"))
+            found[f"psp@{k}"] = _over(gained, best)
+        whole = {name: mean_defined(self.orders[name]).value for name in ("ranking_loss", "coverage_error")}
+        return {**whole, "top": found}
 
     def draws(self) -> dict[str, Any]:
         """Return the resamples of what is averaged over items, by the path the metric has in the report.
@@ -266,8 +295,9 @@ def _intervals(draws: Any, report: Any, confidence: float, name: str = "") -> An
 
 
 def _ratios(*counts: Array) -> dict[str, Array]:
-    precision, recall, f1 = ratios(*(torch.from_numpy(np.asarray(c)) for c in counts))
-    return {"precision": precision.numpy(), "recall": recall.numpy(), "f1": f1.numpy()}
+    true, predicted, support = (torch.from_numpy(np.asarray(c)) for c in counts)
+    shares = (*ratios(true, predicted, support), overlap(true, predicted, support))
+    return {name: x.numpy() for name, x in zip(("precision", "recall", "f1", "jaccard"), shares, strict=True)}
 
 
 def _decision_report(*counts: Array) -> dict[str, dict[str, float]]:

@@ -18,6 +18,7 @@ from steelyard.data.streams import Batch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
 from steelyard.models.inputs import in_pieces
+from steelyard.predict.embedding import embeddings_of
 from steelyard.predict.feature_cache import batches_of, features_for, kept_for, listed
 from steelyard.predict.files import Form, Format, Rows, format_of, open_writer
 from steelyard.training.batches import moved
@@ -43,6 +44,8 @@ class Scored(NamedTuple):
     """(id, reason) of each that could not be read."""
     paths: Sequence[str]
     """The files of the others; empty where they have none."""
+    embeddings: NDArray[np.float32] | None = None
+    """Of the others, (B, D), where they were asked for."""
 
 
 Sink: TypeAlias = Callable[[Scored], None]
@@ -84,14 +87,18 @@ def scores(
     workers: int,
     device: str | torch.device,
     console: Console | None = None,
+    embeds: bool = False,
 ) -> Iterator[Scored]:
-    """Return the items of each batch with their probabilities and decisions, in order."""
+    """Return the items of each batch with probabilities and decisions, in order; with embeddings if it `embeds`."""
     check_probability(trained)
 
     def each() -> Iterator[Scored]:
-        for logits, batch in batch_logits(trained, inputs, batch_size, device, workers, console):
+        for logits, batch in batch_logits(trained, inputs, batch_size, device, workers, console, keeps=not embeds):
             eta = trained.reading.probability(logits).numpy()
-            yield scored_of(batch, eta, trained.reading.decisions(eta))
+            some = scored_of(batch, eta, trained.reading.decisions(eta))
+            if embeds and batch.ids:
+                some = some._replace(embeddings=embeddings_of(trained.model, moved(batch.inputs, torch.device(device))))
+            yield some
 
     return each()
 
@@ -167,17 +174,23 @@ def batch_logits(
     device: str | torch.device,
     workers: int,
     console: Console | None = None,
+    keeps: bool = True,
 ) -> Iterator[tuple[Tensor, Batch]]:
     """Yield the logits, float32 on the CPU, of each batch of inputs, in order.
 
-    Features of a frozen backbone are kept for later (`data.cache`); computing them is shown on `console`.
+    Features of a frozen backbone are kept for later (`data.cache`) unless `keeps` is false, and then batches hold the
+    inputs themselves; computing them is shown on `console`.
     """
     model, place = trained.model.to(device).eval(), torch.device(device)
     if inputs.kind != model.input.kind:
         raise ValueError(
             f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
         )
-    if (known := listed(trained, inputs)) is not None and (keeping := kept_for(trained, known[1], console)) is not None:
+    if (
+        keeps
+        and (known := listed(trained, inputs)) is not None
+        and (keeping := kept_for(trained, known[1], console)) is not None
+    ):
         head, features = features_for(model, known[1], keeping, batch_size, place, workers, console)
         found = batches_of(head, *known, features, batch_size)
     else:

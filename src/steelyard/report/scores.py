@@ -63,7 +63,11 @@ def summary_lines(metrics: Metrics) -> list[str]:
             f"macro F1 {percent(get(metrics, 'at_half', 'macro', 'f1'))}, items all right "
             f"{percent(get(metrics, 'at_half', 'exact_match'))}"
         )
-    lines.append(f"mAP over the labels of each item {percent(get(metrics, 'mAP', 'item'))}")
+    lines.append(
+        f"mAP over the labels of each item {percent(get(metrics, 'mAP', 'item'))}, "
+        f"P@1 {percent(_top(metrics, 'p@1'))}, nDCG@5 {percent(_top(metrics, 'ndcg@5'))}; "
+        f"AUROC {percent(get(metrics, 'auroc', 'label'))}"
+    )
     lines += baseline_lines(metrics)
     one = metrics["single_label"]
     if one is not None:
@@ -76,6 +80,11 @@ def summary_lines(metrics: Metrics) -> list[str]:
     if get(metrics, "deploy_prior", "shifted") is not False and metrics["deploy_prior"] is not None:
         lines.append(f"read for the label frequencies of {_prior(metrics['deploy_prior'])}")
     return lines
+
+
+def _top(metrics: Metrics, name: str) -> float | None:
+    value: float | None = get(metrics, "top", name)
+    return value
 
 
 def baseline_lines(metrics: Metrics) -> list[str]:

@@ -145,7 +145,12 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
         evaluator.update(eta[start : start + _ROWS], targets[start : start + _ROWS])
     k = min(settings.tail, len(trained.names))
     found = evaluator.compute(
-        reading.thresholds, [k], settings.head_at, settings.tail_below, bootstrap=settings.bootstrap
+        reading.thresholds,
+        [k],
+        settings.head_at,
+        settings.tail_below,
+        bootstrap=settings.bootstrap,
+        training_items=int(reading.n_known.max(initial=0)),
     )
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [judged.unreadable] if judged.unreadable else []

@@ -34,20 +34,26 @@ def find(
     sheet: str | None = None,
     explain: bool = False,
     engine: str = "duckdb",
+    like: str | None = None,
 ) -> None:
     """Print the items that fit a query best, with the probability of each of its labels.
 
     Args:
         run_or_index_folder: a run that has an index, or the folder of an index.
-        query: see `Query`.
+        query: see `Query`; may be empty where `like` is given.
         k: how many items.
         as_json: whether JSON is printed.
         sheet: a file for a contact sheet, PNG or HTML by its ending.
         explain: whether it is shown where each score came from.
         engine: "duckdb" or "spark".
+        like: the id of an item: those like it come first.
     """
     if engine not in ENGINES:
         raise ValueError(f"--engine is {engine!r}: choose one of {', '.join(ENGINES)}")
+    if like is not None and (explain or engine != "duckdb"):
+        raise ValueError("--like goes without --explain and --engine: leave them out")
+    if like is None and not query.strip():
+        raise ValueError("QUERY is missing: give labels to look for, or an item with --like ID")
     if sheet is not None:
         from steelyard.report import contact_sheet
 
@@ -55,18 +61,19 @@ def find(
     with open_index(run_or_index_folder) as index:
         if beware := outdated(index, run_or_index_folder):
             Console(stderr=True).print(Text(beware, "yellow"), soft_wrap=True)
-        asked = Query.parse(query, index.names)
-        hits = [hit for hit in _ranked(index, asked, k, engine) if hit.score > 0]  # others the query rules out
+        asked = Query.parse(query, index.names) if query.strip() else None
+        hits = [hit for hit in _ranked(index, asked, k, engine, like) if hit.score > 0]  # others the query rules out
+        said = " ".join([*([str(asked)] if asked else []), *([f"like {like}"] if like is not None else [])])
         paths = index.paths([hit.id for hit in hits]) if as_json or sheet is not None else []
-        reasons = _reasons(index, asked, hits) if explain else None
+        reasons = _reasons(index, asked, hits) if explain and asked is not None else None
         left_out = ""
         if sheet is not None:
             shown = [contact_sheet.Shown(hit, path) for hit, path in zip(hits, paths, strict=True)]
-            left_out = contact_sheet.write_sheet(sheet, f"{query}: {len(hits):,} of {index.n_items:,} items", shown)
+            left_out = contact_sheet.write_sheet(sheet, f"{said}: {len(hits):,} of {index.n_items:,} items", shown)
         if as_json:
-            print(json.dumps(_document(asked, index, hits, paths, reasons), ensure_ascii=False, allow_nan=False))
+            print(json.dumps(_document(said, index, hits, paths, reasons), ensure_ascii=False, allow_nan=False))
         else:
-            _show(console_of(), asked, index, hits, reasons)
+            _show(console_of(), said, asked, index, hits, reasons)
             if sheet is not None:
                 Console(stderr=True).print(Text(f"The images are in {plain(sheet)}. {left_out}".rstrip()))
 
@@ -100,9 +107,9 @@ def index_command(run: str | os.PathLike[str], index: Path) -> str:
     return shlex.join(["steelyard", "predict", os.fspath(run), "DATA", "--index", str(index)])
 
 
-def _ranked(index: Index, query: Query, k: int, engine: str) -> list[Hit]:
+def _ranked(index: Index, query: Query | None, k: int, engine: str, like: str | None) -> list[Hit]:
     if engine == "duckdb":
-        return index.search(query, k)
+        return index.search(query, k, like=like)
     from steelyard.predict.spark_search import Spark
 
     return index.search(query, k, engine=Spark(index))
@@ -115,20 +122,27 @@ def _reasons(index: Index, query: Query, hits: list[Hit]) -> list[Explanation]:
 
 
 def _document(
-    query: Query, index: Index, hits: list[Hit], paths: list[str | None], reasons: list[Explanation] | None
+    said: str, index: Index, hits: list[Hit], paths: list[str | None], reasons: list[Explanation] | None
 ) -> dict[str, Any]:
     listed: list[dict[str, Any]] = [{**hit._asdict(), "path": path} for hit, path in zip(hits, paths, strict=True)]
     for hit, reason in zip(listed, reasons or [], strict=False):
         hit["steps"] = [step._asdict() for step in reason.steps]
-    return {"query": str(query), "items": index.n_items, "hits": listed}
+    return {"query": said, "items": index.n_items, "hits": listed}
 
 
-def _show(console: Console, query: Query, index: Index, hits: list[Hit], reasons: list[Explanation] | None) -> None:
+def _show(
+    console: Console,
+    said: str,
+    query: Query | None,
+    index: Index,
+    hits: list[Hit],
+    reasons: list[Explanation] | None,
+) -> None:
     if not hits:
-        console.print(Text(f"None of {index.n_items:,} items fits {plain(str(query))}."))
+        console.print(Text(f"None of {index.n_items:,} items fits {plain(said)}."))
         return
     wanted: dict[str, set[bool]] = {}
-    for label, is_wanted in query.terms:
+    for label, is_wanted in query.terms if query else ():
         wanted.setdefault(label, set()).add(is_wanted)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", justify="right", style="dim")

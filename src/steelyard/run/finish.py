@@ -24,6 +24,7 @@ from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
 from steelyard.models import Model
 from steelyard.objective import Objective
+from steelyard.predict.embedding import embeddings_of
 from steelyard.report.terminal import plain, say
 from steelyard.run.calibrate import calibrated
 from steelyard.run.datasets import Datasets, paths_of
@@ -33,7 +34,7 @@ from steelyard.run.indexing import index_of
 from steelyard.run.learn import TrainingResult
 from steelyard.run.run_report import write_report
 from steelyard.training import group, small_models
-from steelyard.training.batches import all_outputs, is_array, n_workers
+from steelyard.training.batches import all_outputs, is_array, n_workers, ordered
 from steelyard.training.step import pick_precision
 
 
@@ -104,7 +105,7 @@ def _write(
         if trained.reading.has_probability and find_spec("duckdb") is None:
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
         elif trained.reading.has_probability:
-            _index(trained, parts[shown], judged[shown], lost[shown])
+            _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
     if first := next((name for name, at in lost.items() if len(at)), None):
         told = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
         say(console, f"Beware: {plain(told)}.", "yellow")
@@ -159,14 +160,31 @@ def _skipped(data: Labelled) -> NDArray[np.int64]:
     return np.unique(torch.cat(group.gathered(torch.from_numpy(skipped_at(data)))).numpy())
 
 
-def _index(trained: Trained, data: Labelled, judged: Judged, lost: NDArray[np.int64]) -> None:
+def _embeddings(result: TrainingResult, name: str) -> NDArray[np.float32] | None:
+    """Return by what items are like each other: features, where the learner takes them; None for other inputs."""
+    data = getattr(result.datasets, name)
+    data = result.datasets.train if data is None else data  # judged out of fold
+    if result.learner.input.kind != "features" or not len(data):
+        return None
+    learner = result.learner.cpu().eval()
+    return np.concatenate([embeddings_of(learner, batch.inputs) for batch in ordered(data, 4096, 0)])
+
+
+def _index(
+    trained: Trained,
+    data: Labelled,
+    judged: Judged,
+    lost: NDArray[np.int64],
+    embeddings: NDArray[np.float32] | None,
+) -> None:
     """Keep the items for search, but for images that could not be read."""
     assert trained.folder is not None
     kept = np.setdiff1d(np.arange(len(data)), lost)
     paths = paths_of(data)
     files = None if paths is None else [paths[i] for i in kept.tolist()]
     ids = list(data.labels.ids.take(kept))
-    index_of(trained, ids, judged.probabilities.numpy()[kept], files, trained.folder / INDEX).close()
+    numbers = None if embeddings is None else embeddings[kept]
+    index_of(trained, ids, judged.probabilities.numpy()[kept], files, trained.folder / INDEX, numbers).close()
 
 
 def versions(device: torch.device) -> dict[str, str]:

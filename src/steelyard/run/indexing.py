@@ -25,6 +25,7 @@ def index_of(
     probabilities: ArrayLike,
     paths: Sequence[str | os.PathLike[str] | None] | None,
     folder: str | os.PathLike[str],
+    embeddings: NDArray[np.float32] | None = None,
 ) -> Index:
     """Write the index of items with the probabilities of a trained model, over one that is there, and return it open.
 
@@ -36,12 +37,13 @@ def index_of(
         probabilities: (N, L), calibrated.
         paths: of the items' files, kept absolute; None where items have none.
         folder: of the index, such as RUN/index.
+        embeddings: (N, D), by which items are like each other; None for none.
     """
     if trained.folder is None:
         raise ValueError("the model is of no run folder: save it as a run first")
     places = None if paths is None else [None if path is None else str(Path(path).absolute()) for path in paths]
     notes = _facts(trained.folder)
-    return Index.build(folder, ids, probabilities, trained.names, places, overwrite=True, notes=notes)
+    return Index.build(folder, ids, probabilities, trained.names, places, True, notes, embeddings)
 
 
 @final
@@ -56,10 +58,19 @@ class Keeping:
         self._ids: list[str] = []
         self._paths: list[str | None] = []
         self._held: list[NDArray[np.float32]] = []
+        self._embeddings: list[NDArray[np.float32]] = []
         self.added = self.replaced = 0
 
-    def put(self, ids: Sequence[str], probabilities: NDArray[np.float32], files: Sequence[str]) -> None:
-        """Take ids, probabilities (n, L) and the files of items, none or one for each."""
+    def put(
+        self,
+        ids: Sequence[str],
+        probabilities: NDArray[np.float32],
+        files: Sequence[str],
+        embeddings: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Take ids, probabilities (n, L), the files of items, none or one for each, and embeddings (n, D) if any."""
+        if embeddings is not None:
+            self._embeddings.append(embeddings)
         self._ids.extend(ids)
         self._paths.extend([str(Path(file).absolute()) for file in files] if files else [None] * len(ids))
         self._held.append(probabilities)
@@ -69,17 +80,24 @@ class Keeping:
     def flush(self) -> None:
         """Write what was taken."""
         eta = np.concatenate([np.zeros((0, len(self._names)), np.float32), *self._held])
+        numbers = np.concatenate(self._embeddings) if self._embeddings else None
         again = 0
         if self._notes is not None:
             given = (self._folder, self._ids, eta, self._names, self._paths)
-            Index.build(*given, overwrite=self._overwrite, notes=self._notes).close()
+            Index.build(*given, overwrite=self._overwrite, notes=self._notes, embeddings=numbers).close()
         elif self._ids:
             with Index.open(self._folder) as index:
-                again = index.replace(self._ids, eta, self._paths)
+                again = index.replace(self._ids, eta, self._paths, embeddings=numbers)
         self._notes = None
         self.added, self.replaced = self.added + len(self._ids) - again, self.replaced + again
-        for some in (self._ids, self._paths, self._held):
+        for some in (self._ids, self._paths, self._held, self._embeddings):
             some.clear()
+
+
+def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
+    """Return whether there is an index in a folder that keeps embeddings: what is added must have them too."""
+    place = Path(folder)
+    return pointers.exists(place) and pointers.read(place).n_numbers > 0
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from steelyard.predict.inputs import inputs_at
 from steelyard.predict.prediction import Predicted
 from steelyard.report.headline import plural
 from steelyard.report.terminal import say
-from steelyard.run.indexing import into_index
+from steelyard.run.indexing import into_index, keeps_embeddings
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
@@ -48,6 +48,7 @@ class Asked:
     device: str = "auto"
     runtime: str = "torch"
     engine: str = "local"
+    embeddings: bool = False
 
     @property
     def on_bad_image(self) -> OnBad:
@@ -62,6 +63,8 @@ def predict(asked: Asked) -> None:
             raise ValueError(f"--{name} is {value!r}: choose one of {', '.join(known)}")
     if asked.overwrite and asked.index is None:
         raise ValueError("--overwrite drops what is in an index: give the index with --index, or leave it out")
+    if asked.embeddings and asked.index is None:
+        raise ValueError("--embeddings are kept in an index: give it with --index, or leave them out")
     if asked.index is not None and not Path(asked.run).is_dir():
         raise ValueError(f"--index keeps items of a run, but {asked.run} is not a folder: give the folder of the run")
     if asked.engine == "spark":
@@ -88,9 +91,12 @@ def predict(asked: Asked) -> None:
 
 def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, int]:
     """Predict in this process, to a file, an index, or both; return how many items were replaced in the index too."""
+    embeds = asked.embeddings or (asked.index is not None and keeps_embeddings(asked.index))
     if asked.runtime == "onnx":
         if asked.device not in ("auto", "cpu"):
             raise ValueError(f"--device is {asked.device!r}, but onnxruntime is used on the CPU: leave it out")
+        if embeds:
+            raise ValueError("--runtime is onnx, which gives no embeddings for the index: leave it out")
         model = load_onnx(asked.run)
         names, inputs = model.names, model.open(asked.data, asked.images, asked.on_bad_image)
         scored = model.scores(inputs, asked.batch_size, _workers(inputs, asked.batch_size))
@@ -98,7 +104,7 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
         trained = RunFolder(asked.run).load()
         names, inputs = trained.names, inputs_at(trained, asked.data, asked.images, asked.on_bad_image)
         workers, device = _workers(inputs, asked.batch_size), pick_device(asked.device, "--device")
-        scored = prediction.scores(trained, inputs, asked.batch_size, workers, device, console)
+        scored = prediction.scores(trained, inputs, asked.batch_size, workers, device, console, embeds)
     # Before 14.3 rich ends even a disabled bar with an empty line, where it does not go to a terminal.
     where = console if console.is_terminal else Console(quiet=True)
     shows = Progress(console=where, transient=True, disable=not console.is_terminal)
@@ -109,7 +115,7 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
             sinks.append(opened.enter_context(file))
         if asked.index is not None:
             keeping = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
-            sinks.append(lambda some: keeping.put(some.rows.ids, some.rows.probabilities, some.paths))
+            sinks.append(lambda some: keeping.put(some.rows.ids, some.rows.probabilities, some.paths, some.embeddings))
         bars = opened.enter_context(shows)
         bar = bars.add_task("predicting", total=inputs.n_items)
         done = prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))

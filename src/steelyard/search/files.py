@@ -1,6 +1,7 @@
 """The data files of an index: DuckDB databases, each written once, with the tables
 
-    items(id, path, p0, p1, …)  sorted by id, one FLOAT column per label; beyond 1,000 labels b0, b1, … of FLOAT arrays
+    items(id, path, p0, p1, …)  sorted by id, one FLOAT column per label; beyond 1,000 labels b0, b1, … of FLOAT arrays;
+                                with embeddings a last column v, a FLOAT array of length 1
     labels(name)                in the first file only
     dead(file, row)             rows of earlier files that were deleted or replaced
     fence(id)                   every 1,024th id, by which one id is found without a scan
@@ -55,11 +56,12 @@ def column(label: int, n_labels: int) -> str:
     return names[label] if width == 1 else f"{names[label // width]}[{label % width + 1}]"
 
 
-def tables(database: str, n_labels: int) -> list[str]:
+def tables(database: str, n_labels: int, n_numbers: int) -> list[str]:
     """Return the statements that make the tables of a data file."""
     names, width = columns(n_labels)
     kind = "FLOAT USING COMPRESSION uncompressed" if width == 1 else f"FLOAT[{width}]"
-    items = f"items(id VARCHAR, path VARCHAR, {', '.join(f'{name} {kind}' for name in names)})"
+    made = [*(f"{name} {kind}" for name in names), *([f"v FLOAT[{n_numbers}]"] if n_numbers else [])]
+    items = f"items(id VARCHAR, path VARCHAR, {', '.join(made)})"
     each = (items, "labels(name VARCHAR)", "dead(file VARCHAR, row BIGINT)", "fence(id VARCHAR)")
     return [f"CREATE TABLE {database}.{table}" for table in each]
 
@@ -119,7 +121,7 @@ class DataFile:
     labels: that it lists.
     """
 
-    def __init__(self, path: Path, n_labels: int, threads: int) -> None:
+    def __init__(self, path: Path, n_labels: int, n_numbers: int, threads: int) -> None:
         self.path, self._n_labels, size = path, n_labels, path.stat().st_size
         is_large = size > _SMALL
         connection = connect(
@@ -134,7 +136,7 @@ class DataFile:
         self._recent = lru_cache(_KEPT)(self.ask)  # a file never changes
         self._recent_ids = lru_cache(_KEPT_IDS)(self.ask)
         for statement in (
-            *tables("memory", n_labels),
+            *tables("memory", n_labels, n_numbers),
             "SET enable_external_access = false",
             "SET lock_configuration = true",
         ):
@@ -153,6 +155,7 @@ class DataFile:
     def top(self, asked: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> list[tuple[Any, ...]]:
         """Return (score, id, row) of the best `k` rows that are not dead, with probabilities where they are `read`."""
         own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in asked.columns]
+        own += [f"{asked.likeness} AS likeness"] if asked.likeness else []
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
         chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
         limit = k
@@ -193,11 +196,14 @@ class Generation(NamedTuple):
     dead: tuple[set[int], ...]
     names: tuple[str, ...]
 
-    def top(self, asked: Statement, k: int, offset: int, seconds: float) -> list[tuple[Any, ...]]:
+    def top(
+        self, asked: Statement, k: int, offset: int, seconds: float, without: Row | None = None
+    ) -> list[tuple[Any, ...]]:
         """Return (score, id, probabilities of the query's labels …) of the best items after the first `offset`."""
         best: list[tuple[Any, ...]] = []
         for n, file in enumerate(self.files):
-            rows = file.top(asked, k + offset, not offset, self.dead[n], seconds)
+            dead = self.dead[n] | {without[1]} if without and without[0] == n else self.dead[n]
+            rows = file.top(asked, k + offset, not offset, dead, seconds)
             best += ((-score, id, (n, row), eta) for score, id, row, *eta in rows)
         page = sorted(best)[offset : offset + k]
         if not offset:
@@ -248,7 +254,9 @@ def opened(folder: Path, pointer: Pointer, threads: int | None = None, kept: Seq
             raise ValueError(f"{path} is missing or corrupt (unexpected file size): {AGAIN}")
     check(folder, [path.name for path in paths])
     workers = threads or os.cpu_count() or 1
-    files = tuple(known.get(path.name) or DataFile(path, pointer.n_labels, workers) for path in paths)
+    files = tuple(
+        known.get(path.name) or DataFile(path, pointer.n_labels, pointer.n_numbers, workers) for path in paths
+    )
     names = tuple(dict.fromkeys(name for name in files[0].labels if name is not None))
     if len(names) != pointer.n_labels:
         raise ValueError(f"{folder} is corrupt (its labels are not as many as it counts): {AGAIN}")

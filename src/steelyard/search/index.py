@@ -14,7 +14,7 @@ from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
 from steelyard.search.files import MOST_HITS, DataFile, Generation, Row, opened
-from steelyard.search.plan import Statement
+from steelyard.search.plan import EVERYTHING, Statement
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from steelyard.search.writing import Items, Paths
+
+
+NO_LIKENESS = (
+    "the items of this index have no embeddings to compare: make it again with steelyard predict RUN DATA --index DIR "
+    "--overwrite --embeddings"
+)
 
 
 class Hit(NamedTuple):
@@ -63,6 +69,7 @@ class Index:
         paths: Paths | None = None,
         overwrite: bool = False,
         notes: Mapping[str, Any] | None = None,
+        embeddings: Any = None,
     ) -> Index:
         """Make an index in `folder` and return it open.
 
@@ -74,6 +81,7 @@ class Index:
             paths: of the items' files, None where an item has none.
             overwrite: whether an index in `folder` is replaced.
             notes: plain facts to keep, such as which model this is from.
+            embeddings: (N, D), by which items are like each other; brought to length 1. None for none.
         """
         from steelyard.labels.ids import Ids
         from steelyard.search.writing import Items
@@ -81,13 +89,15 @@ class Index:
         place, labels = Path(folder), tuple(Ids(names, "names"))
         if not labels:
             raise ValueError("names is empty: an index needs at least one label")
-        items, kept = Items.checked(ids, probabilities, paths, len(labels)), _plain(notes or {})
+        items = Items.checked(ids, probabilities, paths, len(labels), embeddings)
+        kept, n_numbers = _plain(notes or {}), 0 if items.embeddings is None else items.embeddings.shape[1]
         pointers.check_folder(place)
         place.mkdir(parents=True, exist_ok=True)
         with sole(place / pointers.LOCK, waits=True):
             if pointers.exists(place) and not overwrite:
                 raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
-            index = cls(place, Generation(Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept), (), (), labels))
+            pointer = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept, n_numbers)
+            index = cls(place, Generation(pointer, (), (), labels))
             index._write(index._now, items, [], {})
             return index
 
@@ -146,21 +156,28 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def n_numbers(self) -> int:
+        """Of an item's embedding, by which `search` finds items like it; 0 where items have none."""
+        return self._now.pointer.n_numbers
+
     def search(
         self,
-        query: str | Query,
+        query: str | Query | None,
         k: int = 20,
         offset: int = 0,
         engine: Engine | None = None,
         seconds: float | None = None,
+        like: str | None = None,
     ) -> list[Hit]:
         """Return the `k` best items for a query after the first `offset`, best first, ties by id.
 
         Args:
-            query: a text, see `Query`, or one that is parsed already.
+            query: a text, see `Query`, or one that is parsed already; None, with `like`, for all items.
             k, offset: how many, and after how many.
             engine: what does the work; by default DuckDB within this process.
             seconds: after which DuckDB gives up with a `TimeoutError`; by default never.
+            like: the id of an item, which is left out itself: scores are times (1 + cosine of both embeddings)/2.
         """
         for name, value, least in (("k", k, 1), ("offset", offset, 0)):
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
@@ -168,8 +185,19 @@ class Index:
         k, offset, now = int(k), int(offset), self._open
         if k + offset > MOST_HITS:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
-        asked = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
-        rows = now.top(asked, k, offset, seconds or 0) if engine is None else engine.top(asked, k, offset)
+        if query is None and like is None:
+            raise ValueError("query and like are None: give one of them")
+        asked, without = EVERYTHING, None
+        if query is not None:
+            asked = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
+        if like is not None:
+            if not self.n_numbers or engine is not None:
+                raise ValueError(NO_LIKENESS if engine is None else "items like one are found by DuckDB alone")
+            ((without, embedding),) = self._located(now, [like], "v")
+            if embedding is None:
+                raise ValueError(f"item {like!r:.60} came without an embedding: give another item")
+            asked = asked.like(embedding)
+        rows = now.top(asked, k, offset, seconds or 0, without) if engine is None else engine.top(asked, k, offset)
         labels = [label for label, _ in asked.columns]
         return [Hit(id, score, dict(zip(labels, eta, strict=True))) for score, id, *eta in rows]
 
@@ -214,9 +242,11 @@ class Index:
         with replacing(path) as partial:
             export(self.folder, self._open, partial)
 
-    def append(self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None) -> None:
+    def append(
+        self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None, embeddings: Any = None
+    ) -> None:
         """Add items whose ids are not there yet."""
-        with self._writing(ids, probabilities, paths) as (newest, items, there):
+        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
             if there:
                 raise ValueError(f"item {min(there)!r} is in {self.folder} already, nothing was added: use replace")
             self._write(newest, items, [], {})
@@ -227,10 +257,11 @@ class Index:
         probabilities: Any,
         paths: Paths | None = None,
         notes: Mapping[str, Any] | None = None,
+        embeddings: Any = None,
     ) -> int:
         """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
         changed = _plain(notes or {})
-        with self._writing(ids, probabilities, paths) as (newest, items, there):
+        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
             self._write(newest, items, [row for row, _ in there.values()], changed)
         return len(there)
 
@@ -243,13 +274,20 @@ class Index:
 
     @contextmanager
     def _writing(
-        self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None
+        self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None, embeddings: Any = None
     ) -> Iterator[tuple[Generation, Items | None, dict[str, tuple[Row, Any]]]]:
         """Give the newest generation to the only writer, with the items to write and where those that are there lie."""
         from steelyard.labels.ids import Ids
         from steelyard.search.writing import Items
 
-        items = None if probabilities is None else Items.checked(ids, probabilities, paths, len(self.names))
+        items = None
+        if probabilities is not None:
+            items = Items.checked(ids, probabilities, paths, len(self.names), embeddings)
+            if items.embeddings is not None and (n := items.embeddings.shape[1]) != self.n_numbers:
+                raise ValueError(
+                    f"{self.folder} keeps embeddings of {self.n_numbers} numbers, but {n} are given: give as many, or "
+                    "make the index again"
+                )
         given = list(Ids(ids)) if items is None else items.ids.to_pylist()
         with sole(self.folder / pointers.LOCK, waits=True):
             newest = opened(self.folder, pointers.read(self.folder), self._threads, self._now.files)

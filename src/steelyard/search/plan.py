@@ -12,7 +12,7 @@ Spark, bit by bit alike: no name of a label and no text of a query ever stands i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_, ge, gt, le, lt, mul, or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -51,12 +51,22 @@ class Statement(NamedTuple):
     condition: that items must meet to be found; "" where all do.
     levels: columns that several steps are made of; each level is made of those before it.
     score: DOUBLE.
+    likeness: the column of that name, FLOAT, where items are compared with one; "" where they are not.
     """
 
     columns: tuple[tuple[str, int], ...]
     condition: str
     levels: tuple[str, ...]
     score: str
+    likeness: str = ""
+
+    def like(self, embedding: Sequence[float]) -> Statement:
+        """Return the same with scores times (1 + cosine)/2 of the items' embeddings and this one, all of length 1."""
+        numbers = ", ".join(f"{number:.9g}" for number in embedding)
+        cosine = f"array_inner_product(v, [{numbers}]::FLOAT[{len(embedding)}])"
+        half = "least(1e0, greatest(0e0, 5e-1 + 5e-1 * CAST(likeness AS DOUBLE)))"
+        condition = " AND ".join(filter(None, [self.condition, "likeness IS NOT NULL"]))
+        return self._replace(condition=condition, score=f"({self.score}) * {half}", likeness=cosine)
 
     def best(self, source: str, chosen: str, tie: str, limit: int) -> str:
         """Return the SELECT of the score and some columns of the best items of a relation, ties by the column `tie`."""
@@ -65,6 +75,10 @@ class Statement(NamedTuple):
         where = f" WHERE {self.condition}" if self.condition else ""
         scored = f"SELECT {self.score} AS score, {chosen} FROM {source}{where}"
         return f"{scored} ORDER BY score DESC, {tie} ASC LIMIT {limit}"
+
+
+EVERYTHING: Final = Statement((), "", (), "1e0")
+"""What every item fits."""
 
 
 def repeated(formula: Formula) -> list[str]:

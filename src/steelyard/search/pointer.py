@@ -41,6 +41,8 @@ class Pointer(NamedTuple):
     n_items: int
     files: tuple[FileFacts, ...]
     notes: dict[str, Any]
+    n_numbers: int = 0
+    """Of an item's embedding; 0 where items have none."""
 
 
 def exists(folder: Path) -> bool:
@@ -54,7 +56,7 @@ def read(folder: Path) -> Pointer:
     try:
         document = unsealed(path.read_bytes(), _FORMAT, _VERSION)
         pointer = Pointer(**document)._replace(files=tuple(FileFacts(*file) for file in document["files"]))
-        numbers = [*pointer[1:4], *(n for file in pointer.files for n in file[1:])]
+        numbers = [*pointer[1:4], pointer.n_numbers, *(n for file in pointer.files for n in file[1:])]
         if not all(type(n) is int and n >= 0 for n in numbers) or not pointer.n_labels or not pointer.files:
             raise ValueError("it holds something else where a number should be")
         if not all(isinstance(file.name, str) and _NAME.fullmatch(file.name) for file in pointer.files):

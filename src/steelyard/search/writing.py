@@ -37,9 +37,13 @@ class Items(NamedTuple):
     """(N, L), of any numeric type."""
     paths: Any
     """An Arrow array of large_string with nulls, (N,)."""
+    embeddings: NDArray[np.float32] | None = None
+    """(N, D), each of length 1."""
 
     @classmethod
-    def checked(cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int) -> Items:
+    def checked(
+        cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int, embeddings: Any = None
+    ) -> Items:
         """Return items that can be written: see `Index.build`."""
         texts = Ids(ids).arrow
         table = np.asarray(probabilities)
@@ -59,18 +63,22 @@ class Items(NamedTuple):
             raise ValueError(f"paths has {len(paths)} entries, but there are {len(texts)} items: give one per item")
         files = [None if path is None else os.fspath(path) for path in paths or [None] * len(texts)]
         try:
-            return cls(texts, table, pa.array(files, pa.large_string()))
+            return cls(texts, table, pa.array(files, pa.large_string()), _of_length_1(embeddings, len(texts)))
         except UnicodeEncodeError as error:
             raise ValueError(
                 f"paths[{files.index(error.object)}] is {error.object!r}, which is not Unicode: rename that file"
             ) from None
 
-    def reader(self) -> Any:
-        """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time."""
+    def reader(self, n_numbers: int) -> Any:
+        """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time.
+
+        Where the index has embeddings of so many numbers and these items none, theirs are null.
+        """
         n, n_labels = self.probabilities.shape
         names, width = columns(n_labels)
         kind, text = pa.float32() if width == 1 else pa.list_(pa.float32(), width), pa.large_string()
-        table = pa.schema([("id", text), ("path", text), *((name, kind) for name in names)])
+        numbers = [("v", pa.list_(pa.float32(), n_numbers))] if n_numbers else []
+        table = pa.schema([("id", text), ("path", text), *((name, kind) for name in names), *numbers])
         order = pc.sort_indices(self.ids).to_numpy()
         step = max(1, min(122_880, (1 << 24) // n_labels))
 
@@ -84,9 +92,22 @@ class Items(NamedTuple):
                 flat = map(pa.array, by_column.reshape(len(names), -1))
                 arrays = flat if width == 1 else (pa.FixedSizeListArray.from_arrays(x, width) for x in flat)
                 texts = (x.take(pa.array(at)) for x in (self.ids, self.paths))
-                yield pa.record_batch([*texts, *arrays], schema=table)
+                vectors = [pa.nulls(len(at), kind) for _, kind in numbers]
+                if self.embeddings is not None:
+                    vectors = [pa.FixedSizeListArray.from_arrays(pa.array(self.embeddings[at].ravel()), n_numbers)]
+                yield pa.record_batch([*texts, *arrays, *vectors], schema=table)
 
         return pa.RecordBatchReader.from_batches(table, batches())
+
+
+def _of_length_1(embeddings: Any, n_items: int) -> NDArray[np.float32] | None:
+    if embeddings is None:
+        return None
+    table = np.asarray(embeddings, np.float32)
+    if table.ndim != 2 or len(table) != n_items or not table.shape[1] or not np.isfinite(table).all():
+        raise ValueError(f"embeddings has shape {table.shape}: give finite numbers ({n_items}, D), one row per item")
+    length = np.maximum(np.linalg.norm(table, axis=1, keepdims=True), np.float32(1e-12))
+    return np.asarray(table / length, np.float32)
 
 
 def write(
@@ -164,7 +185,7 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
         made = Path(elsewhere, partial.name) if is_odd else partial
         group = max(2048, min(122_880, (1 << 27) // n_labels // 2048 * 2048))  # rows that are held in memory
         attach(connection, made, "made", f"ROW_GROUP_SIZE {group}, RECOVERY_MODE no_wal_writes")
-        for statement in tables("made", n_labels):
+        for statement in tables("made", n_labels, before.pointer.n_numbers):
             run(statement)
         sources, parameters = _living(connection, before, dead, first, "*")
         if items is not None:
@@ -172,7 +193,7 @@ def _write_file(folder: Path, before: Generation, items: Items | None, gone: Seq
         if sources:
             order = " ORDER BY id" * (len(sources) > 1)
             insert = f"INSERT INTO made.items SELECT * FROM ({' UNION ALL '.join(sources)}){order}"
-            run(insert, parameters, given=None if items is None else items.reader())
+            run(insert, parameters, given=None if items is None else items.reader(before.pointer.n_numbers))
         by_column = [[before.files[n].path.name for n, _ in sorted(noted)], [row for _, row in sorted(noted)]]
         run("INSERT INTO made.dead SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])", by_column)
         if first == 0:

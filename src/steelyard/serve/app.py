@@ -144,14 +144,15 @@ def _add_answers(
         limit: Names = [],  # noqa: B006
         k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20,
         offset: Annotated[int, Query(ge=0, le=DEEPEST)] = 0,
+        like: Name = "",
     ) -> Response:
         """Return the items that most probably are what is asked for.
 
         `q` is a query such as `dog & ~car`; `wanted` and `unwanted` are labels, joined to it by AND; `limit`,
-        `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one. Without any of
-        them nothing is asked for and nothing is found.
+        `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one; `like` is an
+        item, and those like it come first. Without any of them nothing is asked for and nothing is found.
         """
-        return await answer(request, Shown.search, q, wanted, unwanted, limit, k, offset)
+        return await answer(request, Shown.search, q, wanted, unwanted, limit, k, offset, like)
 
     @app.get("/api/item", response_model=shapes.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:

@@ -21,6 +21,8 @@ class RunFacts(BaseModel):
     n_items: int
     n_labels: int
     has_images: bool
+    has_embeddings: bool
+    """Whether items like one can be asked for."""
     version: str
     review: bool
     """Whether there are questions to answer."""

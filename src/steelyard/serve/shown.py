@@ -20,6 +20,7 @@ from steelyard.metrics.measures import number
 from steelyard.run.finding import INDEX, index_command
 from steelyard.run.locating import run_config
 from steelyard.search import Hit, Index
+from steelyard.search.index import NO_LIKENESS
 from steelyard.serve import label_page
 from steelyard.serve.asking import Completion, asked
 from steelyard.serve.guards import Missing, Refusal
@@ -102,6 +103,7 @@ class Shown:
             "n_items": self.index.n_items,
             "n_labels": len(self.names),
             "has_images": self._has_images,
+            "has_embeddings": self.index.n_numbers > 0,
             "version": __version__,
             "review": review,
         }
@@ -111,16 +113,25 @@ class Shown:
         return {"labels": [self._fact(name) for name in self.complete(text, k)], "total": len(self.names)}
 
     def search(
-        self, text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str], k: int, offset: int
+        self,
+        text: str,
+        wanted: Sequence[str],
+        unwanted: Sequence[str],
+        limits: Sequence[str],
+        k: int,
+        offset: int,
+        like: str = "",
     ) -> dict[str, Any]:
-        """See `shapes.SearchResult`; for the arguments `asking.asked`."""
+        """See `shapes.SearchResult`; for the arguments `asking.asked`, and `like` the id of an item or none."""
+        if like and (not self.index.n_numbers or like not in self.index):
+            raise Refusal(NO_LIKENESS) if not self.index.n_numbers else Missing(f"there is no item {like!r:.120}")
         question, plain = asked(self.names, text, wanted, unwanted, limits) or (None, True)
         hits: list[Hit] = []
         terms: dict[str, bool] = {}
-        if question is not None:
-            ranked = self.index.search(question, k=k + 1, offset=offset, seconds=MOST_SECONDS)
+        if question is not None or like:
+            ranked = self.index.search(question, k + 1, offset, seconds=MOST_SECONDS, like=like or None)
             hits = [hit for hit in ranked if hit.score > 0]  # the query rules out the others
-            for label, is_wanted in question.terms:
+            for label, is_wanted in question.terms if question is not None else ():
                 terms[label] = terms.get(label, False) or is_wanted
         return {
             "query": "" if question is None else str(question),

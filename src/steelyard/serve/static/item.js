@@ -30,6 +30,9 @@ export function itemDialog(app, { state, hits, terms, beforeEnd, close }) {
     if (at >= 0 && next) app.go({ ...state(), item: next.id }, { replace: true });
   }
 
+  /** The search in whose place more of the same is shown: its labels stay, of another page none. */
+  const similar = () => (state().page === "search" ? { ...state(), item: null } : EMPTY);
+
   async function draw(id) {
     asked?.abort();
     asked = new AbortController();
@@ -40,6 +43,7 @@ export function itemDialog(app, { state, hits, terms, beforeEnd, close }) {
     const button = (text, step, name) => el("button", { type: "button", class: name, "aria-label": name, disabled: !list[at + step], onclick: () => move(step) }, text);
     dialog.replaceChildren(
       el("header", {}, el("h2", { title: id }, id),
+        app.facts.has_embeddings && el("a", { class: "like", href: write({ ...similar(), like: id }), "data-link": true }, "More like this"),
         at >= 0 && button("‹", -1, "previous"), at >= 0 && button("›", 1, "next"),
         el("button", { type: "button", class: "close", "aria-label": "close", onclick: close }, "×")),
       el("div", { class: "both" }, view, side));
@@ -48,7 +52,8 @@ export function itemDialog(app, { state, hits, terms, beforeEnd, close }) {
       const facts = await ask("item", { id }, asked.signal);
       const hit = list[at];
       side.replaceChildren(
-        ...(hit ? [el("p", { class: "sum" }, el("strong", {}, chance(hit.score)), " ", terms().length ? product(hit) : null)] : []),
+        ...(hit ? [el("p", { class: "sum" }, el("strong", {}, chance(hit.score)), " ", terms().length ? product(hit) : null,
+          state().page === "search" && state().like !== null && " × how like it is")] : []),
         el("p", { class: "quiet" }, "Bars are probabilities, the tick is the threshold",
           facts.annotated ? `; ● and ○: annotated present and absent (${facts.annotated}).` : "."),
         el("div", { class: "bars all" }, facts.labels.map((one) => bar(one.label, one.probability, { ...one, link: labelLink(one.label) }))),

@@ -117,8 +117,12 @@ export function searchPage(main, app, first) {
       replaceCards(grid, cards(found.hits));
       more.hidden = !found.more;
       const asItIs = found.query.length > 120 ? `${found.query.slice(0, 120)}…` : found.query;
+      const one = found.hits.length ? (asItIs ? "The likeliest" : "The closest") : "None";
       status.replaceChildren(
-        found.hits.length ? `The likeliest of ${count(found.n_items)} items for ` : `None of ${count(found.n_items)} items is left for `, el("code", {}, asItIs));
+        `${one} of ${count(found.n_items)} items${found.hits.length ? "" : " is left"}${asItIs ? " for " : ""}`,
+        asItIs && el("code", {}, asItIs),
+        state.like === null ? "" : el("span", { class: "like" }, asItIs ? ", like " : " to ", el("code", {}, state.like), " ",
+          el("a", { href: write({ ...state, like: null, item: null }), "data-link": true, "aria-label": `not like ${state.like}` }, "×")));
     } catch (error) {
       if (error.name === "AbortError") return;
       found = { hits: [], terms: [], more: false };
@@ -155,7 +159,7 @@ export function searchPage(main, app, first) {
       state = next;
       box.update(state);
       drawLimits();
-      app.title([...state.wanted, ...state.unwanted.map((label) => `not ${label}`), state.text].filter(Boolean).join(", "));
+      app.title([...state.wanted, ...state.unwanted.map((label) => `not ${label}`), state.text, state.like !== null && `like ${state.like}`].filter(Boolean).join(", "));
       if (isEmpty(state)) {
         asked?.abort();
         drawn = null;

@@ -1,10 +1,10 @@
 // All that a page shows is in its address: it can be shared, reloaded, and gone back to.
-//   /?w=dog&n=car&q=…&t=dog:0.5&item=…    wanted, unwanted, query text, limits, the item that is open
+//   /?w=dog&n=car&q=…&t=dog:0.5&like=…&item=…    wanted, unwanted, query text, limits, like an item, the item that is open
 //   /label?name=…                         a label
 //   /data                                 all labels
 //   /review                               questions to answer
 
-export const EMPTY = Object.freeze({ page: "search", wanted: [], unwanted: [], text: "", limits: {}, item: null, name: null });
+export const EMPTY = Object.freeze({ page: "search", wanted: [], unwanted: [], text: "", limits: {}, like: null, item: null, name: null });
 
 const PAGES = { "/": "search", "/label": "label", "/data": "data", "/review": "review" };
 
@@ -22,6 +22,7 @@ export function read(location) {
     page: PAGES[location.pathname] ?? "search",
     wanted, unwanted, limits,
     text: query.get("q") ?? "",
+    like: query.get("like"),
     item: query.get("item"),
     name: query.get("name"),
   };
@@ -36,17 +37,19 @@ export function write(state) {
   for (const [label, value] of Object.entries(state.limits)) {
     if (state.wanted.includes(label) || state.unwanted.includes(label)) query.append("t", `${label}:${value}`);
   }
+  if (state.like !== null) query.set("like", state.like);
   if (state.item !== null) query.set("item", state.item);
   const path = { search: "/", label: "/label", data: "/data", review: "/review" }[state.page];
   const text = query.toString();
   return text ? `${path}?${text}` : path;
 }
 
-export const isEmpty = (state) => state.wanted.length + state.unwanted.length === 0 && state.text === "";
+export const isEmpty = (state) => state.wanted.length + state.unwanted.length === 0 && state.text === "" && state.like === null;
 
 /** What the API is asked for, the same for two states that differ only in the item that is open. */
 export const question = (state) => ({
   q: state.text,
+  like: state.like,
   wanted: state.wanted,
   unwanted: state.unwanted,
   limit: Object.entries(state.limits)

@@ -1,0 +1,34 @@
+"""By which items are like each other: what a model's head sees of them, as short vectors."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.models import Model
+from steelyard.models.inputs import in_pieces
+
+MOST = 512
+"""Numbers of an embedding; longer ones are projected on so many fixed random directions, which about keep angles."""
+
+
+@torch.inference_mode()
+def embeddings_of(model: Model, inputs: Any) -> NDArray[np.float32]:
+    """Return the embeddings (B, D) of inputs: the features that the model's head takes, D at most 512."""
+    features: Tensor = in_pieces(model.features, inputs)
+    features = features.to_dense() if features.layout != torch.strided else features
+    features = features.float().cpu()
+    if features.shape[1] > MOST:
+        features = features @ _directions(features.shape[1])
+    found: NDArray[np.float32] = features.numpy()
+    return found
+
+
+@cache
+def _directions(width: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(0).normal(size=(width, MOST)).astype(np.float32))
