@@ -12,10 +12,10 @@ import torch
 
 import steelyard as sy
 from steelyard.data.files import DataError
+from steelyard.data.sparse import WIDE, SparseRows
 from steelyard.labels.targets import as_targets
 from steelyard.losses import BCE, SPA
 from steelyard.losses.loss import known_cells
-from steelyard.models.sparse import WIDE, SparseRows
 from steelyard.models.transforms import make_transform
 from steelyard.training import linear
 from steelyard.training.linear import Rotation, fit_linear

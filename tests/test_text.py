@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import steelyard as sy
-from steelyard.data.encoder import FILE, Categories, Encoder, TfIdf
-from steelyard.data.mixed import Column, MixedDataset, columns_of, is_prose
+from steelyard.data.columns.encoder import FILE, Categories, Encoder, TfIdf
+from steelyard.data.columns.mixed import Column, MixedDataset, columns_of, is_prose
 from steelyard.data.opening import open_data
 from typed import done
 

@@ -18,10 +18,10 @@ from rich.console import Console
 from steelyard.balance.processes import n_processes
 from steelyard.config.sections import DataSettings
 from steelyard.config.settings import Config, load_config
+from steelyard.data.columns.mixed import MixedDataset, columns_of
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.inputs import Inputs, inputs_of
-from steelyard.data.mixed import MixedDataset, columns_of
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels

@@ -236,7 +236,7 @@ def _over_features(config: Config, train: Any) -> bool:
     small = small_models.is_small(train, given)
     plain = model.head == "linear" and model.dropout == 0 and model.bias == "prior"
     if given.kind == "features":
-        return small and plain and model.backbone in ("auto", "linear")
+        return small and plain and (model.backbone in ("auto", "linear") or model.backbone.startswith("hf:"))
     return small and plain and model.is_frozen
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate.crossfit import folds_of
+from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
-from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.training.candidates import (
     TEMPERATURES,
     Items,

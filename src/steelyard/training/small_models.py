@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
+from steelyard.data.sparse import FeatureMatrix, SparseRows, is_wide
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN, as_targets
 from steelyard.losses import BCE
@@ -22,7 +23,6 @@ from steelyard.models import Input
 from steelyard.models.heads import LinearHead
 from steelyard.models.members import MemberSpec
 from steelyard.models.model import Model
-from steelyard.models.sparse import FeatureMatrix, SparseRows, is_wide
 from steelyard.models.transforms import Standardised
 from steelyard.objective import Objective
 from steelyard.training.batches import is_array

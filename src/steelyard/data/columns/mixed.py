@@ -44,7 +44,7 @@ class Column(NamedTuple):
 
 @final
 class MixedDataset:
-    """Items as columns, row i of each belonging to row i of `labels`; `steelyard.data.encoder` makes features of them.
+    """Items as columns, row i of each belonging to row i of `labels`, to be encoded as features (`Encoder`).
 
     columns: by name.
     labels: the `Labels`.
@@ -113,7 +113,11 @@ def _arrow_columns(table: Any) -> dict[str, Any] | None:
     if hasattr(table, "iloc"):
         series: Iterable[tuple[str, Any]] = ((str(name), table.iloc[:, j]) for j, name in enumerate(table.columns))
         return {name: _from_pandas(name, column) for name, column in series}
-    return {str(name): _whole(table[name].to_arrow()) for name in table.columns}
+    return {str(name): _from_polars(table[name]) for name in table.columns}
+
+
+def _from_polars(column: Any) -> Any:
+    return _whole(column.to_arrow() if hasattr(column, "to_arrow") else pa.array(np.asarray(column)))
 
 
 def _from_pandas(name: str, column: Any) -> Any:
