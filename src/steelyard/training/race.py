@@ -41,6 +41,8 @@ WORTH = 1e-3
 """The share by which a further member must lower the out-of-fold log-loss."""
 SHARES = (0.4, 0.65, 0.75)
 """Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
+DEAR = 0.2
+"""The share of the budget above which a finalist is not worth its price where linear models are much cheaper."""
 RATE = 4.0e10
 """Work units, multiplications of the models, of one second on two cores: what a budget in seconds is converted by."""
 BUDGET = 120 * RATE
@@ -129,7 +131,8 @@ class _Course:
                 continue
             candidate = Candidate(spec, work_of(spec, self.items, len(self.screening)))
             self.candidates.append(candidate)
-            if self.spent + candidate.work > share * self.budget and len(self.candidates) > 1:
+            is_late = self.spent + candidate.work > share * self.budget
+            if (is_late or self.too_dear(spec)) and len(self.candidates) > 1:
                 candidate.note = "skipped: over budget"
                 continue
             self.spent += candidate.work
@@ -139,6 +142,11 @@ class _Course:
                 odds = odds[:, columns]
             candidate.trial, candidate.screened = trial, tempered_log_loss(odds, narrow)
             self.say(f"{spec.name}: log-loss {candidate.screened:.4f}")
+
+    def too_dear(self, spec: MemberSpec) -> bool:
+        """Return whether trying a candidate on all folds would leave sparse features little budget for another."""
+        final = work_of(spec, self.items, self.items.n_folds, path=False)
+        return isinstance(self.items.x, SparseRows) and final > DEAR * self.budget
 
     def attempt(self, candidate: Candidate, folds: list[int], strength: float = 0.0) -> Trial:
         """Try a candidate on some folds, at a strength or at the best, and count the seconds."""
