@@ -7,9 +7,9 @@ The first command lets apt fetch Debian's package index (Packages and Translatio
 folders of its own and no root, and writes FOLDER/packages.csv: package, description, tags, source, split. An item is a
 package that has tags; a fifth of the source packages, by a hash of their names, are test items, so that packages built
 from one source are never on both sides. Then `auto` is compared with TF-IDF + logistic regression with searched C: the
-same features, the same folds; on two quiet cores that takes some half an hour, with `--share 0.2 --budget 20` (a fifth of
-the source packages) a few minutes. Data is fetched, never committed. The second command compares what bench/defaults.py
-measured of `auto` with TF-IDF + logistic regression on public tables of words.
+same features, the same folds; on two quiet cores that takes some half an hour, with `--share 0.2 --budget 20` (a fifth
+of the source packages) a few minutes. Data is fetched, never committed. The second command compares what
+bench/defaults.py measured of `auto` with TF-IDF + logistic regression on public tables of words.
 
 Items that lack a tag may merely have been tagged by nobody: scores here are of the tags that people gave.
 """
@@ -31,15 +31,18 @@ import numpy as np
 import torch
 
 import steelyard as sy
-from defaults import HERE, by_regression, load, resampled_map
+from defaults import HERE, load, resampled_map
+from steelyard.calibrate.crossfit import folds_of
 from steelyard.config.sections import DataSettings
 from steelyard.data.columns.encoder import Encoder
 from steelyard.data.columns.mixed import MixedDataset
 from steelyard.data.part import open_part
+from steelyard.losses import BCE
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
-from steelyard.models.transforms import make_transform
+from steelyard.models.members import MemberSpec
 from steelyard.run.datasets import open_to_inspect
 from steelyard.training import small_models
+from steelyard.training.candidates import Items, Linear, View, n_folds_for
 from steelyard.training.race import RATE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -183,18 +186,17 @@ def debtags(folder: Path, seed: int, share: float, budget: float) -> dict[str, A
 def table(name: str, data: Path, seed: int) -> dict[str, Any]:
     """Compare the ledger's auto (bench/defaults.py) with TF-IDF + logistic regression on a public table."""
     x, y, test_x, truth = load(name, data)
-    transform = make_transform("tfidf", x.shape[1])
-    transform.fit(torch.from_numpy(x))
-    a, b = (transform(torch.from_numpy(part)).numpy() for part in (x, test_x))
     begun = time.perf_counter()
-    theirs, decided = by_regression(a, y, b, seed)
-    lines = {"lr": scores(theirs, decided, truth, time.perf_counter() - begun)}
+    targets = torch.from_numpy(y)
+    items = Items(torch.from_numpy(x), targets, folds_of(targets, n_folds_for(len(x)), seed))
+    view = View(items, MemberSpec("tfidf"), seed)
+    model = Linear.of(view, BCE())
+    fit = model.refit(model.path(items.screening).strength)
+    theirs = torch.sigmoid(fit.logits(view.transform(torch.from_numpy(test_x)))).numpy()
+    lines = {"lr": scores(theirs, theirs >= 0.5, truth, time.perf_counter() - begun)}
     ledger = [json.loads(line) for line in (HERE / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
-    ours = next(
-        line
-        for line in ledger
-        if [line[k] for k in ("set", "setting", "method", "seed")] == [name, "full", "auto", seed]
-    )
+    wanted = {"set": name, "setting": "full", "method": "auto", "seed": seed}
+    ours = next(line for line in ledger if wanted.items() <= line.items())
     lines["auto"] = {key: ours[key] for key in ("map", "f1", "ace", "seconds")}
     return lines | gained(np.array(ours["resampled"]), resampled_map(theirs, truth), lines)
 

@@ -93,6 +93,20 @@ def test_a_damaged_or_foreign_encoder_is_refused(trained: Path, tmp_path: Path) 
         file.write_text(before)
 
 
+def test_a_run_in_memory_is_saved(tmp_path: Path) -> None:
+    rows = packages(40)
+    texts = [row["description"] for row in rows]
+    run = sy.fit((texts, [row["tags"].split(";") for row in rows]), verbose=False, settings=QUICK)
+    kept = run.save(tmp_path / "run")
+    assert np.array_equal(kept.probability(texts), run.probability(texts))
+    assert kept.metrics == run.metrics
+    done("predict", tmp_path / "run", write(tmp_path / "a.csv", [{"text": text} for text in texts]))
+    with pytest.raises(ValueError, match="finished run"):
+        run.save(tmp_path / "run")
+    with pytest.raises(ValueError, match="where the run lies"):
+        kept.save(tmp_path / "run", overwrite=True)
+
+
 def test_tfidf_is_that_of_its_formula() -> None:
     texts = ["red car red", "red bus", "green green bus stop", ""]
     encoder = TfIdf.fitted(pa.array(texts))

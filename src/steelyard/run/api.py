@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from steelyard._files import write_atomic
 from steelyard.balance.processes import n_processes
 from steelyard.config.sections import DataSettings
 from steelyard.config.settings import Config, load_config
@@ -55,6 +57,29 @@ class Run:
     def load(cls, folder: str | os.PathLike[str]) -> Run:
         """Return the finished run in `folder`."""
         return _done(RunFolder(folder).load(), Path(folder))
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Run:
+        """Write the run to a folder, where `Run.load` and every command find it; return the run that lies there.
+
+        Model, calibration, thresholds, metrics and history are written; a report and an index of its items are not.
+
+        Args:
+            folder: new, or empty.
+            overwrite: whether a run in it is replaced.
+        """
+        place, here = RunFolder(folder), self.trained
+        if here.folder is not None and here.folder.absolute() == place.path.absolute():
+            raise ValueError(f"{folder} is where the run lies: give another folder")
+        with place.writing():
+            place.create(overwrite, here.config, {})
+            place.write_model(here.model.cpu(), here.names, here.counts, here.n_known, here.single_label)
+            place.write_reading(here.reading)
+            if here.encoder is not None:
+                here.encoder.save(place.path)
+            place.write_metrics(self.metrics)
+            write_atomic(place / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
+            place.finish({})
+        return Run.load(folder)
 
     @property
     def names(self) -> tuple[str, ...]:
