@@ -196,3 +196,18 @@ def test_import_needs_nothing_new() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_logger_gets_the_numbers_of_every_epoch() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.rows: list[tuple[int, dict[str, float]]] = []
+
+        def log(self, numbers: Any, epoch: int) -> None:
+            self.rows.append((epoch, dict(numbers)))
+
+    kept, rng = Kept(), np.random.default_rng(0)
+    x = rng.normal(size=(60, 3)).astype(np.float32)
+    run = sy.fit((x, x[:, :2] > 0), "bce", logger=kept, verbose=False, settings={"train": {"epochs": 2}})
+    assert [epoch for epoch, _ in kept.rows] == [1, 2]
+    assert [row["training/loss"] for _, row in kept.rows] == [record["loss"] for record in run.history]

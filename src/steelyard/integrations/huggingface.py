@@ -144,7 +144,7 @@ def load_reading(folder: str | os.PathLike[str]) -> Reading:
 
 
 @final
-class _Epochs(TrainerCallback):
+class _Epochs(TrainerCallback):  # type: ignore[misc]
     """Begins the epochs of an objective."""
 
     def __init__(self, objective: Objective) -> None:

@@ -36,6 +36,7 @@ from steelyard.training import group
 from steelyard.training.batches import all_outputs
 from steelyard.training.checkpoint import read_history
 from steelyard.training.distributed import together
+from steelyard.training.progress import Logger
 from steelyard.training.step import pick_device
 
 Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"
@@ -128,6 +129,7 @@ def fit(
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     verbose: bool = True,
+    logger: Logger | None = None,
 ) -> Run:
     """Train on `data` and return the run: model, calibrated probabilities, thresholds, metrics.
 
@@ -148,6 +150,7 @@ def fit(
         settings: a nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
         overwrite: whether a run in `out` is replaced.
         verbose: whether progress is shown.
+        logger: anything with `log(numbers, epoch)`, such as one of MLflow (examples/with_mlflow.py).
     """
     where: dict[str, Any] = {}
     datasets = None
@@ -176,7 +179,7 @@ def fit(
     with torch.random.fork_rng(range(torch.cuda.device_count())), group.joined():
         if out is None and n_processes() > 1:
             raise ValueError("out is None, but several processes train: give a run folder that all of them see")
-        request = together(lambda: prepare(configure, recipe, datasets))
+        request = together(lambda: prepare(configure, recipe, datasets))._replace(logger=logger)
         if out is not None:
             return _done(run_training(request, Path(out), overwrite, console), Path(out))
         with tempfile.TemporaryDirectory() as place:
