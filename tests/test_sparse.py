@@ -140,3 +140,40 @@ def test_what_is_no_number_is_named() -> None:
     x.data[0] = np.nan
     with pytest.raises(ValueError, match="is nan"):
         sy.fit((x, y), verbose=False)
+
+
+@pytest.mark.parametrize("header", ["", "3 7 9\n"], ids=["svmlight", "xmc"])
+def test_sparse_text_files(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "items.svm"
+    path.write_text(header + "0,8 1:0.5 6:2 # two labels\n8 3:1\n2:1e-1\n")
+    opened = sy.data.open_data(path)
+    assert opened.format == "svmlight"
+    assert opened.data.inputs.toarray().tolist() == [
+        [0, 0.5, 0, 0, 0, 0, 2],
+        [0, 0, 0, 1, 0, 0, 0],
+        [0, 0, np.float32(0.1), 0, 0, 0, 0],
+    ]
+    names = opened.data.labels.names
+    assert names == (("0", "8") if not header else tuple(map(str, range(9))))
+    assert opened.data.labels.values[:, [names.index("0"), names.index("8")]].tolist() == [[1, 1], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# nothing\n", "no items"),
+        ("1 2:x\n", "line 1"),
+        ("1 2:3:4\n", "line 1"),
+        ("1 -2:3\n", "from -2"),
+        ("1 2:nan\n", "finite"),
+        ("2 3 2\n0 1:1\n", "says 2"),
+        ("1 3 2\n5 1:1\n", "label '5'"),
+        ("1 3 2\n1 9:1\n", "to 9"),
+        ("1 99999999999:1\n", "99999999999"),
+        ("2:1\n", "no label"),
+    ],
+)
+def test_bad_sparse_text_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "items.svm").write_text(text)
+    with pytest.raises(DataError, match=said):
+        sy.data.open_data(tmp_path / "items.svm")
