@@ -79,8 +79,8 @@ def open_data(
     """Open the data at `path`, whatever it is; what is not said is guessed, and `.note` says what was guessed.
 
     A file: a manifest of one's own (CSV, TSV, Parquet; see `table`), `.arff`, `.svm`, `.npz` (features and labels,
-    labels alone, or a table that `Labels.save` wrote), a published long-tailed split (see `voc_mlt`; `images` is then the
-    folder that its images lie in, looked for around it). A folder: the layout of a published data set, or one such
+    labels alone, or a table that `Labels.save` wrote), a published long-tailed split (see `voc_mlt`; `images` is then
+    the folder that its images lie in, looked for around it). A folder: the layout of a published data set, or one such
     file, with the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`,
     will do.
 
