@@ -17,7 +17,7 @@ from steelyard.labels.targets import as_targets
 from steelyard.losses import BCE, SPA
 from steelyard.losses.loss import known_cells
 from steelyard.models.transforms import make_transform
-from steelyard.training import linear
+from steelyard.training import linear, small_models
 from steelyard.training.linear import Rotation, fit_linear
 from steelyard.training.small_models import baseline, features_of
 
@@ -177,3 +177,40 @@ def test_bad_sparse_text_is_one_sentence(tmp_path: Path, text: str, said: str) -
     (tmp_path / "items.svm").write_text(text)
     with pytest.raises(DataError, match=said):
         sy.data.open_data(tmp_path / "items.svm")
+
+
+def test_a_weight_of_two_is_an_item_twice() -> None:
+    x, y = items()
+    weights = np.where(np.arange(len(y)) % 3 == 0, 2.0, 1.0)
+    data = sy.data.ArrayDataset(x, sy.Labels(y), weights=weights)
+    cells = small_models._known_cells(data, torch.from_numpy(y), torch.device("cpu"))
+    twice = np.repeat(np.arange(len(y)), weights.astype(int))
+    plain = known_cells(as_targets(torch.from_numpy(y[twice]), torch.empty(len(twice), 3)), torch.float32)
+    assert cells is not None
+    found = fit_linear(SparseRows(x), cells, BCE(), 0.3, tolerance=1e-9)
+    expected = fit_linear(SparseRows(x[twice]), plain, BCE(), 0.3, tolerance=1e-9)
+    assert torch.allclose(found.weight, expected.weight, atol=2e-3)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "bce"])
+def test_items_of_weight_0_teach_nothing(recipe: str) -> None:
+    x, y = items(200)
+    x, y = x.toarray(), np.maximum(y, 0)
+    wrong = y.copy()
+    wrong[:100] = 1 - wrong[:100]
+    weights = (np.arange(200) >= 100).astype(float)
+    settings = {"train": {"budget": 1e7}}
+    run = sy.fit((x, wrong), recipe, sample_weight=weights, verbose=False, settings=settings)
+    assert sy.metrics.mean_average_precision(run.logits(x[100:]), y[100:]) > 0.9
+    plain = sy.fit((x, wrong), recipe, verbose=False, settings=settings)
+    assert sy.metrics.mean_average_precision(plain.logits(x[100:]), y[100:]) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"), [(np.ones(3), "shape"), (-np.ones(150), "at least 0"), (np.zeros(150), "only 0")]
+)
+def test_bad_weights_are_one_sentence(weights: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        sy.fit(items(), sample_weight=weights, verbose=False)
+    with pytest.raises(ValueError, match="training loop"):
+        sy.fit(items(), "bce", sample_weight=np.ones(150), verbose=False, settings={"train": {"epochs": 1}})

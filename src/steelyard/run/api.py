@@ -21,7 +21,7 @@ from steelyard.balance.processes import n_processes
 from steelyard.config.sections import DataSettings
 from steelyard.config.settings import Config, load_config
 from steelyard.data.columns.mixed import MixedDataset, columns_of
-from steelyard.data.dataset import ArrayDataset
+from steelyard.data.dataset import ArrayDataset, item_weights
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.inputs import Inputs, inputs_of
 from steelyard.data.subset import Labelled
@@ -130,6 +130,7 @@ def fit(
     overwrite: bool = False,
     verbose: bool = True,
     logger: Logger | None = None,
+    sample_weight: Any = None,
 ) -> Run:
     """Train on `data` and return the run: model, calibrated probabilities, thresholds, metrics.
 
@@ -150,11 +151,14 @@ def fit(
         settings: a nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
         overwrite: whether a run in `out` is replaced.
         verbose: whether progress is shown.
+        sample_weight: how much each item counts, (N,), in models fitted to features; scores count every item alike.
         logger: anything with `log(numbers, epoch)`, such as one of MLflow (examples/with_mlflow.py).
     """
     where: dict[str, Any] = {}
     datasets = None
     if isinstance(data, str | os.PathLike):
+        if sample_weight is not None:
+            raise ValueError("sample_weight is given, but data is a path: give (inputs, labels), or leave it out")
         given = {"path": data, "validation": validation, "test": test, "group": groups, "audit": audit}
         where = {name: _file_or_share(name, value) for name, value in given.items() if value is not None}
     else:
@@ -163,6 +167,9 @@ def fit(
         if groups is not None:
             train = copy(train)
             train.labels = train.labels.grouped(groups)
+        if sample_weight is not None:
+            train = copy(train)
+            train.weights = item_weights(sample_weight, len(train))
         if isinstance(validation, int | float):
             where["validation"], validation = float(validation), None
         elif validation is not None:

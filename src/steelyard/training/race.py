@@ -15,6 +15,7 @@ from torch import Tensor
 
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.sparse import FeatureMatrix, SparseRows
+from steelyard.losses.loss import Cells
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.training.candidates import (
@@ -201,6 +202,7 @@ def run_race(
     assumed: Sequence[int] = (),
     audit: tuple[FeatureMatrix, Tensor] | None = None,
     say: Say = lambda sentence: None,
+    cells: Cells | None = None,
 ) -> Race:
     """Return the best small model over features, or the best mean of a few.
 
@@ -220,11 +222,12 @@ def run_race(
         assumed: labels of which only positives are known: their unknown cells are given as absent.
         audit: features and targets of fully labelled items, which decide among the finalists instead of the folds.
         say: takes a sentence about progress.
+        cells: coefficients (N, L) of the loss, where items have weights; held-out items are judged without them.
     """
     budget = budget or BUDGET
     if folds is None:
         folds = folds_of(targets.cpu(), n_folds_for(len(x)), seed)
-    items = Items(x, targets, folds)
+    items = Items(x, targets, folds, cells)
     course = _Course(items, seed, budget, say)
     course.screen(linear_specs(x), SHARES[0])
     if len(x) >= FEWEST_FOR_HIDDEN:

@@ -205,7 +205,7 @@ class Encoder:
 
     def encoded(self, data: MixedDataset) -> ArrayDataset:
         """Return items with features in the place of columns."""
-        return ArrayDataset(self.features(data.columns), data.labels, data.note)
+        return ArrayDataset(self.features(data.columns), data.labels, data.note, data.weights)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write it to a folder as plain JSON."""

@@ -49,10 +49,12 @@ class MixedDataset:
     columns: by name.
     labels: the `Labels`.
     note: how the data came about, for people to read.
+    weights: how much each item counts in training, (N,); None for 1 each.
     """
 
     def __init__(self, columns: Mapping[str, Column], labels: Labels, note: str = "") -> None:
         self.columns, self.labels, self.note = dict(columns), labels, note
+        self.weights: Any = None
         for name, column in self.columns.items():
             if len(column.values) != len(labels):
                 raise ValueError(
