@@ -12,12 +12,12 @@ import torch
 
 import steelyard as sy
 from steelyard.data.files import DataError
+from steelyard.data.sparse import WIDE, SparseRows
 from steelyard.labels.targets import as_targets
 from steelyard.losses import BCE, SPA
 from steelyard.losses.loss import known_cells
-from steelyard.models.sparse import WIDE, SparseRows
 from steelyard.models.transforms import make_transform
-from steelyard.training import linear
+from steelyard.training import linear, small_models
 from steelyard.training.linear import Rotation, fit_linear
 from steelyard.training.small_models import baseline, features_of
 
@@ -140,3 +140,77 @@ def test_what_is_no_number_is_named() -> None:
     x.data[0] = np.nan
     with pytest.raises(ValueError, match="is nan"):
         sy.fit((x, y), verbose=False)
+
+
+@pytest.mark.parametrize("header", ["", "3 7 9\n"], ids=["svmlight", "xmc"])
+def test_sparse_text_files(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "items.svm"
+    path.write_text(header + "0,8 1:0.5 6:2 # two labels\n8 3:1\n2:1e-1\n")
+    opened = sy.data.open_data(path)
+    assert opened.format == "svmlight"
+    assert opened.data.inputs.toarray().tolist() == [
+        [0, 0.5, 0, 0, 0, 0, 2],
+        [0, 0, 0, 1, 0, 0, 0],
+        [0, 0, np.float32(0.1), 0, 0, 0, 0],
+    ]
+    names = opened.data.labels.names
+    assert names == (("0", "8") if not header else tuple(map(str, range(9))))
+    assert opened.data.labels.values[:, [names.index("0"), names.index("8")]].tolist() == [[1, 1], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# nothing\n", "no items"),
+        ("1 2:x\n", "line 1"),
+        ("1 2:3:4\n", "line 1"),
+        ("1 -2:3\n", "from -2"),
+        ("1 2:nan\n", "finite"),
+        ("2 3 2\n0 1:1\n", "says 2"),
+        ("1 3 2\n5 1:1\n", "label '5'"),
+        ("1 3 2\n1 9:1\n", "to 9"),
+        ("1 99999999999:1\n", "99999999999"),
+        ("2:1\n", "no label"),
+    ],
+)
+def test_bad_sparse_text_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "items.svm").write_text(text)
+    with pytest.raises(DataError, match=said):
+        sy.data.open_data(tmp_path / "items.svm")
+
+
+def test_a_weight_of_two_is_an_item_twice() -> None:
+    x, y = items()
+    weights = np.where(np.arange(len(y)) % 3 == 0, 2.0, 1.0)
+    data = sy.data.ArrayDataset(x, sy.Labels(y), weights=weights)
+    cells = small_models._known_cells(data, torch.from_numpy(y), torch.device("cpu"))
+    twice = np.repeat(np.arange(len(y)), weights.astype(int))
+    plain = known_cells(as_targets(torch.from_numpy(y[twice]), torch.empty(len(twice), 3)), torch.float32)
+    assert cells is not None
+    found = fit_linear(SparseRows(x), cells, BCE(), 0.3, tolerance=1e-9)
+    expected = fit_linear(SparseRows(x[twice]), plain, BCE(), 0.3, tolerance=1e-9)
+    assert torch.allclose(found.weight, expected.weight, atol=2e-3)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "bce"])
+def test_items_of_weight_0_teach_nothing(recipe: str) -> None:
+    x, y = items(200)
+    x, y = x.toarray(), np.maximum(y, 0)
+    wrong = y.copy()
+    wrong[:100] = 1 - wrong[:100]
+    weights = (np.arange(200) >= 100).astype(float)
+    settings = {"train": {"budget": 1e7}}
+    run = sy.fit((x, wrong), recipe, sample_weight=weights, verbose=False, settings=settings)
+    assert sy.metrics.mean_average_precision(run.logits(x[100:]), y[100:]) > 0.9
+    plain = sy.fit((x, wrong), recipe, verbose=False, settings=settings)
+    assert sy.metrics.mean_average_precision(plain.logits(x[100:]), y[100:]) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"), [(np.ones(3), "shape"), (-np.ones(150), "at least 0"), (np.zeros(150), "only 0")]
+)
+def test_bad_weights_are_one_sentence(weights: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        sy.fit(items(), sample_weight=weights, verbose=False)
+    with pytest.raises(ValueError, match="training loop"):
+        sy.fit(items(), "bce", sample_weight=np.ones(150), verbose=False, settings={"train": {"epochs": 1}})

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import steelyard as sy
-from steelyard.data.encoder import FILE, Categories, Encoder, TfIdf
-from steelyard.data.mixed import Column, MixedDataset, columns_of, is_prose
+from steelyard.data.columns.encoder import FILE, Categories, Encoder, TfIdf
+from steelyard.data.columns.mixed import Column, MixedDataset, columns_of, is_prose
 from steelyard.data.opening import open_data
 from typed import done
 
@@ -91,6 +91,20 @@ def test_a_damaged_or_foreign_encoder_is_refused(trained: Path, tmp_path: Path) 
             sy.Run.load(trained / "run")
     finally:
         file.write_text(before)
+
+
+def test_a_run_in_memory_is_saved(tmp_path: Path) -> None:
+    rows = packages(40)
+    texts = [row["description"] for row in rows]
+    run = sy.fit((texts, [row["tags"].split(";") for row in rows]), verbose=False, settings=QUICK)
+    kept = run.save(tmp_path / "run")
+    assert np.array_equal(kept.probability(texts), run.probability(texts))
+    assert kept.metrics == run.metrics
+    done("predict", tmp_path / "run", write(tmp_path / "a.csv", [{"text": text} for text in texts]))
+    with pytest.raises(ValueError, match="finished run"):
+        run.save(tmp_path / "run")
+    with pytest.raises(ValueError, match="where the run lies"):
+        kept.save(tmp_path / "run", overwrite=True)
 
 
 def test_tfidf_is_that_of_its_formula() -> None:
@@ -182,3 +196,18 @@ def test_import_needs_nothing_new() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_logger_gets_the_numbers_of_every_epoch() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.rows: list[tuple[int, dict[str, float]]] = []
+
+        def log(self, numbers: Any, epoch: int) -> None:
+            self.rows.append((epoch, dict(numbers)))
+
+    kept, rng = Kept(), np.random.default_rng(0)
+    x = rng.normal(size=(60, 3)).astype(np.float32)
+    run = sy.fit((x, x[:, :2] > 0), "bce", logger=kept, verbose=False, settings={"train": {"epochs": 2}})
+    assert [epoch for epoch, _ in kept.rows] == [1, 2]
+    assert [row["training/loss"] for _, row in kept.rows] == [record["loss"] for record in run.history]

@@ -120,6 +120,11 @@ def train(
         None, metavar="FILE", help="Answers of the review page, or a JSON export of Label Studio, to merge into labels."
     ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
+    download: bool = typer.Option(
+        False,
+        "--download",
+        help="Fetch what --set model.backbone=hf:NAME names from the Hugging Face Hub.",
+    ),
     print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
     recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
     json: bool = typer.Option(False, "--json", help="Print the scores as JSON in the end."),
@@ -150,7 +155,8 @@ def train(
         "train": {"out": out, "budget": None if budget is None else work_units(budget), "single": single or None},
         "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
     }
-    args = command.TrainArgs(config, recipe, tuple(set or ()), overrides)
+    sets = tuple(set or ())
+    args = command.TrainArgs(config, recipe, command.downloaded(sets) if download else sets, overrides)
     if print_config:
         typer.echo(command.printed(args), nl=False)
         return

@@ -20,7 +20,7 @@ class DataSettings:
     """The section [data]; relative paths are relative to the folder in which the command is typed."""
 
     path: str = ""
-    """A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."""
+    """A manifest (CSV, Parquet), .arff, .svm or .npz file, or the folder of a data set."""
     images: str = ""
     """The folder of a manifest's images; looked for if not given."""
     format: str = ""

@@ -39,9 +39,10 @@ class ArrayDataset(Dataset[Sample]):
         sparse matrix (N, F) is kept sparse, and given out row by row as any other.
     labels: the `Labels`.
     note: how the data came about, for people to read.
+    weights: how much each item counts in training, (N,), at least 0; None for 1 each.
     """
 
-    def __init__(self, inputs: Any, labels: Labels, note: str = "") -> None:
+    def __init__(self, inputs: Any, labels: Labels, note: str = "", weights: Any = None) -> None:
         inputs = sparse_features(inputs) if issparse(inputs) else np.asanyarray(inputs)
         if inputs.ndim < 2 or inputs.dtype.kind not in "biuf":
             raise ValueError(
@@ -52,6 +53,7 @@ class ArrayDataset(Dataset[Sample]):
                 f"inputs has {inputs.shape[0]} rows, but labels has {len(labels)} items: they must be equal"
             )
         self.inputs, self.labels, self.note = inputs, labels, note
+        self.weights = None if weights is None else item_weights(weights, len(labels))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,6 +65,16 @@ class ArrayDataset(Dataset[Sample]):
         """Return many items at once, as a torch `DataLoader` asks for them."""
         index = checked_index(indices, len(self))
         return _samples(as_tensor(as_inputs(self.inputs[index])).unbind(), self.labels, index)
+
+
+def item_weights(weights: Any, n: int) -> NDArray[np.float32]:
+    """Return how much each of n items counts, (N,), float32; what cannot be that is refused."""
+    values = np.asarray(weights, np.float64)
+    if values.shape != (n,):
+        raise ValueError(f"sample_weight has shape {values.shape}: give one number for each of {n} items")
+    if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
+        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: mend it")
+    return values.astype(np.float32)
 
 
 def sparse_features(inputs: Any) -> csr_array:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from steelyard.data.columns.encoded import text_rows
+from steelyard.data.columns.encoder import Encoder
 from steelyard.data.dataset import ArrayDataset, ImageDataset, as_inputs
-from steelyard.data.encoded import text_rows
-from steelyard.data.encoder import Encoder
 from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.images import EXTENSIONS, Size, as_size
 from steelyard.data.located import ImageFolder, check_name, folder_near, image_files

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from steelyard.data.columns.mixed import MixedDataset
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import DataError, check_regular
 from steelyard.data.layouts import Data
-from steelyard.data.mixed import MixedDataset
 from steelyard.data.readers.regions import RegionDataset
 from steelyard.labels import UNKNOWN, Labels
 

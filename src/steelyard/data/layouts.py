@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
+from steelyard.data.columns.mixed import MixedDataset
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import check_choice
-from steelyard.data.mixed import MixedDataset
 from steelyard.data.readers.cifar import cifar10, cifar100
 from steelyard.data.readers.coco import coco
 from steelyard.data.readers.cub import cub

@@ -18,13 +18,14 @@ from steelyard.data.parts import file_in, format_of, part_named, part_of, siblin
 from steelyard.data.readers.arff import arff
 from steelyard.data.readers.mlt import MLT, mlt_at, mlt_labels, mlt_root
 from steelyard.data.readers.npz import array_names, npz, read_arrays, read_labels
+from steelyard.data.readers.svmlight import svmlight
 from steelyard.data.tables.class_names import named_labels
 from steelyard.data.tables.guess import OF_TABLES, Form, Guess
 from steelyard.data.tables.manifest import Manifest
 from steelyard.data.tables.read import read_table
 from steelyard.labels import Labels
 
-_FILE_FORMATS = ("table", "arff", "npz", "labels")
+_FILE_FORMATS = ("table", "arff", "npz", "svmlight", "labels")
 
 FORMATS = (*_FILE_FORMATS, *LAYOUTS, *MLT)
 """What `format` may be."""
@@ -77,9 +78,9 @@ def open_data(
 ) -> Opened:
     """Open the data at `path`, whatever it is; what is not said is guessed, and `.note` says what was guessed.
 
-    A file: a manifest of one's own (CSV, TSV, Parquet; see `table`), `.arff`, `.npz` (features and labels, labels
-    alone, or a table that `Labels.save` wrote), a published long-tailed split (see `voc_mlt`; `images` is then the
-    folder that its images lie in, looked for around it). A folder: the layout of a published data set, or one such
+    A file: a manifest of one's own (CSV, TSV, Parquet; see `table`), `.arff`, `.svm`, `.npz` (features and labels,
+    labels alone, or a table that `Labels.save` wrote), a published long-tailed split (see `voc_mlt`; `images` is then
+    the folder that its images lie in, looked for around it). A folder: the layout of a published data set, or one such
     file, with the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`,
     will do.
 
@@ -227,6 +228,8 @@ def _open_file(place: Path, format: str | None, split: str | None, said: Mapping
         opened = _open_npz(file, split, by_name, said.get("minus_one", "unknown"))
     elif kind == "arff":
         opened = Opened(arff(file), kind, split, f"{file} is read as ARFF.")
+    elif kind == "svmlight":
+        opened = Opened(svmlight(file), kind, split, f"{file} is read as sparse text, svmlight's or XMC's.")
     else:
         data = _without_inputs(Labels.load(file))
         opened = Opened(data, kind, split, f"{file} is read as a table of labels, no inputs.")

@@ -25,6 +25,7 @@ ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".parquet", ".pq"), "table"),
     ".arff": "arff",
     ".npz": "npz",
+    **dict.fromkeys((".svm", ".svmlight", ".libsvm"), "svmlight"),
 }
 """The format of a data file, by the ending of its name."""
 

@@ -69,6 +69,12 @@ class Subset(Dataset[AnySample]):
         inputs: NDArray[Any] = self._of_data("inputs")
         return inputs[self.index]
 
+    @property
+    def weights(self) -> NDArray[np.float32] | None:
+        """How much each item counts in training, where `data` says so."""
+        weights = getattr(self.data, "weights", None)
+        return None if weights is None else weights[self.index]
+
     def _of_data(self, name: str) -> Any:
         """What only some data has: `data`'s own AttributeError says that it has none."""
         return getattr(self.data, name)

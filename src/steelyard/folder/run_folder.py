@@ -23,7 +23,7 @@ from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
 from steelyard.calibrate.probability import Reading
-from steelyard.data.encoder import FILE, Encoder
+from steelyard.data.columns.encoder import FILE, Encoder
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
 from steelyard.training.checkpoint import load_tensors, save_tensors

@@ -118,6 +118,10 @@ def image_size(settings: ModelSettings) -> int:
 def _decided(settings: ModelSettings, input: Input) -> str:
     """The name of the backbone, fit for the input."""
     name = settings.backbone
+    if name.startswith("hf:"):
+        if input.kind != "features":
+            raise ValueError(f"model.backbone is {name}, which takes texts: name their column, data.text")
+        return "linear"  # the data holds what the encoder made of its texts
     image = _for_images(input.shape)
     name = {"features": "linear", "image": image, "pair": "cross_attention"}[input.kind] if name == "auto" else name
     wants = {"linear": "features", "mlp": "features", "cross_attention": "pair"}.get(name, "image")

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from steelyard.data.sparse import is_wide
 from steelyard.data.subset import origin
 from steelyard.models.backbone import Statistics
 from steelyard.models.inputs import Input
-from steelyard.models.sparse import is_wide
 
 _IMAGES = 2000
 _CELLS = 1 << 22  # of one block of features

@@ -14,7 +14,7 @@ BACKBONES = (
     *("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50"),
     *("lite0", "lite1", "lite2", "cross_attention"),
 )
-"""What `backbone` may be, besides timm:NAME."""
+"""What `backbone` may be, besides timm:NAME and hf:FOLDER."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class ModelSettings:
     """The section [model]."""
 
     backbone: str = "auto"
-    """What makes features of inputs: linear (nothing) or mlp on features; small, resnet12, resnet32, resnet50, lite0
-    to lite2 or timm:NAME on images; cross_attention on regions and words; auto: linear; lite0, up to 64 pixels
-    resnet12, below 16 small; cross_attention."""
+    """What makes features of inputs: linear (nothing) or mlp on features; hf:FOLDER, a sentence encoder, on texts;
+    small, resnet12, resnet32, resnet50, lite0 to lite2 or timm:NAME on images; cross_attention on regions and words;
+    auto: linear; lite0, up to 64 pixels resnet12, below 16 small; cross_attention."""
     pretrained: bool = True
     """Whether lite0 to lite2 and timm's backbones start from published weights; for the others there are none."""
     frozen: bool | str = "auto"
@@ -58,8 +58,9 @@ class ModelSettings:
     """A safetensors file whose backbone weights to start from: a model of ours, or a bare backbone (timm's names)."""
 
     def __post_init__(self) -> None:
-        if not (self.backbone.startswith("timm:") and len(self.backbone) > 5):
-            check_choice(self.backbone, (*BACKBONES, "timm:NAME"), "model.backbone")
+        elsewhere = ("timm:", "hf:")
+        if not any(self.backbone.startswith(start) and self.backbone != start for start in elsewhere):
+            check_choice(self.backbone, (*BACKBONES, "timm:NAME", "hf:FOLDER"), "model.backbone")
             if self.backbone == "timm:NAME":
                 raise ValueError("model.backbone is 'timm:NAME': put a model of timm for NAME, e.g. timm:resnet50")
         check_choice(self.head, get_args(Head), "model.head")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steelyard.models.sparse import FeatureMatrix, SparseRows
+from steelyard.data.sparse import FeatureMatrix, SparseRows
 
 
 class Transform(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -15,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from steelyard._files import write_atomic
 from steelyard.balance.processes import n_processes
 from steelyard.config.sections import DataSettings
 from steelyard.config.settings import Config, load_config
-from steelyard.data.dataset import ArrayDataset
+from steelyard.data.columns.mixed import MixedDataset, columns_of
+from steelyard.data.dataset import ArrayDataset, item_weights
 from steelyard.data.given import given_inputs, given_labels
 from steelyard.data.inputs import Inputs, inputs_of
-from steelyard.data.mixed import MixedDataset, columns_of
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
@@ -34,6 +36,7 @@ from steelyard.training import group
 from steelyard.training.batches import all_outputs
 from steelyard.training.checkpoint import read_history
 from steelyard.training.distributed import together
+from steelyard.training.progress import Logger
 from steelyard.training.step import pick_device
 
 Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"
@@ -55,6 +58,29 @@ class Run:
     def load(cls, folder: str | os.PathLike[str]) -> Run:
         """Return the finished run in `folder`."""
         return _done(RunFolder(folder).load(), Path(folder))
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Run:
+        """Write the run to a folder, where `Run.load` and every command find it; return the run that lies there.
+
+        Model, calibration, thresholds, metrics and history are written; a report and an index of its items are not.
+
+        Args:
+            folder: new, or empty.
+            overwrite: whether a run in it is replaced.
+        """
+        place, here = RunFolder(folder), self.trained
+        if here.folder is not None and here.folder.absolute() == place.path.absolute():
+            raise ValueError(f"{folder} is where the run lies: give another folder")
+        with place.writing():
+            place.create(overwrite, here.config, {})
+            place.write_model(here.model.cpu(), here.names, here.counts, here.n_known, here.single_label)
+            place.write_reading(here.reading)
+            if here.encoder is not None:
+                here.encoder.save(place.path)
+            place.write_metrics(self.metrics)
+            write_atomic(place / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
+            place.finish({})
+        return Run.load(folder)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,6 +129,8 @@ def fit(
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     verbose: bool = True,
+    logger: Logger | None = None,
+    sample_weight: Any = None,
 ) -> Run:
     """Train on `data` and return the run: model, calibrated probabilities, thresholds, metrics.
 
@@ -123,10 +151,14 @@ def fit(
         settings: a nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
         overwrite: whether a run in `out` is replaced.
         verbose: whether progress is shown.
+        sample_weight: how much each item counts, (N,), in models fitted to features; scores count every item alike.
+        logger: anything with `log(numbers, epoch)`, such as one of MLflow (examples/with_mlflow.py).
     """
     where: dict[str, Any] = {}
     datasets = None
     if isinstance(data, str | os.PathLike):
+        if sample_weight is not None:
+            raise ValueError("sample_weight is given, but data is a path: give (inputs, labels), or leave it out")
         given = {"path": data, "validation": validation, "test": test, "group": groups, "audit": audit}
         where = {name: _file_or_share(name, value) for name, value in given.items() if value is not None}
     else:
@@ -135,6 +167,9 @@ def fit(
         if groups is not None:
             train = copy(train)
             train.labels = train.labels.grouped(groups)
+        if sample_weight is not None:
+            train = copy(train)
+            train.weights = item_weights(sample_weight, len(train))
         if isinstance(validation, int | float):
             where["validation"], validation = float(validation), None
         elif validation is not None:
@@ -151,7 +186,7 @@ def fit(
     with torch.random.fork_rng(range(torch.cuda.device_count())), group.joined():
         if out is None and n_processes() > 1:
             raise ValueError("out is None, but several processes train: give a run folder that all of them see")
-        request = together(lambda: prepare(configure, recipe, datasets))
+        request = together(lambda: prepare(configure, recipe, datasets))._replace(logger=logger)
         if out is not None:
             return _done(run_training(request, Path(out), overwrite, console), Path(out))
         with tempfile.TemporaryDirectory() as place:

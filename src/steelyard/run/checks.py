@@ -43,6 +43,13 @@ def _check_data(config: Config, datasets: Datasets) -> None:
     for name in ("validation", "test"):
         if (part := getattr(datasets, name)) is not None and len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
+    if getattr(datasets.train, "weights", None) is not None and (
+        config.train.learner in LOOPS or config.model.is_frozen
+    ):
+        raise ValueError(
+            "sample_weight is given, but the training loop and frozen backbones have none: leave it out, or train on "
+            "features with auto or a recipe of fixed weights, such as bce"
+        )
     if audit is not None and not races:
         raise ValueError(
             "--audit-sample decides among the candidates of recipe auto on features, but this run has none: leave it "

@@ -19,6 +19,7 @@ from steelyard.config import recipes
 from steelyard.config.recipes import METHODS, SETUPS
 from steelyard.config.sections import DataSettings, EvaluateSettings
 from steelyard.config.settings import Config, dump_config, load_config
+from steelyard.data.columns.sentences import PREFIX, download
 from steelyard.data.opening import layout_at
 from steelyard.data.parts import ENDINGS, file_in
 from steelyard.data.tables.manifest import Manifest
@@ -76,6 +77,20 @@ class TrainArgs(NamedTuple):
         wanted = config.with_overrides(recipes.settings(str(self.recipe))).as_dict()
         changed = differences(config.as_dict(), wanted)
         return f"{self.file or '--set'} changes {', '.join(changed)} of recipe {self.recipe}" if changed else ""
+
+
+def downloaded(sets: Sequence[str]) -> tuple[str, ...]:
+    """Return what was typed after --set, with a folder in the place of a sentence encoder's name that is fetched.
+
+    What a TOML file or a run's configuration names is never fetched.
+    """
+    start = f"model.backbone={PREFIX}"
+    if not any(one.startswith(start) for one in sets):
+        raise ValueError("--download fetches a sentence encoder, but none is typed: add --set model.backbone=hf:NAME")
+    return tuple(
+        f"model.backbone={download(one.removeprefix('model.backbone='))}" if one.startswith(start) else one
+        for one in sets
+    )
 
 
 def printed(args: TrainArgs) -> str:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from steelyard.balance.split import stratified_split
 from steelyard.config.sections import DataSettings
+from steelyard.data.columns.encoder import Encoder
+from steelyard.data.columns.mixed import MixedDataset
+from steelyard.data.columns.sentences import PREFIX, Sentences
 from steelyard.data.corrections import Corrections, corrected
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.encoder import Encoder
-from steelyard.data.mixed import MixedDataset
 from steelyard.data.opening import Opened, existing, open_data
 from steelyard.data.part import aligned, open_part
 from steelyard.data.parts import part_named
@@ -75,19 +76,24 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encod
         for name in ("path", "images", "names", "validation", "test", "audit", "corrections")
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
-    encoded, encoder = _encoded({name: part.data for name, part in parts.items()}, encoder)
+    encoded, encoder = _encoded({name: part.data for name, part in parts.items()}, model.backbone, encoder)
     sized: dict[str, Any] = {name: _sized(part, settings, model) for name, part in encoded.items()}
     notes = tuple(part.note for part in parts.values() if part.note)
     opened_parts = Datasets(**sized, notes=notes, settings=guessed, files=files, encoder=encoder)
     return split_off(_with_corrections(opened_parts, settings.corrections), share, seed)
 
 
-def _encoded(parts: Mapping[str, Any], encoder: Encoder | None = None) -> tuple[dict[str, Any], Encoder | None]:
+def _encoded(
+    parts: Mapping[str, Any], backbone: str, encoder: Encoder | None = None
+) -> tuple[dict[str, Any], Encoder | None]:
     """Return parts whose columns are encoded, and the encoder; other data as it is."""
-    train = parts["train"]
+    train, texts = parts["train"], backbone.startswith(PREFIX)
+    columns = train.columns if isinstance(train, MixedDataset) else {}
+    if texts and all(column.kind != "text" for column in columns.values()):
+        raise ValueError(f"model.backbone is {backbone}, which takes texts, but there are none: name data.text")
     if not isinstance(train, MixedDataset):
         return dict(parts), None
-    encoder = encoder or Encoder.fitted(train)
+    encoder = encoder or Encoder.fitted(train, Sentences.of(backbone) if texts else None)
     return {name: encoder.encoded(part) for name, part in parts.items()}, encoder
 
 
@@ -108,7 +114,7 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
             f"data.validation is {settings.validation!r}, but data is not a path: give the items themselves, or a share"
         )
     given = {name: part for name in PARTS if (part := getattr(datasets, name)) is not None}
-    encoded, encoder = _encoded(given)
+    encoded, encoder = _encoded(given, model.backbone)
     datasets = datasets._replace(encoder=encoder)
     sized = {name: _sized(part, settings, model, keeps=True) for name, part in encoded.items()}
     for name, part in sized.items():

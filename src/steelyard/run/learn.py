@@ -30,7 +30,7 @@ from steelyard.training.batches import n_workers
 from steelyard.training.distributed import one_voice, together
 from steelyard.training.linear import is_convex
 from steelyard.training.loop import Outcome, train
-from steelyard.training.progress import Board, Watch, watch
+from steelyard.training.progress import Board, Logged, Logger, Watch, watch
 from steelyard.training.settings import (
     LOOPS,
     AugmentSettings,
@@ -105,20 +105,22 @@ def _features(
     return datasets._replace(**parts)
 
 
-def make_model(config: Config, datasets: Datasets, folder: RunFolder, console: Console) -> tuple[Model, Watch]:
+def make_model(
+    config: Config, datasets: Datasets, folder: RunFolder, console: Console, logger: Logger | None = None
+) -> tuple[Model, Watch]:
     """Return the model before training, and how training is shown: only the first process shows anything."""
     pick_device(config.train.device)  # refuses one that is not there
-    shown = _watch(config, folder, console)
+    shown = _watch(config, folder, console, logger)
     torch.manual_seed(config.train.seed)
     model = build_model(config.model, input_of(datasets.train), datasets.train.labels)
     model.fit_normalisation(datasets.train)
     return model, shown
 
 
-def _watch(config: Config, folder: RunFolder, console: Console) -> Watch:
+def _watch(config: Config, folder: RunFolder, console: Console, logger: Logger | None) -> Watch:
     if not group.is_first():
         return Watch()
-    shown = watch(console)
+    shown = watch(console) if logger is None else Logged(logger, watch(console))
     return Board(folder / "tensorboard", shown) if config.train.tensorboard else shown
 
 
@@ -236,7 +238,7 @@ def _over_features(config: Config, train: Any) -> bool:
     small = small_models.is_small(train, given)
     plain = model.head == "linear" and model.dropout == 0 and model.bias == "prior"
     if given.kind == "features":
-        return small and plain and model.backbone in ("auto", "linear")
+        return small and plain and (model.backbone in ("auto", "linear") or model.backbone.startswith("hf:"))
     return small and plain and model.is_frozen
 
 

@@ -26,6 +26,7 @@ from steelyard.run.resume import begin_run, sole_writer
 from steelyard.training import group
 from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.distributed import missing_others, together
+from steelyard.training.progress import Logger
 from steelyard.training.settings import LOOPS, Learner
 
 Configure = Callable[[str | None], Config]
@@ -50,6 +51,8 @@ class TrainRequest(NamedTuple):
     datasets: Datasets
     follow: Follow | None = None
     """Called after every epoch of the training loop that is validated."""
+    logger: Logger | None = None
+    """What keeps the numbers of every epoch, beside history.jsonl."""
 
 
 def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
@@ -136,7 +139,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
     if not overwrite:
         together(begin)
     _announce(request, console)
-    model, shown = together(lambda: make_model(config, datasets, folder, console))
+    model, shown = together(lambda: make_model(config, datasets, folder, console, request.logger))
     if overwrite:  # what is there goes only now that the rest was not refused
         together(begin)
     begun = time.monotonic()

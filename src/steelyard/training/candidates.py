@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.optim.adamw import adamw
 
+from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models.members import LOSSES, Member, MemberSpec
-from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.models.transforms import Transform, make_transform
 from steelyard.training.linear import (
     TOLERANCE,

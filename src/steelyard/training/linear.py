@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import AnalyticLoss, PairLoss
-from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.objective.start import FLOOR, start_at
 
 TOLERANCE = 1e-6

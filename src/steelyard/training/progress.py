@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -93,6 +94,45 @@ def described(record: dict[str, Any], epochs: int) -> str:
     return "  ".join(said)
 
 
+class Logger(Protocol):
+    """What `sy.fit(logger=…)` takes: anything that keeps the numbers of an epoch."""
+
+    def log(self, numbers: Mapping[str, float], epoch: int) -> None:
+        """Keep numbers such as training/loss and validation/map; of a model without epochs there are none."""
+
+
+class Logged(Watch):
+    """Hands every epoch's numbers to a logger, and passes everything on to `inner`."""
+
+    def __init__(self, logger: Logger, inner: Watch) -> None:
+        self.logger, self.inner = logger, inner
+
+    def begin(self, epoch: int, step: int, epochs: int) -> None:
+        """Pass it on."""
+        self.inner.begin(epoch, step, epochs)
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """Pass it on."""
+        self.inner.step(epoch, step, steps)
+
+    def epoch(self, record: dict[str, Any], epochs: int) -> None:
+        """Log the numbers of an epoch."""
+        self.logger.log(numbers_of(record), record["epoch"])
+        self.inner.epoch(record, epochs)
+
+    def end(self) -> None:
+        """Pass it on."""
+        self.inner.end()
+
+
+def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of an epoch by name, those that are not known left out."""
+    numbers = {"training/loss": record["loss"], "training/lr": record["lr"]}
+    numbers |= {f"training/{name}": value for name, value in record["parts"].items() if name != "loss"}
+    numbers |= {f"validation/{name}": value for name, value in (record.get("validation") or {}).items()}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
 class Board(Watch):
     """Writes every epoch's numbers to `folder` as TensorBoard reads them, and passes everything on to `inner`."""
 
@@ -117,12 +157,8 @@ class Board(Watch):
 
     def epoch(self, record: dict[str, Any], epochs: int) -> None:
         """Write the numbers of an epoch."""
-        numbers = {"training/loss": record["loss"], "training/lr": record["lr"]}
-        numbers |= {f"training/{name}": value for name, value in record["parts"].items() if name != "loss"}
-        numbers |= {f"validation/{name}": value for name, value in (record.get("validation") or {}).items()}
-        for name, value in numbers.items():
-            if value is not None:
-                self._writer.add_scalar(name, value, record["epoch"])
+        for name, value in numbers_of(record).items():
+            self._writer.add_scalar(name, value, record["epoch"])
         self._writer.flush()
         self.inner.epoch(record, epochs)
 

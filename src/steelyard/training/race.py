@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.calibrate.crossfit import folds_of
+from steelyard.data.sparse import FeatureMatrix, SparseRows
+from steelyard.losses.loss import Cells
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
-from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.training.candidates import (
     TEMPERATURES,
     Items,
@@ -41,6 +42,8 @@ WORTH = 1e-3
 """The share by which a further member must lower the out-of-fold log-loss."""
 SHARES = (0.4, 0.65, 0.75)
 """Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
+DEAR = 0.2
+"""The share of the budget above which a finalist is not worth its price where linear models are much cheaper."""
 RATE = 4.0e10
 """Work units, multiplications of the models, of one second on two cores: what a budget in seconds is converted by."""
 BUDGET = 120 * RATE
@@ -129,7 +132,8 @@ class _Course:
                 continue
             candidate = Candidate(spec, work_of(spec, self.items, len(self.screening)))
             self.candidates.append(candidate)
-            if self.spent + candidate.work > share * self.budget and len(self.candidates) > 1:
+            is_late = self.spent + candidate.work > share * self.budget
+            if (is_late or self.too_dear(spec)) and len(self.candidates) > 1:
                 candidate.note = "skipped: over budget"
                 continue
             self.spent += candidate.work
@@ -139,6 +143,11 @@ class _Course:
                 odds = odds[:, columns]
             candidate.trial, candidate.screened = trial, tempered_log_loss(odds, narrow)
             self.say(f"{spec.name}: log-loss {candidate.screened:.4f}")
+
+    def too_dear(self, spec: MemberSpec) -> bool:
+        """Return whether trying a candidate on all folds would leave sparse features little budget for another."""
+        final = work_of(spec, self.items, self.items.n_folds, path=False)
+        return isinstance(self.items.x, SparseRows) and final > DEAR * self.budget
 
     def attempt(self, candidate: Candidate, folds: list[int], strength: float = 0.0) -> Trial:
         """Try a candidate on some folds, at a strength or at the best, and count the seconds."""
@@ -193,6 +202,7 @@ def run_race(
     assumed: Sequence[int] = (),
     audit: tuple[FeatureMatrix, Tensor] | None = None,
     say: Say = lambda sentence: None,
+    cells: Cells | None = None,
 ) -> Race:
     """Return the best small model over features, or the best mean of a few.
 
@@ -212,11 +222,12 @@ def run_race(
         assumed: labels of which only positives are known: their unknown cells are given as absent.
         audit: features and targets of fully labelled items, which decide among the finalists instead of the folds.
         say: takes a sentence about progress.
+        cells: coefficients (N, L) of the loss, where items have weights; held-out items are judged without them.
     """
     budget = budget or BUDGET
     if folds is None:
         folds = folds_of(targets.cpu(), n_folds_for(len(x)), seed)
-    items = Items(x, targets, folds)
+    items = Items(x, targets, folds, cells)
     course = _Course(items, seed, budget, say)
     course.screen(linear_specs(x), SHARES[0])
     if len(x) >= FEWEST_FOR_HIDDEN:

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
+from steelyard.data.sparse import FeatureMatrix, SparseRows, is_wide
 from steelyard.labels import Labels
 from steelyard.labels.targets import UNKNOWN, as_targets
 from steelyard.losses import BCE
-from steelyard.losses.loss import Cells
+from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Input
 from steelyard.models.heads import LinearHead
 from steelyard.models.members import MemberSpec
 from steelyard.models.model import Model
-from steelyard.models.sparse import FeatureMatrix, SparseRows, is_wide
 from steelyard.models.transforms import Standardised
 from steelyard.objective import Objective
 from steelyard.training.batches import is_array
@@ -85,7 +85,9 @@ def assuming_negative(data: Any) -> tuple[Any, tuple[int, ...]]:
         return data, ()
     assumed = np.where(only, np.maximum(values, 0), values)
     labels = Labels(assumed, data.labels.names, data.labels.ids).grouped(data.labels.item_groups)
-    return ArrayDataset(data.inputs, labels, "features"), tuple(np.flatnonzero(only).tolist())
+    return ArrayDataset(data.inputs, labels, "features", getattr(data, "weights", None)), tuple(
+        np.flatnonzero(only).tolist()
+    )
 
 
 def annotated_sentence(names: Sequence[str], only: Sequence[int]) -> str:
@@ -141,7 +143,10 @@ def race(
     targets = _targets_of(data)
     x, folds = features_of(data).to(device), _folds_of(data, targets, settings.seed)
     judged = None if audit is None else (features_of(audit), _targets_of(audit))
-    result = run_race(x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say)
+    cells = _known_cells(data, targets, device)
+    result = run_race(
+        x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say, cells
+    )
     return result, OutOfFold(result.log_odds, targets, result.folds)
 
 
@@ -155,7 +160,7 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
     Returns the model of the features as they are, its out-of-fold logits, and whether all labels converged.
     """
     targets = _targets_of(data)
-    view = standardised_view(data, device, seed, _cells(objective, targets))
+    view = standardised_view(data, device, seed, _weighted(_cells(objective, targets), data))
     assert isinstance(objective.loss, PairLoss)
     model = Linear(view, objective.loss.to(device), objective.to(device).log_odds)
     trial, fits = model.chosen()
@@ -169,7 +174,7 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
 
 def baseline(data: Any, device: torch.device, seed: int) -> Baseline:
     """Return logistic regression with its penalty chosen by folds."""
-    view = standardised_view(data, device, seed)
+    view = standardised_view(data, device, seed, _known_cells(data, _targets_of(data), device))
     model = Linear.of(view, BCE())
     trial, _ = model.chosen()
     fit = _of_features(model.refit(trial.strength), view)
@@ -183,6 +188,22 @@ def standardised_view(data: Any, device: torch.device, seed: int, cells: Cells |
         cells = Cells(*(None if part is None else part.to(device) for part in cells))  # type: ignore[arg-type]
     items = Items(features_of(data).to(device), targets.to(device), _folds_of(data, targets, seed), cells)
     return View(items, MemberSpec("none" if isinstance(items.x, SparseRows) else "standardise"), seed)
+
+
+def _weighted(cells: Cells, data: Any) -> Cells:
+    """Return the coefficients of all cells times the weight of their item."""
+    if (given := getattr(data, "weights", None)) is None:
+        return cells
+    weights = torch.from_numpy(given).to(cells.a.device)[:, None]
+    return cells._replace(a=cells.a * weights, b=cells.b * weights)
+
+
+def _known_cells(data: Any, targets: Tensor, device: torch.device) -> Cells | None:
+    """Return the coefficients of known targets where items have weights, None where each counts as 1."""
+    if getattr(data, "weights", None) is None:
+        return None
+    there = targets.to(device)
+    return _weighted(known_cells(as_targets(there, torch.empty(there.shape, device=device)), torch.float32), data)
 
 
 def _folds_of(data: Any, targets: Tensor, seed: int) -> NDArray[np.int64]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.models.members import MemberSpec
-from steelyard.models.sparse import FeatureMatrix, SparseRows
 from steelyard.training.candidates import Items, batch_size, most_steps
 
 LANDMARKS = 1500

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from steelyard.data.columns.mixed import is_prose
 from steelyard.data.files import DataError, check_choice, listed, quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import folder_near, is_file
-from steelyard.data.mixed import is_prose
 from steelyard.data.tables.columns import (
     FOLDS,
     IDS,

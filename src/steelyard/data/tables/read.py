@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from steelyard.data.columns.mixed import FEATURES, Column, MixedDataset
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
-from steelyard.data.mixed import FEATURES, Column, MixedDataset
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode

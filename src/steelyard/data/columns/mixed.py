@@ -44,15 +44,17 @@ class Column(NamedTuple):
 
 @final
 class MixedDataset:
-    """Items as columns, row i of each belonging to row i of `labels`; `steelyard.data.encoder` makes features of them.
+    """Items as columns, row i of each belonging to row i of `labels`, to be encoded as features (`Encoder`).
 
     columns: by name.
     labels: the `Labels`.
     note: how the data came about, for people to read.
+    weights: how much each item counts in training, (N,); None for 1 each.
     """
 
     def __init__(self, columns: Mapping[str, Column], labels: Labels, note: str = "") -> None:
         self.columns, self.labels, self.note = dict(columns), labels, note
+        self.weights: Any = None
         for name, column in self.columns.items():
             if len(column.values) != len(labels):
                 raise ValueError(
@@ -113,7 +115,11 @@ def _arrow_columns(table: Any) -> dict[str, Any] | None:
     if hasattr(table, "iloc"):
         series: Iterable[tuple[str, Any]] = ((str(name), table.iloc[:, j]) for j, name in enumerate(table.columns))
         return {name: _from_pandas(name, column) for name, column in series}
-    return {str(name): _whole(table[name].to_arrow()) for name in table.columns}
+    return {str(name): _from_polars(table[name]) for name in table.columns}
+
+
+def _from_polars(column: Any) -> Any:
+    return _whole(column.to_arrow() if hasattr(column, "to_arrow") else pa.array(np.asarray(column)))
 
 
 def _from_pandas(name: str, column: Any) -> Any:

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from steelyard.data.columns.encoder import Encoder
+from steelyard.data.columns.mixed import FEATURES, Column
 from steelyard.data.dataset import as_inputs
-from steelyard.data.encoder import Encoder
 from steelyard.data.files import DataError
-from steelyard.data.mixed import FEATURES, Column
 from steelyard.data.streams import FeatureInputs, Inputs, OnBad
 from steelyard.data.tables.columns import Columns
 from steelyard.data.tables.manifest import Manifest

@@ -14,8 +14,9 @@ from scipy.sparse import csr_array, hstack
 
 from steelyard._files import write_atomic
 from steelyard._sealed import sealed, unsealed
+from steelyard.data.columns.mixed import TEXTS, Column, Kind, MixedDataset
+from steelyard.data.columns.sentences import Sentences
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.mixed import TEXTS, Column, Kind, MixedDataset
 
 FILE = "inputs.json"
 _FORMAT, _VERSION = "steelyard inputs", 1
@@ -204,13 +205,13 @@ class Encoder:
 
     def encoded(self, data: MixedDataset) -> ArrayDataset:
         """Return items with features in the place of columns."""
-        return ArrayDataset(self.features(data.columns), data.labels, data.note)
+        return ArrayDataset(self.features(data.columns), data.labels, data.note, data.weights)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write it to a folder as plain JSON."""
+        run = Path(folder)
         content = [
-            {"column": name, "kind": encoder.kind, **asdict(encoder)}  # type: ignore[call-overload]
-            for name, encoder in self.columns.items()
+            {"column": name, "kind": encoder.kind, **_described(encoder, run)} for name, encoder in self.columns.items()
         ]
         write_atomic(Path(folder) / FILE, sealed({"columns": content}, _FORMAT, _VERSION))
 
@@ -222,7 +223,7 @@ class Encoder:
             return None
         try:
             content = unsealed(path.read_bytes(), _FORMAT, _VERSION)["columns"]
-            return cls({entry.pop("column"): _loaded(entry) for entry in content})
+            return cls({entry.pop("column"): _loaded(entry, path.parent) for entry in content})
         except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{path} is damaged ({error}): restore it, or train again") from None
 
@@ -230,8 +231,15 @@ class Encoder:
 _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}
 
 
-def _loaded(entry: dict[str, Any]) -> ColumnEncoder:
-    kind = _KINDS[entry.pop("kind")]
+def _described(encoder: Any, run: Path) -> dict[str, Any]:
+    """What is kept of an encoder, as plain JSON; a sentence encoder copies its files too."""
+    return encoder.describe(run) if isinstance(encoder, Sentences) else asdict(encoder)
+
+
+def _loaded(entry: dict[str, Any], run: Path) -> ColumnEncoder:
+    if (name := entry.pop("kind")) == Sentences.kind:
+        return Sentences.of_description(entry, run)
+    kind = _KINDS[name]
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     encoder: ColumnEncoder = kind(**fields)
     return encoder

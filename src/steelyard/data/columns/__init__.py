@@ -1,0 +1,1 @@
+"""Items described by columns of several kinds, and how these become features."""

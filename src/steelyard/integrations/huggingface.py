@@ -1,0 +1,169 @@
+"""An objective under Hugging Face's Trainer: its loss, our metrics, calibration and thresholds beside the model.
+
+`examples/with_huggingface.py` shows it whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steelyard._compat import import_torchvision
+from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.thresholds import Aim
+from steelyard.labels.targets import UNKNOWN
+from steelyard.losses.pair import PairLoss
+from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
+from steelyard.objective import Objective
+from steelyard.objective.parts import Part, completed
+
+try:
+    import_torchvision()  # transformers imports it where it is installed
+except ModuleNotFoundError as error:
+    if error.name != "torchvision":
+        raise
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
+        raise
+    raise ImportError(
+        "steelyard.integrations.huggingface needs transformers, which is not installed: "
+        "pip install 'steelyard[huggingface]'"
+    ) from None
+
+__all__ = ["ObjectiveMixin", "compute_metrics", "load_reading", "targets_of"]
+
+FILE = "calibration.json"
+IGNORED = -100
+"""What Hugging Face writes for a label that does not count."""
+
+
+def targets_of(labels: Any) -> Any:
+    """Return labels as targets: −100 is unknown, as −1 is; a tensor stays one, all else becomes an array."""
+    if isinstance(labels, Tensor):
+        return torch.where(labels == IGNORED, UNKNOWN, labels)
+    values = np.asarray(labels)
+    return np.where(values == IGNORED, UNKNOWN, values)
+
+
+def compute_metrics(objective: Objective) -> Callable[[Any], dict[str, float]]:
+    """Return what `Trainer(compute_metrics=…)` calls: mAP, and where the loss has a link macro F1 at ½, ACE and ECE."""
+
+    def measured(prediction: Any) -> dict[str, float]:
+        logits = torch.as_tensor(np.asarray(prediction.predictions), dtype=torch.float32)
+        targets = torch.as_tensor(targets_of(prediction.label_ids))
+        found = {"map": mean_average_precision(logits, targets)}
+        if isinstance(objective.loss, PairLoss):
+            with torch.no_grad():
+                eta = objective.probability(logits.to(_place(objective))).cpu()
+            found["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
+            error = calibration_error(eta, targets)
+            found |= {"ace": float(error.ace), "ece": float(error.ece)}
+        return found
+
+    return measured
+
+
+class ObjectiveMixin:
+    """Goes before a Trainer: `class MyTrainer(ObjectiveMixin, transformers.Trainer)`.
+
+    The loss is that of an `Objective`, whatever the model computes itself; the model gives `logits` (B, L), and items
+    have `labels` (L,) of 1, 0, between, and −1 or −100 for unknown. A column `index`, the number of the item, is
+    handed to objectives that know items apart. `calibrate` fits probabilities and thresholds to other items, and
+    `save_model` writes them beside the model, where `load_reading` finds them.
+
+    Args:
+        objective: of the training labels.
+        loss: the objective's loss as a part of [objective], a name or (name, arguments); what is kept names it so.
+    """
+
+    def __init__(self, *args: Any, objective: Objective, loss: str | Part = "bce", **more: Any) -> None:
+        if not isinstance(objective, Objective):
+            raise ValueError(f"objective is a {type(objective).__name__}: give a steelyard.Objective")
+        more.setdefault("compute_metrics", compute_metrics(objective))
+        super().__init__(*args, **more)
+        self.objective = objective.to(self.args.device)  # type: ignore[attr-defined]
+        self.loss_part = completed("loss", loss if isinstance(loss, Part) else Part(loss))
+        self.reading: Reading | None = None
+        self.model_accepts_loss_kwargs = False  # the loss is a mean already: accumulated steps are averaged
+        self.label_names = ["labels"]
+        self.add_callback(_Epochs(objective))  # type: ignore[attr-defined]
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **more: Any) -> Any:
+        """Return the objective's value, and with `return_outputs` the model's outputs too."""
+        rest = dict(inputs)
+        labels, index = rest.pop("labels", None), rest.pop("index", None)
+        if labels is None:
+            raise ValueError("a batch has no labels: give items a column 'labels', (L,) of 1, 0, and -100 for unknown")
+        outputs = model(**rest)
+        logits = outputs["logits"] if isinstance(outputs, dict) or hasattr(outputs, "keys") else outputs[0]
+        self.objective.train(model.training)
+        value = self.objective(logits.float(), targets_of(labels), index).total
+        return (value, {"loss": value, "logits": logits}) if return_outputs else value
+
+    def calibrate(self, data: Any, thresholds: str = "f1") -> Reading:
+        """Fit probabilities, and one threshold per label, to items that training has not seen; return them.
+
+        Args:
+            data: a data set as `evaluate` takes it.
+            thresholds: what they are for: "f1" or "half".
+        """
+        counts, known = _counts(self.train_dataset, self.objective)  # type: ignore[attr-defined]
+        said = self.predict(data)  # type: ignore[attr-defined]
+        logits = torch.as_tensor(np.asarray(said.predictions), dtype=torch.float32)
+        targets = torch.as_tensor(targets_of(said.label_ids))
+        reading = Reading.of_objective(self.objective.cpu(), self.loss_part, counts, known)
+        self.objective.to(self.args.device)  # type: ignore[attr-defined]
+        reading = reading.fit(logits, targets)
+        eta = reading.out_of_fold(logits, targets) if reading.has_probability else None
+        aim = Aim(thresholds)  # type: ignore[arg-type]
+        self.reading = reading.with_thresholds(aim, eta, None if eta is None else targets)
+        return self.reading
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model as always, and calibration and thresholds beside it where they were fitted."""
+        super().save_model(output_dir, _internal_call)  # type: ignore[misc]
+        folder = Path(output_dir or self.args.output_dir)  # type: ignore[attr-defined]
+        if self.reading is not None and folder.is_dir():
+            self.reading.save(folder / FILE)
+
+
+def load_reading(folder: str | os.PathLike[str]) -> Reading:
+    """Return what `save_model` wrote beside a model: `.probability(logits)` and `.decisions(probabilities)`."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no {FILE}: call calibrate before save_model")
+    return Reading.load(path)
+
+
+@final
+class _Epochs(TrainerCallback):  # type: ignore[misc]
+    """Begins the epochs of an objective."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Begin the next epoch of `num_train_epochs`."""
+        n_epochs = max(1, int(np.ceil(state.num_train_epochs or args.num_train_epochs)))
+        self.objective.start_epoch(min(int(state.epoch or 0) + 1, n_epochs), n_epochs)
+
+
+def _counts(data: Any, objective: Objective) -> tuple[Any, Any]:
+    """Return positives and known labels of each label in training, (L,) each, as the objective takes unknown ones."""
+    rows: Sequence[Any] = [data[i]["labels"] for i in range(len(data))]
+    values = targets_of(np.stack([np.asarray(row) for row in rows]))
+    if objective.resolver.assumes_negative:
+        values = np.maximum(values, 0)
+    return (values * (values > 0)).sum(0).astype(np.float64), (values != UNKNOWN).sum(0).astype(np.float64)
+
+
+def _place(objective: Objective) -> torch.device:
+    return next((t.device for t in (*objective.parameters(), *objective.buffers())), torch.device("cpu"))
