@@ -89,6 +89,25 @@ class BlockHead(nn.Module):
             z = torch.mm(x, self.weight[labels].t())
             return z.to(self.bias.dtype) + self.bias[labels]
 
+    def logits_at(self, features: Tensor, rows: Tensor, labels: Tensor, cells: int = 1 << 16) -> Tensor:
+        """Return the logits (n,) of single cells, given by row of `features` and label; `cells` of them at a time."""
+        with torch.no_grad():
+            x = self.first(features).to(self.weight.dtype)
+            parts = [
+                (x[r.long()].to(self.bias.dtype) * self.weight[c.long()].to(self.bias.dtype)).sum(1)
+                for r, c in zip(rows.split(cells), labels.split(cells), strict=True)
+            ]
+            return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
+
+    def optimize_by(self, optimizer: BlockOptimizer) -> None:
+        """Begin anew with another optimizer; states of the one before are dropped."""
+        self.moments = Moments(self.weight, self.bias, optimizer)
+
+    def narrow(self, dtype: torch.dtype) -> None:
+        """Keep the weights in another dtype; see the constructor."""
+        self.weight.data = self.weight.data.to(dtype)
+        self.optimize_by(self.moments.rule)
+
     def forward(self, features: Tensor) -> Tensor:
         """Return all logits (B, L), without gradient: for as many labels as fit."""
         return self.logits(features, slice(0, self.n_labels))
