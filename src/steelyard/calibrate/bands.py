@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from steelyard.calibrate.lines import PRIOR_POSITIVES, check_prior_positives
 from steelyard.calibrate.scaling import Platt
 
-_STEPS = 50
-_FURTHEST = 4.0  # of one Newton step, in units of slope or shift
+_STEPS, _HALVINGS = 100, 30
 
 
 class Cells(NamedTuple):
@@ -76,16 +76,38 @@ def _moments(z: Tensor, w: Tensor, band: Tensor, lines: Tensor, n: int) -> tuple
 
 
 def _fit(z: Tensor, y: Tensor, w: Tensor, band: Tensor, prior: Tensor, precision: Tensor) -> Tensor:
-    """Return lines (n, 2) that minimise the log-loss + ½ (l − prior)ᵀ precision (l − prior), slopes at least 0."""
+    """Return lines (n, 2) that minimise the log-loss + ½ (l − prior)ᵀ precision (l − prior), slopes at least 0.
+
+    Newton's steps, each band's halved until its loss falls: the loss is convex.
+    """
     n, lines = len(prior), prior.clone()
+
+    def losses(at: Tensor) -> Tensor:
+        odds = at[band, 0] * z + at[band, 1]
+        cost = z.new_zeros(n).index_add_(0, band, w * (softplus(odds) - y * odds))
+        off = at - prior
+        return cost + ((precision @ off[..., None])[..., 0] * off).sum(1) / 2
+
+    before = losses(lines)
     for _ in range(_STEPS):
         eta, information = _moments(z, w, band, lines, n)
         pull = w * (eta - y)
         gradient = torch.stack([z.new_zeros(n).index_add_(0, band, pull * x) for x in (z, torch.ones_like(z))], 1)
         gradient = gradient + (precision @ (lines - prior)[..., None])[..., 0]
-        step = torch.linalg.solve(information + precision, gradient[..., None])[..., 0].clamp(-_FURTHEST, _FURTHEST)
-        lines = lines - step
-        lines[:, 0].clamp_(min=0)
-        if float(step.abs().max()) < 1e-10:
+        step = torch.linalg.solve(information + precision, gradient[..., None])[..., 0]
+        share, reached = z.new_ones(n), before
+        for _ in range(_HALVINGS):
+            moved = lines - share[:, None] * step
+            moved[:, 0].clamp_(min=0)
+            reached = losses(moved)
+            worse = reached > before
+            if not bool(worse.any()):
+                break
+            share = torch.where(worse, share / 2, share)
+        better = reached < before
+        lines = torch.where(better[:, None], moved, lines)
+        gain = (before - reached).clamp_min(0)
+        before = torch.where(better, reached, before)
+        if float((gain / before.clamp_min(1)).max()) < 1e-13:
             break
     return lines

@@ -14,7 +14,7 @@ from steelyard.metrics.evaluator import Evaluator
 from steelyard.metrics.groups import Mean, label_groups, mean_by_group, mean_defined, mean_of_rarest, rarest_labels
 from steelyard.metrics.ranking import average_precision, mean_average_precision
 from steelyard.metrics.retrieval import RetrievalMap, retrieval_map
-from steelyard.metrics.top import TopEvaluator, propensities
+from steelyard.metrics.top import TopEvaluator
 
 __all__ = [
     "Averages",
@@ -38,7 +38,6 @@ __all__ = [
     "mean_defined",
     "mean_of_rarest",
     "precision_recall_f1",
-    "propensities",
     "rarest_labels",
     "retrieval_map",
 ]

@@ -31,7 +31,8 @@ def propensities(counts: ArrayLike, n_items: int, a: float = _A, b: float = _B) 
 class TopEvaluator:
     """Streams items with their first labels and their positives, and gives P@k, nDCG@k, recall@k and PSP@k.
 
-    Items without a positive are left out. nDCG divides by the best that the item's number of positives allows; PSP sums
+    P@k is the mean over all items; nDCG and recall leave out those without a positive. nDCG divides by the best that
+    the item's number of positives allows; PSP sums
     1/p over the positives among the first k and divides by the best such sum of all items. A label that is unknown for
     an item is no hit.
 
@@ -46,7 +47,7 @@ class TopEvaluator:
             raise ValueError(f"ks is {list(ks)}: give numbers of at least 1")
         self.ks = tuple(ks)
         self.worth = 1 / propensities(counts, n_items)
-        self.n_items = 0
+        self.n_items, self.n_with_positives = 0, 0
         self.sums = np.zeros((5, len(self.ks)))
         """Of precision, nDCG, recall, worth found and the best worth, by k."""
 
@@ -73,7 +74,8 @@ class TopEvaluator:
             self.sums[2, i] += (found / n_positive[some]).sum()
             self.sums[3, i] += worth[some, :k].sum()
             self.sums[4, i] += best[k]
-        self.n_items += int(some.sum())
+        self.n_items += len(first)
+        self.n_with_positives += int(some.sum())
 
     def _best(self, row: NDArray[np.int64], label: NDArray[np.int64], n: int) -> dict[int, float]:
         """Return the largest sums of worth that k labels of every item could have."""
@@ -87,12 +89,13 @@ class TopEvaluator:
             raise ValueError("other has other k's or labels: merge what measures the same")
         self.sums += other.sums
         self.n_items += other.n_items
+        self.n_with_positives += other.n_with_positives
 
     def compute(self) -> dict[str, Any]:
         """Return the number of items and `precision`, `ndcg`, `recall` and `psp`, each by k; NaN without items."""
         out: dict[str, Any] = {"items": self.n_items}
         with np.errstate(invalid="ignore", divide="ignore"):
-            means = np.true_divide(self.sums[:3], self.n_items)
+            means = self.sums[:3] / np.array([[self.n_items], [self.n_with_positives], [self.n_with_positives]])
             values = (*means, self.sums[3] / self.sums[4])
         for name, value in zip(("precision", "ndcg", "recall", "psp"), values, strict=True):
             out[name] = {k: float(v) for k, v in zip(self.ks, value, strict=True)}

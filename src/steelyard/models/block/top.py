@@ -87,6 +87,6 @@ def log_odds_of(objective: Objective) -> Reading:
 
     def reading(z: Tensor, labels: slice) -> Tensor:
         offset = shift if shift.ndim == 0 else shift[labels]
-        return of_labels(loss, labels.start, labels.stop).link(z) + offset.to(z)
+        return of_labels(loss, labels).link(z) + offset.to(z)
 
     return reading
