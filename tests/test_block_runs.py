@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -15,7 +19,9 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.models.block import top_labels
-from steelyard.run.blocks.reading import band_report, by_blocks, cells_of
+from steelyard.predict.blocks import by_blocks
+from steelyard.run.blocks.reading import band_report, cells_of
+from steelyard.run.predicting import Asked, predict
 
 
 def items(n: int, n_labels: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], Labels]:
@@ -80,6 +86,21 @@ def test_drawn_cells_stand_for_all_cells(run: Any) -> None:
         assert np.abs(odds[:, label] - z).min() < 1e-4
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_predict_top_writes_the_likeliest_labels(run: Any, tmp_path: Path, ending: str) -> None:
+    x = items(30, 50, 3)[0]
+    np.savez(tmp_path / "new.npz", X=x)
+    out = tmp_path / f"top.{ending}"
+    predict(Asked(str(run.trained.folder), str(tmp_path / "new.npz"), str(out), top=4, device="cpu", batch_size=8))
+    read = {"parquet": pa.parquet.read_table, "csv": pa.csv.read_csv, "jsonl": pa.json.read_json}[ending]
+    table = read(out).to_pydict()
+    eta = run.probability(x)
+    order = np.argsort(-eta, axis=1, kind="stable")[:, :4]
+    assert list(map(str, table["label"])) == [run.names[c] for c in order.ravel()]
+    assert np.allclose(table["probability"], np.take_along_axis(eta, order, 1).ravel(), atol=1e-6)
+    assert list(map(str, table["id"])) == [str(i) for i in range(30) for _ in range(4)]
+
+
 def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +112,9 @@ def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
     assert run.metrics["validation"]["labels"] == 20_000
     assert json.loads((tmp_path / "run" / "run.json").read_text())["epochs"] == 1
     assert run.probability(items(2, 20_000)[0]).shape == (2, 20_000)
+    np.savez(tmp_path / "new.npz", X=items(2, 20_000)[0])
+    with pytest.raises(ValueError, match="20,000 labels, too many for a column each: give --top 20"):
+        predict(Asked(str(tmp_path / "run"), str(tmp_path / "new.npz"), str(tmp_path / "all.csv"), device="cpu"))
 
 
 def test_blocks_are_refused_where_they_cannot_be() -> None:

@@ -162,7 +162,7 @@ BUDGET = {
     "balance": 1020,
     "config": 780,
     "labels": 760,
-    "predict": 710,
+    "predict": 860,
     "annotation": 640,
     "objective": 580,
     "export": 530,

@@ -14,8 +14,9 @@ from steelyard.folder.run_folder import Trained
 from steelyard.metrics.top import TopEvaluator
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets, top_labels
+from steelyard.predict.blocks import by_blocks
 from steelyard.run.blocks.learn import features_of
-from steelyard.run.blocks.reading import band_report, by_blocks, calibrated_by_bands, cells_of
+from steelyard.run.blocks.reading import band_report, calibrated_by_bands, cells_of
 from steelyard.run.finish import versions
 from steelyard.run.learn import TrainingResult
 

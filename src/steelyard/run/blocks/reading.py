@@ -10,44 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard.calibrate import Cells, Platt, bands_of, fit_bands, shift_prior
+from steelyard.calibrate import Cells, Platt, bands_of, fit_bands
 from steelyard.calibrate.probability import Reading
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets
 from steelyard.models.block.terms import of_labels
-from steelyard.models.block.top import Reading as ByBlocks
 from steelyard.run.blocks.learn import features_of
 
 _ITEMS = 1024  # at a time
 _MOST_ITEMS = 20_000  # that bands are fitted to, or measured on
 _PER_BAND = 16  # labels of a band that are drawn for each item
-
-
-def by_blocks(reading: Reading) -> ByBlocks:
-    """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
-    link, platt = reading.link, reading.calibrator
-    if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:
-        raise ValueError(f"a head by blocks is read by its loss's link, but here {reading.how}: train it anew")
-    if platt is not None and not isinstance(platt, Platt):
-        raise ValueError(f"a head by blocks is calibrated by bands, but here {reading.how}: train it anew")
-    if reading.annotated is not None or reading.sets_there is not None:
-        raise ValueError(f"a head by blocks is read label by label, but here {reading.how}: drop that")
-    loss, (w_pos, w_neg) = link.loss, (torch.as_tensor(w, dtype=torch.float64) for w in link.class_weights())
-    weights = (w_neg.log() - w_pos.log()).expand(reading.n_labels)
-    slope, shift = (None, None) if platt is None else (platt.slope, platt.shift)
-    prior = torch.zeros(reading.n_labels, dtype=torch.float64)
-    if reading.to_prior is not None:
-        old, new = reading._priors()
-        prior = shift_prior(prior[None], old, new)[0]
-
-    def log_odds(z: Tensor, labels: slice) -> Tensor:
-        odds = of_labels(loss, labels).to(z.device).link(z) + weights[labels].to(z)
-        if slope is not None and shift is not None:
-            odds = odds * slope[labels].to(z) + shift[labels].to(z)
-        return odds if reading.to_prior is None else odds + prior[labels].to(z)
-
-    return log_odds
 
 
 def cells_of(model: Model, data: Any, reading: Reading, seed: int, device: torch.device) -> Cells:
