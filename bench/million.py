@@ -184,6 +184,7 @@ def write(path: Path, world: World, n_items: int) -> None:
         arrays[f"X_{ending}"] = x.cpu().numpy()
         arrays[f"Y_{ending}_indptr"] = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
         arrays[f"Y_{ending}_indices"], arrays[f"Y_{ending}_shape"] = columns, np.array([n, labels.n_labels])
+        arrays[f"Y_{ending}_data"] = np.ones(len(columns), np.int8)
     np.savez(path, **arrays)
 
 

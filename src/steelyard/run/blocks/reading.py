@@ -20,6 +20,7 @@ from steelyard.run.blocks.learn import features_of
 
 _ITEMS = 1024  # at a time
 _MOST_ITEMS = 20_000  # that bands are fitted to, or measured on
+_FEWEST_CELLS = 50  # drawn cells of a bin, below which its frequency is chance
 _PER_BAND = 16  # labels of a band that are drawn for each item
 
 
@@ -101,7 +102,8 @@ def band_report(cells: Cells, reading: Reading, bins: int = 15) -> list[dict[str
             continue
         spot = np.minimum((eta[here] * bins).astype(int), bins - 1)
         mass, off = (np.bincount(spot, x, bins) for x in (w[here], w[here] * (eta[here] - y[here])))
-        seen = mass > 0
+        n_drawn = np.bincount(spot, minlength=bins)
+        seen = n_drawn >= min(_FEWEST_CELLS, n_drawn.max())
         counts = reading.counts[bands == band]
         rows.append(
             {
