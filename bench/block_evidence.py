@@ -46,9 +46,10 @@ def objectives(labels: Any) -> dict[str, Objective]:
     }
 
 
-def compared(name: str, folder: Path, kind: str, epochs: int) -> list[dict[str, Any]]:
+def compared(name: str, folder: Path, kind: str, epochs: int, items: int) -> list[dict[str, Any]]:
     """The largest difference of logits on test items, over the spread of the dense head's, and both mAPs."""
     (x, labels), (x_test, test) = (opened(folder, name, split) for split in ("train", "test"))
+    x, labels = x[:items], labels.take(range(min(items, len(x))))
     mean, std = x.mean(0), x.std(0).clamp_min(1e-6)
     x, x_test, y = (x - mean) / std, (x_test - mean) / std, torch.from_numpy(labels.values)
     rows = []
@@ -88,9 +89,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--items", type=int, default=1500, help="training items that are used")
     given = parser.parse_args()
     folder = given.data / "mulan"
-    rows = [row for name in SETS for kind in ("adam", "momentum") for row in compared(name, folder, kind, given.epochs)]
+    rows = []
+    for name in SETS:
+        for kind in ("adam", "momentum"):
+            rows += compared(name, folder, kind, given.epochs, given.items)
     if given.out is not None:
         given.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
 

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from steelyard.balance.label_pair import LabelPair
 from steelyard.kernels import block_launch
 from steelyard.kernels.choice import fuses
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.models.block import parallel
+from steelyard.models.block.pairs import BlockPairs
 from steelyard.models.block.parallel import share_of_labels
 from steelyard.models.block.sparse import SparseTargets
 from steelyard.models.block.steps import BlockOptimizer, Moments
@@ -105,12 +107,15 @@ class BlockHead(nn.Module):
     def logits_at(self, features: Tensor, rows: Tensor, labels: Tensor, cells: int = 1 << 16) -> Tensor:
         """Return the logits (n,) of single cells, given by row of `features` and label; `cells` of them at a time."""
         with torch.no_grad():
-            x = self.first(features).to(self.weight.dtype)
-            parts = [
-                (x[r.long()].to(self.bias.dtype) * self.weight[c.long() - self.share.start].to(self.bias.dtype)).sum(1)
-                for r, c in zip(rows.split(cells), labels.split(cells), strict=True)
-            ]
-            return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
+            return self._logits_at(self.first(features).to(self.weight.dtype), rows, labels, cells)
+
+    def _logits_at(self, x: Tensor, rows: Tensor, labels: Tensor, cells: int = 1 << 16) -> Tensor:
+        weight, wide = self.weight, self.bias.dtype
+        parts = [
+            (x[r.long()].to(wide) * weight[c.long() - self.share.start].to(wide)).sum(1)
+            for r, c in zip(rows.split(cells), labels.split(cells), strict=True)
+        ]
+        return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
 
     def optimize_by(self, optimizer: BlockOptimizer) -> None:
         """Begin anew with another optimizer; states of the one before are dropped."""
@@ -179,6 +184,8 @@ class BlockHead(nn.Module):
         room = x.new_empty(len(x) * min(self.block, max(len(self.weight), 1)))
         gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device) if job.needs_gradient else None
         total = torch.zeros((), dtype=torch.float64, device=x.device)
+        pairs = self._pairs(x, targets, job.objective)
+        penalty = self._penalty(x, pairs)
         if job.objective.training:
             note_weights(job.objective, terms, targets)
         if job.lr is not None:
@@ -187,11 +194,15 @@ class BlockHead(nn.Module):
             weight = self.weights_of(labels)
             z = room[: len(x) * len(weight)].view(len(x), len(weight))
             torch.mm(x, weight.t(), out=z)
+            extra = [pair.extra(z, self.bias, labels).mul_(pair.scale / scale) for pair in pairs]
             if kernel:
                 cost, by_label = block_launch.slopes_(z, labels.start, terms, listed)
             else:
                 cost, by_label = plain_slopes_(z, labels.start, terms, targets, loss)
             total += cost
+            for part in extra:
+                z += part
+                by_label = by_label + part.to(by_label.dtype).sum(0)
             if gradient is not None:
                 gradient += _product(z, weight)
             if job.lr is not None:
@@ -199,7 +210,30 @@ class BlockHead(nn.Module):
                 self.moments.step_bias(self.bias[labels], by_label, labels.start, job.lr, scale)
         if is_split:
             total, gradient = parallel.of_all_labels(total, gradient, own)
-        return (total * scale).to(self.bias.dtype), None if gradient is None else gradient.mul_(scale)
+        value = (total * scale + penalty).to(self.bias.dtype)
+        return value, None if gradient is None else gradient.mul_(scale)
+
+    def _pairs(self, x: Tensor, targets: SparseTargets, objective: Objective) -> list[BlockPairs]:
+        """Return the label-pair regularisers of a batch."""
+        found = [part for part in objective.regularizers if isinstance(part, LabelPair)]
+        loss = checked(objective)
+        if found and self.share != slice(0, self.n_labels):
+            raise ValueError("label pairs need all labels, but they are split over processes: leave LabelPair out")
+        if not found or self.n_labels < 2:
+            return []
+        present = targets.values > 0
+        logits = self._logits_at(x, targets.rows[present], targets.labels[present])
+        return [BlockPairs(part, loss, targets, logits) for part in found]
+
+    def _penalty(self, x: Tensor, pairs: list[BlockPairs]) -> Tensor | float:
+        """Go through the labels to add up what pairs cost, and what they want of each positive."""
+        penalty: Tensor | float = 0.0
+        for pair in pairs:
+            for labels in self.blocks():
+                for piece in pair.pieces(labels):
+                    z = torch.mm(x, self.weights_of(piece).t()).to(self.bias.dtype) + self.bias[piece]
+                    penalty = penalty + pair.slopes(z, piece)[0] * pair.scale
+        return penalty
 
 
 class _Job(NamedTuple):

@@ -42,8 +42,6 @@ def checked(objective: Objective) -> PairLoss:
     if not isinstance(objective.resolver, Weighted):
         rule = type(objective.resolver).__name__
         raise ValueError(f"{rule} keeps a value for every item and label: with a BlockHead use ignore, negative or wan")
-    if len(objective.regularizers):
-        raise ValueError("a BlockHead has no label-pair regularisation yet: leave regularizers out")
     masking = objective.masking
     if masking is not None and masking.observes == "training" and masking.rate > 0:
         raise ValueError(
