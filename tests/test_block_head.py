@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.balance import ClassBalanced, InverseFrequency, PartialLabelMasking, Rebalanced
+from steelyard.balance import ClassBalanced, InverseFrequency, LabelPair, PartialLabelMasking, Rebalanced
 from steelyard.labels import Labels
 from steelyard.losses import BCE, Asymmetric, TwoWay
 from steelyard.losses.pair import FormulaLoss
@@ -83,6 +83,9 @@ OBJECTIVES: dict[str, Any] = {
     "class": lambda: Objective(BCE(), weighting=ClassBalanced(COUNTS)),
     "items": lambda: Objective(BCE(), weighting=ClassBalanced(COUNTS, mode="mean_effective")),
     "both": lambda: Objective(TABLE[7].make(COUNTS, 40, "mean"), weighting=InverseFrequency(COUNTS)),
+    "pairs": lambda: Objective(BCE(), regularizers=[LabelPair(0.7)]),
+    "pairs of logits": lambda: Objective(TABLE[3].make(COUNTS, 40, "mean"), regularizers=[LabelPair(3.0, link=False)]),
+    "two pairs": lambda: Objective(TABLE[11].make(COUNTS, 40, "item"), regularizers=[LabelPair(2.0), LabelPair(0.5)]),
     "plm": lambda: Objective(BCE(), masking=PartialLabelMasking(COUNTS, 40, rate=0, initial="mean")),
     "plm, negative": lambda: Objective(BCE(), "negative", PartialLabelMasking(COUNTS, 40, rate=0, initial="mean")),
 }

@@ -1,5 +1,6 @@
 """What is η? Links, fitted calibrators, shifted priors and thresholds."""
 
+from steelyard.calibrate.bands import Cells, bands_of, fit_bands
 from steelyard.calibrate.calibrator import Calibrator, NotFitted
 from steelyard.calibrate.guarantees import GuaranteeReport, NoPromiseWarning, Promise, guaranteed_thresholds
 from steelyard.calibrate.isotonic import Isotonic
@@ -13,6 +14,7 @@ from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, th
 
 __all__ = [
     "Calibrator",
+    "Cells",
     "GuaranteeReport",
     "Isotonic",
     "LabelSets",
@@ -25,7 +27,9 @@ __all__ = [
     "Temperature",
     "ThresholdReport",
     "UncalibratedWarning",
+    "bands_of",
     "estimate_prior",
+    "fit_bands",
     "guaranteed_thresholds",
     "load",
     "prior_report",

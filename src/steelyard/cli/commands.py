@@ -283,7 +283,7 @@ def predict(
     overwrite: bool = typer.Option(False, "--overwrite", help="Drop what is in the index first."),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
     form: str = typer.Option("wide", help="wide: a column for each label; long: a row for each label that is present."),
-    top: int = typer.Option(0, help="Of the long form: the K likeliest labels instead."),
+    top: int = typer.Option(0, help="Of the long form, or with very many labels: the K likeliest labels instead."),
     raw_ids: bool = typer.Option(
         False, "--raw-ids", help="In CSV, do not put a ' before ids that begin with =, +, - or @ (formulas)."
     ),

@@ -65,7 +65,7 @@ def slopes(
     H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, SHIFTS: tl.constexpr,
     BY_LABEL: tl.constexpr, BY_ITEM: tl.constexpr, REBALANCED: tl.constexpr, MASKED: tl.constexpr,
     INDEXED: tl.constexpr, WEIGHED: tl.constexpr, COST: tl.constexpr, WIDE: tl.constexpr, MARK: tl.constexpr,
-    R: tl.constexpr, C: tl.constexpr,
+    STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Turn logits (n, width), bits of labels from `start` on, into slopes of absent·ℓ₋, each times its weight.
 
@@ -94,7 +94,7 @@ def slopes(
     cost_sum, slope_sum = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     begin = chunk * rows_each
     end = tl.minimum(begin + rows_each, n)
-    for row in range(begin, end, R):
+    for row in tl.range(begin, end, R, num_stages=STAGES):
         rows = row + tl.arange(0, R)
         there = rows < end
         inside = there[:, None] & within[None, :]

@@ -14,7 +14,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 _MARK = {torch.float32: 0x7FA5A5A5, torch.bfloat16: 0x7FA5}  # NaNs that no arithmetic makes
 _BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
-_TILE, _WARPS = (4, 512), 8  # rows and labels of a tile
+_TILE, _WARPS, _STAGES = (4, 512), 8, 1  # rows and labels of a tile
 _PROGRAMS = 1056  # wanted at least, where there are rows enough: eight per multiprocessor of an H200
 _LISTED, _LISTED_WARPS, _LISTED_PROGRAMS = 256, 4, 264  # listed cells that a program sees at a time, and programs
 _GROUP = 256
@@ -73,9 +73,9 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, cost: bool
     if terms.absent != 0:
         weighed = terms.absent != 1 or any(how[1:4])
         sums = torch.empty(chunks, width, dtype=torch.float32, device=device)
-        fixed = (*pair, *how, weighed, cost, wide, mark, *_TILE)
+        fixed = (*pair, *how, weighed, cost, wide, mark, _STAGES, *_TILE)
         plan = _plan(
-            ("slopes", *key, weighed, cost, _TILE, _WARPS, rows_each),
+            ("slopes", *key, weighed, cost, _TILE, _WARPS, _STAGES, rows_each),
             lambda: _Plan("slopes", strips * chunks, (*shape, rows_each), fixed, _WARPS),
         )
         _run(plan, device, (bits, *tensors, parts, sums), plan.arguments((start, terms.absent, *numbers)))

@@ -30,6 +30,7 @@ from steelyard.metrics.ordered import (
 )
 from steelyard.metrics.ranking import average_precision, mean_average_precision
 from steelyard.metrics.retrieval import RetrievalMap, retrieval_map
+from steelyard.metrics.top import TopEvaluator
 
 __all__ = [
     "Averages",
@@ -40,6 +41,7 @@ __all__ = [
     "Mean",
     "PrecisionRecallF1",
     "RetrievalMap",
+    "TopEvaluator",
     "auroc",
     "average_precision",
     "brier",

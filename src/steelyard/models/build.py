@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from steelyard.data.files import DataError, require
 from steelyard.labels import Labels
 from steelyard.models.backbone import Backbone, ImageBackbone
+from steelyard.models.block import BlockHead
 from steelyard.models.cross_attention import CrossAttention
 from steelyard.models.heads import BottleneckHead, CosineHead, LinearHead, PlacesHead
 from steelyard.models.inputs import Input
@@ -88,6 +89,8 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
             model = Model(settings, input, backbone, head, n_labels, None)
         else:
             model = _assembled(settings, input, backbone, n_labels, *parts)
+    if isinstance(model.head, BlockHead) and "head.weight" in state:
+        model.head.narrow(state["head.weight"].dtype)
     _fill(model, state, "the file of the model")
     return model.eval()
 
@@ -171,6 +174,8 @@ def _assembled(
     head: nn.Module
     if settings.head == "linear":
         head = LinearHead(features, n_labels, settings.dropout)
+    elif settings.head == "blocks":
+        head = BlockHead(features, n_labels, dtype=torch.float32)
     elif settings.head == "cosine":
         head = CosineHead(features, n_labels, settings.dropout)
     elif settings.head == "bottleneck":

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from steelyard.data.files import check_choice
 
-Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members"]
+Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members", "blocks"]
 
 BACKBONES = (
     *("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50"),
@@ -35,7 +35,8 @@ class ModelSettings:
     learns all else: to be tried where there are few images, or batches whose labels are not as frequent as later."""
     head: Head = "linear"
     """What makes logits of features; cosine: between −1 and 1, for LDAM's softmax; places: of a convolutional
-    backbone's maps, before their mean is taken; members: what a race leaves, it cannot be set."""
+    backbone's maps, before their mean is taken; members: what a race leaves, it cannot be set; blocks: linear, for
+    20,000 labels and more, which train chooses by itself."""
     bias: Literal["prior", "zero"] = "prior"
     """Where the last layer starts: prior at the frequency of every label as the objective sees it, with weights of 0;
     zero at 0 with small random weights, as in the papers. The cosine head has no bias, and losses without a link no

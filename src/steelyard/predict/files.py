@@ -61,10 +61,10 @@ def open_writer(
         top: how many labels of an item the long form has, 0 for those decided present.
         raw_ids: write texts that a spreadsheet takes for formulas as they are, see `harmless`.
     """
-    schema = wide_schema(names) if form == "wide" else _LONG
+    schema = wide_schema(names) if form == "wide" else LONG
     guarded = format == "csv" and not raw_ids
     labels = list(map(harmless, names)) if guarded else names
-    with _sink(path, format, schema) as put:
+    with open_sink(path, format, schema) as put:
         held: list[Rows] = []
 
         def flush() -> None:
@@ -88,7 +88,7 @@ def open_writer(
 
 
 @contextmanager
-def _sink(path: Path, format: Format, schema: pa.Schema) -> Iterator[Callable[[Any], None]]:
+def open_sink(path: Path, format: Format, schema: pa.Schema) -> Iterator[Callable[[Any], None]]:
     """Give a function that appends a record batch, or for JSON lines also a list of records, to the file."""
     if format == "parquet":
         with pa.parquet.ParquetWriter(path, schema) as writer:
@@ -109,7 +109,7 @@ def _sink(path: Path, format: Format, schema: pa.Schema) -> Iterator[Callable[[A
             yield put
 
 
-_LONG = pa.schema([("id", pa.string()), ("label", pa.string()), ("probability", pa.float32()), ("decision", pa.int8())])
+LONG = pa.schema([("id", pa.string()), ("label", pa.string()), ("probability", pa.float32()), ("decision", pa.int8())])
 
 
 def wide_schema(names: Sequence[str]) -> pa.Schema:
@@ -149,7 +149,7 @@ def _long(rows: Rows, names: Sequence[str], top: int) -> pa.RecordBatch:
         pa.array(eta[item, label], mask=absent),
         pa.array(rows.decisions[item, label].astype(np.int8), mask=absent),
     ]
-    return pa.record_batch(columns, schema=_LONG)
+    return pa.record_batch(columns, schema=LONG)
 
 
 def _blank(rows: Rows) -> NDArray[np.bool_]:

@@ -182,10 +182,7 @@ def batch_logits(
     inputs themselves; computing them is shown on `console`.
     """
     model, place = trained.model.to(device).eval(), torch.device(device)
-    if inputs.kind != model.input.kind:
-        raise ValueError(
-            f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
-        )
+    check_kind(model, inputs)
     if (
         keeps
         and (known := listed(trained, inputs)) is not None
@@ -208,15 +205,28 @@ def check_finite(logits: NDArray[np.float32], batch: Batch, model: str) -> None:
         raise ValueError(f"the output of {model} for item {name!r} is not finite: its weights or that item are damaged")
 
 
-def _logits(model: Model, batch: Batch, place: torch.device) -> Tensor:
+def check_kind(model: Model, inputs: Inputs) -> None:
+    """Raise where items are not of the kind that a model takes."""
+    if inputs.kind != model.input.kind:
+        raise ValueError(
+            f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
+        )
+
+
+def check_batch(model: Model, batch: Batch) -> None:
+    """Raise where items have other features than those that a model takes."""
     shape = tuple(batch.inputs.shape[1:])
-    if not batch.ids:
-        return torch.zeros(0, model.n_labels)
     if model.input.kind == "features" and shape != model.input.shape:
         raise ValueError(
             f"item {batch.ids[0]!r} has {_by(shape)} features, but the model takes {_by(model.input.shape)}: give "
             "those of training, in their order"
         )
+
+
+def _logits(model: Model, batch: Batch, place: torch.device) -> Tensor:
+    if not batch.ids:
+        return torch.zeros(0, model.n_labels)
+    check_batch(model, batch)
     with torch.inference_mode():
         return in_pieces(model, moved(batch.inputs, place)).float().cpu().clone()
 

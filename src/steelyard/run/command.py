@@ -28,6 +28,7 @@ from steelyard.predict.inputs import inputs_at, side_of
 from steelyard.report import scores
 from steelyard.report.terminal import console_of, say
 from steelyard.report.threshold_table import show_promise, show_thresholds
+from steelyard.report.top_scores import show_top
 from steelyard.run import evaluation, run_report
 from steelyard.run.calibrate import GuaranteeArgs, recalibrate
 from steelyard.run.datasets import GUESSED, open_datasets
@@ -128,11 +129,13 @@ def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | Non
     if not quiet:
         for name, found in metrics.items():
             console.print()
-            scores.show(found, console, name)
-        show_thresholds(metrics, console)
+            (show_top if "top" in found else scores.show)(found, console, name)
+        if request.config.train.learner != "blocks":
+            show_thresholds(metrics, console)
         page = ", with report.html" if (out / "report.html").exists() else ""
         say(console, f"\nThe run is in {out}{page}.")
-        say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS --out predictions.csv")
+        top = " --top 20" if request.config.train.learner == "blocks" else ""
+        say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS{top} --out predictions.csv")
     return metrics
 
 

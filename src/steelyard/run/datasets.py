@@ -8,6 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from steelyard.balance.split import stratified_split
 from steelyard.config.sections import DataSettings
 from steelyard.data.columns.encoder import Encoder
@@ -29,6 +32,9 @@ GUESSED = (
 """The settings of [data] that may be guessed from a manifest."""
 PARTS = ("train", "validation", "test", "audit")
 """The sets of items: the one to train on, and those beside it."""
+MANY_LABELS = 20_000
+"""Labels from which on a linear model is trained one block of labels at a time, and items are held out at random: most
+labels have too few positives to be spread evenly."""
 SHARE = 0.1
 """The share of items that the training loop holds out by default."""
 
@@ -172,13 +178,22 @@ def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
             f"data.validation is {share}, but one item cannot be shared out: give more, or set data.validation to 0"
         )
     by = datasets.train.labels if datasets.split_by is None else datasets.split_by
-    rest, held = stratified_split(by, share, seed)
+    rest, held = _shared_out(by, share, seed)
     if len(rest) == 0 or len(held) == 0:
         raise ValueError(
             f"data.validation is {share}, which leaves {len(rest)} items to train on and {len(held)} to validate on: "
             "change it, or set it to 0"
         )
     return datasets._replace(train=Subset(datasets.train, rest), validation=Subset(datasets.train, held))
+
+
+def _shared_out(labels: Labels, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the items to keep and to hold out; labels too many to be spread evenly are left to chance."""
+    if labels.n_labels < MANY_LABELS or labels.item_groups is not None:
+        return stratified_split(labels, share, seed)
+    order = np.random.default_rng(seed).permutation(labels.n_items)
+    n_held = max(1, round(share * labels.n_items))
+    return np.sort(order[n_held:]), np.sort(order[:n_held])
 
 
 def paths_of(data: Any) -> list[str] | None:

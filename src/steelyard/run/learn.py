@@ -23,6 +23,7 @@ from steelyard.objective import Objective
 from steelyard.objective.parts import has_link
 from steelyard.predict.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.report.race_table import race_progress, show_race
+from steelyard.run.blocks.learn import takes_blocks, train_blocks
 from steelyard.run.datasets import PARTS, Datasets
 from steelyard.run.validation import followed, is_single_label, validator
 from steelyard.training import group, small_models
@@ -130,6 +131,8 @@ def learn_with(result: TrainingResult, shown: Watch, console: Console, follow: F
         _race(result, console)
     elif result.config.train.learner == "linear":
         _fit_linear(result, console)
+    elif result.config.train.learner == "blocks":
+        _by_blocks(result, console)
     else:
         _loop(result, shown, console, follow)
 
@@ -168,6 +171,15 @@ def _fit_linear(result: TrainingResult, console: Console) -> None:
     result.outcome = small_models.outcome_of(result.learner, begun, converged)
 
 
+def _by_blocks(result: TrainingResult, console: Console) -> None:
+    """Train a linear model of many labels one block of labels at a time."""
+    begun = time.monotonic()
+    result.objective = result.make_objective()
+    say = lambda line: tell(console, line, "dim")  # noqa: E731
+    history = train_blocks(result.model, result.objective, result.datasets.train, result.config, result.device, say)
+    result.outcome = Outcome({}, len(history), history, time.monotonic() - begun, False, None, [], 0.0)
+
+
 def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow | None) -> None:
     """Train step by step, and keep the best epoch."""
     config, learner, datasets = result.config, result.learner, result.datasets
@@ -201,6 +213,8 @@ def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
     """
     if config.train.learner != "auto":
         return _checked(config, train)
+    if n_processes() == 1 and takes_blocks(config, train):
+        return "blocks"
     if n_processes() > 1 or not _over_features(config, train) or _sets_the_loop(config):
         return "loop"
     if recipe == "auto" and config.objective == ObjectiveSettings():
@@ -213,6 +227,13 @@ def _checked(config: Config, train: Any) -> Learner:
     learner = config.train.learner
     if learner in LOOPS:
         return learner
+    if learner == "blocks":
+        if takes_blocks(config, train, 1) and n_processes() == 1:
+            return learner
+        raise ValueError(
+            "train.learner is blocks, which is for features under a plain linear head, with a loss per label and fixed "
+            "rules, in one process: set it to auto"
+        )
     if not _over_features(config, train) or n_processes() > 1:
         raise ValueError(
             f"train.learner is {learner}, which is for features of at least {small_models.FEWEST_ITEMS} items under a "

@@ -9,18 +9,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
 from steelyard.data.streams import Inputs, OnBad
 from steelyard.export.runtime import load_onnx
-from steelyard.folder.run_folder import RunFolder
-from steelyard.predict import prediction
+from steelyard.folder.run_folder import RunFolder, Trained
+from steelyard.predict import blocks, prediction
+from steelyard.predict.blocks import has_blocks
 from steelyard.predict.files import Form
 from steelyard.predict.inputs import inputs_at
 from steelyard.predict.prediction import Predicted
 from steelyard.report.headline import plural
 from steelyard.report.terminal import say
+from steelyard.run.datasets import MANY_LABELS
 from steelyard.run.indexing import into_index, keeps_embeddings
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
@@ -104,6 +107,8 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
         trained = RunFolder(asked.run).load()
         names, inputs = trained.names, inputs_at(trained, asked.data, asked.images, asked.on_bad_image)
         workers, device = _workers(inputs, asked.batch_size), pick_device(asked.device, "--device")
+        if has_blocks(trained) and (asked.top or len(names) >= MANY_LABELS):
+            return _top(asked, out, trained, inputs, device), 0
         scored = prediction.scores(trained, inputs, asked.batch_size, workers, device, console, embeds)
     # Before 14.3 rich ends even a disabled bar with an empty line, where it does not go to a terminal.
     where = console if console.is_terminal else Console(quiet=True)
@@ -120,6 +125,18 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
         bar = bars.add_task("predicting", total=inputs.n_items)
         done = prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))
     return done, keeping.replaced if asked.index is not None else 0
+
+
+def _top(asked: Asked, out: str | None, trained: Trained, inputs: Inputs, device: torch.device) -> Predicted:
+    """Write the likeliest labels of each item, best first, of a model of many labels."""
+    if asked.top < 1:
+        n = len(trained.names)
+        raise ValueError(f"the run has {n:,} labels, too many for a column each: give --top 20 for the likeliest 20")
+    if out is None or asked.index is not None:
+        raise ValueError("--index keeps every label of an item, and this run has too many: give --out FILE")
+    rows = blocks.top_rows(trained, inputs, asked.top, asked.batch_size, _workers(inputs, asked.batch_size), device)
+    with blocks.top_sink(out, trained.names, trained.thresholds, asked.raw_ids) as sink:
+        return blocks.pour_top(rows, sink, inputs.n_items, None)
 
 
 def _workers(inputs: Inputs, batch_size: int) -> int:

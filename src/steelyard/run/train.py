@@ -18,8 +18,10 @@ from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.models import fine_tunes, input_of
 from steelyard.objective.parts import has_link
 from steelyard.report.headline import plural
+from steelyard.run.blocks.finish import finish_blocks
+from steelyard.run.blocks.learn import takes_blocks
 from steelyard.run.checks import refuse, warnings_for
-from steelyard.run.datasets import SHARE, Datasets, given_datasets, open_datasets, split_off
+from steelyard.run.datasets import MANY_LABELS, SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.finish import finish
 from steelyard.run.learn import Follow, TrainingResult, learn_with, learner_of, make_model, takes_frozen_features
 from steelyard.run.resume import begin_run, sole_writer
@@ -77,15 +79,17 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
         name, why = resolve_auto(datasets.train.labels, bool(config.evaluate.deploy_prior))
         if len(datasets.train) and fine_tunes(config.model, input_of(datasets.train)):
             name, why = f"{name}+finetune", f"{why}; {_FINETUNE}"
+        if learner == "blocks" and not takes_blocks(configure(name), datasets.train, 1):
+            name, why = "bce", "each label is learned alone, since there are many"
         given = configure(name)
     share: float | str = given.data.validation
     if share == "auto":
-        share = SHARE if learner in LOOPS and datasets.validation is None else 0.0
+        share = SHARE if learner in (*LOOPS, "blocks") and datasets.validation is None else 0.0
         datasets = split_off(datasets, share, given.train.seed)
     config = given.with_overrides(
         {
             "data": {**datasets.settings, "validation": share},
-            "model": {"frozen": frozen},
+            "model": {"frozen": frozen} | ({"head": "blocks"} if learner == "blocks" else {}),
             "train": {"learner": learner},
         }
     )
@@ -125,6 +129,8 @@ def run(
     folder = RunFolder(out)
     with sole_writer(folder):
         result = learn(request, folder, overwrite, console)
+        if request.config.train.learner == "blocks":
+            return finish_blocks(result)
         return finish(result, request.datasets, console, draws)
 
 
@@ -163,6 +169,9 @@ def _announce(request: TrainRequest, console: Console) -> None:
         if data is not None:
             parts.append(f"{len(data):,} {what}")
     tell(console, f"{', '.join(parts)}; {plural(labels.n_labels, 'label')}.")
+    if config.train.learner == "blocks":
+        many = f"{MANY_LABELS:,} labels or more: " if labels.n_labels >= MANY_LABELS else ""
+        tell(console, f"{many}a linear model is trained one block of labels at a time (train.learner is blocks).")
     if n_processes() > 1:
         tell(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
     for sentence in warnings_for(config, labels):

@@ -125,7 +125,7 @@ class AugmentSettings:
             least(f"train.augment.{name}", getattr(self, name), 0)
 
 
-Learner = Literal["auto", "loop", "loop_from_regression", "linear", "race"]
+Learner = Literal["auto", "loop", "loop_from_regression", "linear", "race", "blocks"]
 LOOPS = ("loop", "loop_from_regression")
 Monitor = Literal["auto", "map", "f1", "loss", "ace", "error", "assumed_map", "assumed_loss"]
 
@@ -146,7 +146,8 @@ class TrainSettings:
     learner: Learner = "auto"
     """How it is learned: race (small models over features compete, what recipe auto does), linear (one linear model,
     fitted to convergence), loop (a network trained step by step), or loop_from_regression (the same, a linear model
-    that starts at logistic regression); auto takes what suits data and recipe."""
+    that starts at logistic regression), or blocks (a linear model of many labels, step by step, one block of labels at
+    a time); auto takes what suits data and recipe."""
     budget: float = 0.0
     """Work units that a race may spend, multiplications of its models; 0 is about two minutes on two cores."""
     single: bool = False

@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from steelyard.balance.label_pair import LabelPair
 from steelyard.kernels import block_launch
 from steelyard.kernels.choice import fuses
 from steelyard.losses.pair import AnalyticLoss
+from steelyard.models.block import parallel
+from steelyard.models.block.pairs import BlockPairs
+from steelyard.models.block.parallel import share_of_labels
 from steelyard.models.block.sparse import SparseTargets
 from steelyard.models.block.steps import BlockOptimizer, Moments
 from steelyard.models.block.sums import note_weights
@@ -38,6 +42,9 @@ class BlockHead(nn.Module):
         bottleneck: width of a linear layer between features and weights; None: none.
         optimizer: how weights move.
         block: labels of one block, a multiple of 4.
+        split: in a process group, keep only this process's share of the labels (see `parallel`). Every process gives
+            its own items and gets the objective of all; gradients of features are to be averaged over processes, as
+            DistributedDataParallel does.
         dtype: of the weights; logits and slopes have it too, sums are float32. The bias is float32.
         device: where the weights are made.
     """
@@ -50,6 +57,7 @@ class BlockHead(nn.Module):
         bottleneck: int | None = None,
         optimizer: BlockOptimizer | None = None,
         block: int = BLOCK,
+        split: bool = False,
         dtype: torch.dtype = torch.bfloat16,
         device: torch.device | str | None = None,
     ) -> None:
@@ -62,13 +70,16 @@ class BlockHead(nn.Module):
         if dtype not in (torch.float64, *block_launch.DTYPES):
             raise ValueError(f"dtype is {dtype}: choose torch.bfloat16, torch.float32 or torch.float64")
         self.n_features, self.n_labels, self.block = n_features, n_labels, block
+        self.share = share_of_labels(n_labels) if split else slice(0, n_labels)
+        """The labels whose weights are here; the bias has room for all."""
         width = n_features if bottleneck is None else bottleneck
         self.first = nn.Identity() if bottleneck is None else nn.Linear(n_features, bottleneck, device=device)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        self.weight = nn.Parameter(torch.empty(n_labels, width, dtype=dtype, device=device), requires_grad=False)
+        n_here = self.share.stop - self.share.start
+        self.weight = nn.Parameter(torch.empty(n_here, width, dtype=dtype, device=device), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(n_labels, dtype=wide, device=device), requires_grad=False)
         nn.init.normal_(self.weight, std=0.01)
-        self.moments = Moments(self.weight, self.bias, optimizer or BlockOptimizer())
+        self.moments = Moments(self.weight, self.bias, optimizer or BlockOptimizer(), self.share.start)
 
     @torch.no_grad()
     def start_at(self, bias: Tensor) -> None:
@@ -77,21 +88,47 @@ class BlockHead(nn.Module):
         self.bias.copy_(bias)
 
     def blocks(self, size: int | None = None) -> Iterator[slice]:
-        """Give the blocks of labels in their order."""
+        """Give the blocks of this process's labels in their order."""
         size = size or self.block
-        for start in range(0, self.n_labels, size):
-            yield slice(start, min(start + size, self.n_labels))
+        for start in range(self.share.start, self.share.stop, size):
+            yield slice(start, min(start + size, self.share.stop))
+
+    def weights_of(self, labels: slice) -> Tensor:
+        """Return the weights (n, D) of some labels of the share."""
+        return self.weight[labels.start - self.share.start : labels.stop - self.share.start]
 
     def logits(self, features: Tensor, labels: slice) -> Tensor:
         """Return the logits (B, n) of some labels, without gradient, float32 (float64 for float64 weights)."""
         with torch.no_grad():
             x = self.first(features).to(self.weight.dtype)
-            z = torch.mm(x, self.weight[labels].t())
+            z = torch.mm(x, self.weights_of(labels).t())
             return z.to(self.bias.dtype) + self.bias[labels]
 
+    def logits_at(self, features: Tensor, rows: Tensor, labels: Tensor, cells: int = 1 << 16) -> Tensor:
+        """Return the logits (n,) of single cells, given by row of `features` and label; `cells` of them at a time."""
+        with torch.no_grad():
+            return self._logits_at(self.first(features).to(self.weight.dtype), rows, labels, cells)
+
+    def _logits_at(self, x: Tensor, rows: Tensor, labels: Tensor, cells: int = 1 << 16) -> Tensor:
+        weight, wide = self.weight, self.bias.dtype
+        parts = [
+            (x[r.long()].to(wide) * weight[c.long() - self.share.start].to(wide)).sum(1)
+            for r, c in zip(rows.split(cells), labels.split(cells), strict=True)
+        ]
+        return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
+
+    def optimize_by(self, optimizer: BlockOptimizer) -> None:
+        """Begin anew with another optimizer; states of the one before are dropped."""
+        self.moments = Moments(self.weight, self.bias, optimizer, self.share.start)
+
+    def narrow(self, dtype: torch.dtype) -> None:
+        """Keep the weights in another dtype; see the constructor."""
+        self.weight.data = self.weight.data.to(dtype)
+        self.optimize_by(self.moments.rule)
+
     def forward(self, features: Tensor) -> Tensor:
-        """Return all logits (B, L), without gradient: for as many labels as fit."""
-        return self.logits(features, slice(0, self.n_labels))
+        """Return all logits (B, L), of a split head those of its share, without gradient: for as many as fit."""
+        return self.logits(features, self.share)
 
     def value(
         self, features: Tensor, targets: SparseTargets, objective: Objective, index: Tensor | None = None
@@ -134,35 +171,69 @@ class BlockHead(nn.Module):
 
     def go_through(self, x: Tensor, job: _Job) -> tuple[Tensor, Tensor | None]:
         """Return the objective and, where features want it, their gradient; see `step`."""
-        targets, loss = job.targets, checked(job.objective)
-        terms = terms_of(job.objective, targets, self.bias, job.items)
+        targets, loss, items, own = job.targets, checked(job.objective), job.items, slice(0, len(x))
+        is_split = self.share != slice(0, self.n_labels)
+        if is_split:
+            x, targets, items, own = parallel.gathered(x, targets, items)
+        terms = terms_of(job.objective, targets, self.bias, items)
         scale = 1 / _divisor(loss.reduction, targets, terms.rule.assumed)
         listed = block_launch.Listed(targets.rows, targets.labels, targets.values)
         kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and self.weight.dtype != torch.float64
         kernel = kernel and fuses(x.device)
         x = x.to(self.weight.dtype)
-        room = x.new_empty(len(x) * min(self.block, self.n_labels))
+        room = x.new_empty(len(x) * min(self.block, max(len(self.weight), 1)))
         gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device) if job.needs_gradient else None
         total = torch.zeros((), dtype=torch.float64, device=x.device)
+        pairs = self._pairs(x, targets, job.objective)
+        penalty = self._penalty(x, pairs)
         if job.objective.training:
             note_weights(job.objective, terms, targets)
         if job.lr is not None:
             self.moments.begin()
         for labels in self.blocks():
-            weight = self.weight[labels]
+            weight = self.weights_of(labels)
             z = room[: len(x) * len(weight)].view(len(x), len(weight))
             torch.mm(x, weight.t(), out=z)
+            extra = [pair.extra(z, self.bias, labels).mul_(pair.scale / scale) for pair in pairs]
             if kernel:
                 cost, by_label = block_launch.slopes_(z, labels.start, terms, listed)
             else:
                 cost, by_label = plain_slopes_(z, labels.start, terms, targets, loss)
             total += cost
+            for part in extra:
+                z += part
+                by_label = by_label + part.to(by_label.dtype).sum(0)
             if gradient is not None:
                 gradient += _product(z, weight)
             if job.lr is not None:
                 self.moments.step(weight, z, x, labels.start, job.lr, scale)
                 self.moments.step_bias(self.bias[labels], by_label, labels.start, job.lr, scale)
-        return (total * scale).to(self.bias.dtype), None if gradient is None else gradient.mul_(scale)
+        if is_split:
+            total, gradient = parallel.of_all_labels(total, gradient, own)
+        value = (total * scale + penalty).to(self.bias.dtype)
+        return value, None if gradient is None else gradient.mul_(scale)
+
+    def _pairs(self, x: Tensor, targets: SparseTargets, objective: Objective) -> list[BlockPairs]:
+        """Return the label-pair regularisers of a batch."""
+        found = [part for part in objective.regularizers if isinstance(part, LabelPair)]
+        loss = checked(objective)
+        if found and self.share != slice(0, self.n_labels):
+            raise ValueError("label pairs need all labels, but they are split over processes: leave LabelPair out")
+        if not found or self.n_labels < 2:
+            return []
+        present = targets.values > 0
+        logits = self._logits_at(x, targets.rows[present], targets.labels[present])
+        return [BlockPairs(part, loss, targets, logits) for part in found]
+
+    def _penalty(self, x: Tensor, pairs: list[BlockPairs]) -> Tensor | float:
+        """Go through the labels to add up what pairs cost, and what they want of each positive."""
+        penalty: Tensor | float = 0.0
+        for pair in pairs:
+            for labels in self.blocks():
+                for piece in pair.pieces(labels):
+                    z = torch.mm(x, self.weights_of(piece).t()).to(self.bias.dtype) + self.bias[piece]
+                    penalty = penalty + pair.slopes(z, piece)[0] * pair.scale
+        return penalty
 
 
 class _Job(NamedTuple):

@@ -62,11 +62,11 @@ class BlockOptimizer:
 
 
 class Moments(nn.Module):
-    """The states of one matrix of weights (L, D), and of the bias (L,), whose own are float32."""
+    """The states of one matrix of weights, those of labels from `first` on, and of the bias (L,), which are float32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, rule: BlockOptimizer) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, rule: BlockOptimizer, first: int = 0) -> None:
         super().__init__()
-        self.rule = rule
+        self.rule, self.first = rule, first
         self.n_steps = 0
         small = rule.state == "int8"
         dtype = torch.int8 if small else torch.promote_types(getattr(torch, rule.state), torch.bfloat16)
@@ -109,7 +109,7 @@ class Moments(nn.Module):
             self._move(weight[rows], gradient, first + start, lr, scale)
 
     def _move(self, weight: Tensor, gradient: Tensor, first: int, lr: float, scale: float) -> None:
-        rule, rows = self.rule, slice(first, first + len(weight))
+        rule, rows = self.rule, slice(first - self.first, first - self.first + len(weight))
         states = [None if (s := self.get(name)) is None else s[rows] for name in ("m", "v", "m_scale", "v_scale")]
         beta1 = rule.momentum if rule.kind == "momentum" else rule.betas[0]
         up1, up2 = 1 / (1 - rule.betas[0] ** self.n_steps), (1 - rule.betas[1] ** self.n_steps) ** -0.5

@@ -42,8 +42,6 @@ def checked(objective: Objective) -> PairLoss:
     if not isinstance(objective.resolver, Weighted):
         rule = type(objective.resolver).__name__
         raise ValueError(f"{rule} keeps a value for every item and label: with a BlockHead use ignore, negative or wan")
-    if len(objective.regularizers):
-        raise ValueError("a BlockHead has no label-pair regularisation yet: leave regularizers out")
     masking = objective.masking
     if masking is not None and masking.observes == "training" and masking.rate > 0:
         raise ValueError(
@@ -104,7 +102,7 @@ def plain_slopes_(
     stop, dtype = start + logits.shape[1], compute_dtype(logits)
     z = logits.to(dtype) + terms.bias[start:stop].to(dtype)
     cells = _cells(z, start, terms, targets.dense(start, stop))
-    cost, slope = _slope(of_labels(loss, start, stop), z, cells)
+    cost, slope = _slope(of_labels(loss, slice(start, stop)), z, cells)
     logits.copy_(slope)
     return cost.to(torch.float64), slope.sum(0)
 
@@ -145,15 +143,15 @@ def _slope(loss: PairLoss, z: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
     return cost.detach(), slope
 
 
-def of_labels(loss: PairLoss, start: int, stop: int) -> PairLoss:
-    """Return the loss of the labels from `start` to `stop`: constants by label, which are buffers, are cut."""
+def of_labels(loss: PairLoss, labels: slice | Tensor) -> PairLoss:
+    """Return the loss of some labels, or of single cells by their labels: buffers by label are cut."""
     n = loss.n_labels
-    if n is None or (start == 0 and stop == n):
+    if n is None:
         return loss
     part = copy.copy(loss)
-    part.n_labels = stop - start
     part._buffers = {
-        name: b[..., start:stop] if b is not None and b.ndim and b.shape[-1] == n else b
+        name: b[..., labels] if b is not None and b.ndim and b.shape[-1] == n else b
         for name, b in loss._buffers.items()
     }
+    part.n_labels = len(range(n)[labels]) if isinstance(labels, slice) else len(labels)
     return part

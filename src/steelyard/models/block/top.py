@@ -11,6 +11,7 @@ from torch import Tensor
 from steelyard.losses.loss import NoLink
 from steelyard.losses.pair import PairLoss
 from steelyard.models.block.head import BlockHead
+from steelyard.models.block.parallel import best_of_all
 from steelyard.models.block.terms import of_labels
 from steelyard.objective import Objective
 
@@ -31,7 +32,7 @@ def top_labels(head: BlockHead, features: Tensor, k: int, reading: Reading | Non
     """Return the k labels of each item with the largest scores; equal ones by label.
 
     Labels are ranked by `reading`, such as `log_odds_of(objective)`, which differs from label to label where the
-    objective weighs them; None ranks by logits.
+    objective weighs them; None ranks by logits. Where labels are split over processes, all must give the same items.
     """
     if not 1 <= k <= head.n_labels:
         raise ValueError(f"k is {k}: give 1 to {head.n_labels}, the number of labels")
@@ -41,6 +42,8 @@ def top_labels(head: BlockHead, features: Tensor, k: int, reading: Reading | Non
         scores = z if reading is None else reading(z, labels)
         best = merged(best, scores, labels.start, k)
     assert best is not None
+    if head.share != slice(0, head.n_labels):
+        return Top(*best_of_all(*best, k))
     return best
 
 
@@ -87,6 +90,6 @@ def log_odds_of(objective: Objective) -> Reading:
 
     def reading(z: Tensor, labels: slice) -> Tensor:
         offset = shift if shift.ndim == 0 else shift[labels]
-        return of_labels(loss, labels.start, labels.stop).link(z) + offset.to(z)
+        return of_labels(loss, labels).link(z) + offset.to(z)
 
     return reading

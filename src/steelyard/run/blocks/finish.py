@@ -1,0 +1,67 @@
+"""After training by blocks: calibration by bands, measures of the first labels, and the files of the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+
+from steelyard.calibrate.probability import Reading
+from steelyard.config.build import known_labels
+from steelyard.folder.run_folder import Trained
+from steelyard.metrics.top import TopEvaluator
+from steelyard.models import Model
+from steelyard.models.block import BlockHead, SparseTargets, top_labels
+from steelyard.predict.blocks import by_blocks
+from steelyard.run.blocks.learn import features_of
+from steelyard.run.blocks.reading import band_report, calibrated_by_bands, cells_of
+from steelyard.run.finish import versions
+from steelyard.run.learn import TrainingResult
+
+_ITEMS = 1024
+
+
+def finish_blocks(result: TrainingResult) -> Trained:
+    """Calibrate on validation items, measure, and write everything to the run folder, `run.json` last."""
+    config, folder, model, history = result.config, result.folder, result.model, result.outcome.history
+    labels, seed, device = result.datasets.train.labels, config.train.seed, result.device
+    objective = result.objective.cpu()
+    reading = Reading.of_objective(
+        objective, config.objective.loss, labels.counts, known_labels(config.objective, labels)
+    )
+    held, test = result.datasets.validation, result.datasets.test
+    if held is not None:
+        reading = calibrated_by_bands(model, held, reading, seed, device)
+    parts = {name: data for name, data in (("validation", held), ("test", test)) if data is not None}
+    metrics = {name: measured(model, data, reading, labels.n_items, seed + 1, device) for name, data in parts.items()}
+    counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
+    text = (folder / "config.toml").read_text(encoding="utf-8")
+    trained = Trained(model.cpu(), reading, labels.names, counts, n_known, result.single_label, text, folder.path)
+    folder.write_model(trained.model, trained.names, counts, n_known, trained.single_label)
+    folder.write_reading(reading)
+    folder.write_metrics(metrics)
+    lines = "".join(json.dumps(record) + "\n" for record in history)
+    (folder / "history.jsonl").write_text(lines, encoding="utf-8")
+    facts = {"versions": versions(device), "seconds": round(result.outcome.seconds, 3), "epochs": len(history)}
+    folder.finish({**facts, "kept_epoch": len(history), "stopped_early": False, "converged": None, "unreadable": {}})
+    return trained
+
+
+def measured(
+    model: Model, data: Any, reading: Reading, n_training: int, seed: int, device: torch.device
+) -> dict[str, Any]:
+    """Return P@k, nDCG@k, recall@k and PSP@k for k = 1, 3 and 5, and calibration by frequency band, of some items."""
+    head, labels = model.head, data.labels
+    assert isinstance(head, BlockHead)
+    evaluator, read = TopEvaluator(reading.counts, n_training), by_blocks(reading)
+    for start in range(0, labels.n_items, _ITEMS):
+        index = np.arange(start, min(start + _ITEMS, labels.n_items))
+        x = model.features(features_of(data, index).to(device))
+        targets = SparseTargets.from_labels(labels, index)
+        present = targets.values >= 0.5
+        first = top_labels(head, x, 5, read).labels.cpu()
+        evaluator.update(first, targets.rows[present], targets.labels[present])
+    cells = cells_of(model, data, reading, seed, device)
+    return {"labels": labels.n_labels, "top": evaluator.compute(), "bands": band_report(cells, reading)}

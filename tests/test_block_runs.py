@@ -1,0 +1,122 @@
+"""Runs of many labels: chosen by themselves, calibrated by bands, measured by first labels, used again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+import pytest
+import torch
+
+import steelyard as sy
+from steelyard.data.dataset import ArrayDataset
+from steelyard.folder.run_folder import RunFolder
+from steelyard.labels import Labels
+from steelyard.models.block import top_labels
+from steelyard.predict.blocks import by_blocks
+from steelyard.run.blocks.reading import band_report, cells_of
+from steelyard.run.predicting import Asked, predict
+
+
+def items(n: int, n_labels: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], Labels]:
+    """Features, and labels of a power law that follow from them."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 6)).astype(np.float32)
+    w = np.random.default_rng(99).normal(size=(6, 50))
+    z = x @ w - 1.5 - np.log(np.arange(1, 51)) / 2
+    rows, columns = np.nonzero(rng.random(z.shape) < 1 / (1 + np.exp(-z)))
+    return x, Labels.from_cells(rows, columns, np.ones(len(rows), int), (n, n_labels), 0)
+
+
+SETTINGS = {"train": {"learner": "blocks", "device": "cpu", "epochs": 5, "batch_size": 64}, "optimizer": {"lr": 0.05}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return sy.fit(items(1500, 50), "bce", test=items(400, 50, 1), out=out, settings=SETTINGS, verbose=False)
+
+
+def test_a_run_learns_and_is_read_back_the_same(run: Any) -> None:
+    x, labels = items(400, 50, 1)
+    trained = RunFolder(run.trained.folder).load()
+    eta = run.probability(x)
+    again = trained.reading.probability(trained.model(torch.from_numpy(x)))
+    assert np.array_equal(eta, again.numpy())
+    y = labels.values
+    order = np.argsort(-eta, axis=1, kind="stable")
+    for k in (1, 3, 5):
+        want = np.take_along_axis(y, order[:, :k], 1).mean()
+        assert run.metrics["test"]["top"]["precision"][str(k)] == pytest.approx(want, abs=1e-9)
+    assert run.metrics["test"]["top"]["precision"]["1"] > 0.7
+    assert [record["epoch"] for record in run.history] == [1, 2, 3, 4, 5]
+
+
+def test_blocks_are_read_as_all_labels_at_once(run: Any) -> None:
+    x, reading = torch.from_numpy(items(30, 50, 2)[0]), run.trained.reading
+    model = run.trained.model
+    for one in (reading, reading.with_prior(np.full(50, 0.1))):
+        want = torch.from_numpy(one.log_odds(model(x).numpy()))
+        read = by_blocks(one)
+        got = torch.cat([read(model(x)[:, s : s + 8], slice(s, min(s + 8, 50))) for s in range(0, 50, 8)], 1)
+        torch.testing.assert_close(got.float(), want.float(), rtol=1e-4, atol=1e-4)
+        best = top_labels(model.head, model.features(x), 4, read, block=8)
+        assert (best.labels.numpy() == np.argsort(-want.numpy(), axis=1, kind="stable")[:, :4]).all()
+
+
+def test_drawn_cells_stand_for_all_cells(run: Any) -> None:
+    """Weighted sums over drawn cells are those over all cells, to the noise of drawing; positives are all there."""
+    x, labels = items(400, 50, 1)
+    trained = run.trained
+    cells = cells_of(trained.model, ArrayDataset(x, labels), trained.reading, 0, torch.device("cpu"))
+    assert int(cells.targets.sum()) == int(labels.counts.sum())
+    assert float(cells.weights.sum()) == pytest.approx(400 * 50, rel=0.1)
+    rows = band_report(cells, trained.reading)
+    assert sum(row["labels"] for row in rows) == 50
+    assert all(row["ace"] < 0.15 for row in rows)
+    link = trained.reading.fit(np.zeros((0, 50)), np.zeros((0, 50)), "link")
+    odds = link.log_odds(trained.model(torch.from_numpy(x)).numpy())
+    for z, label in list(zip(cells.log_odds.tolist(), cells.labels.tolist(), strict=True))[:20]:
+        assert np.abs(odds[:, label] - z).min() < 1e-4
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_predict_top_writes_the_likeliest_labels(run: Any, tmp_path: Path, ending: str) -> None:
+    x = items(30, 50, 3)[0]
+    np.savez(tmp_path / "new.npz", X=x)
+    out = tmp_path / f"top.{ending}"
+    predict(Asked(str(run.trained.folder), str(tmp_path / "new.npz"), str(out), top=4, device="cpu", batch_size=8))
+    read = {"parquet": pa.parquet.read_table, "csv": pa.csv.read_csv, "jsonl": pa.json.read_json}[ending]
+    table = read(out).to_pydict()
+    eta = run.probability(x)
+    order = np.argsort(-eta, axis=1, kind="stable")[:, :4]
+    assert list(map(str, table["label"])) == [run.names[c] for c in order.ravel()]
+    assert np.allclose(table["probability"], np.take_along_axis(eta, order, 1).ravel(), atol=1e-6)
+    assert list(map(str, table["id"])) == [str(i) for i in range(30) for _ in range(4)]
+
+
+def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"train": {"device": "cpu", "epochs": 1, "batch_size": 64}}
+    run = sy.fit(items(120, 20_000), out=tmp_path / "run", settings=given)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "20,000 labels or more: a linear model is trained one block of labels at a time" in said
+    assert 'learner = "blocks"' in (tmp_path / "run" / "config.toml").read_text()
+    assert run.metrics["validation"]["labels"] == 20_000
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["epochs"] == 1
+    assert run.probability(items(2, 20_000)[0]).shape == (2, 20_000)
+    np.savez(tmp_path / "new.npz", X=items(2, 20_000)[0])
+    with pytest.raises(ValueError, match="20,000 labels, too many for a column each: give --top 20"):
+        predict(Asked(str(tmp_path / "run"), str(tmp_path / "new.npz"), str(tmp_path / "all.csv"), device="cpu"))
+
+
+def test_blocks_are_refused_where_they_cannot_be() -> None:
+    with pytest.raises(ValueError, match=r"train.learner is blocks, which is for features"):
+        sy.fit(items(60, 50), "two-way", settings=SETTINGS, verbose=False)
