@@ -37,7 +37,7 @@ _LATER = (
     *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
     *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
     *(("data", "group", ""), ("data", "audit", ""), ("evaluate", "positives_per_item", 0.0)),
-    ("model", "reachability", 1.0),
+    *(("model", "reachability", 1.0), ("data", "text", ""), ("data", "corrections", "")),
 )
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
 
@@ -104,13 +104,19 @@ def key_of(config: Config, datasets: Datasets) -> str:
             said[section].pop(name)
     said["model"]["weights"] = Path(said["model"]["weights"]).name
     sizes = [None if part is None else len(part) for part in datasets[:3]]
-    text = json.dumps([said, facts(datasets), sizes], sort_keys=True)
+    text = json.dumps([said, _facts(datasets), sizes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def tested_on(datasets: Datasets) -> list[int | None]:
     """Return what test items are known again by; a run's key has their number alone."""
-    return list(facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
+    return list(_facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
+
+
+def _facts(datasets: Datasets) -> dict[str, Any]:
+    """Checksums of labels and inputs; what came later is left out where there is none of it."""
+    said = facts(datasets)
+    return {name: value for name, value in said.items() if name != "corrections" or value is not None}
 
 
 def trial(
