@@ -13,6 +13,8 @@ from steelyard_papers.published import PUBLISHED
 from steelyard_papers.result import Result, RowResult
 
 Outcome: TypeAlias = Literal["holds", "in part", "not here", "not run: data"]
+FEATURES = "-features"
+"""How the names of tables end that are run over features, and whose printed numbers are those of the name before it."""
 ERRORS = 2.0
 """Standard errors by which a difference must be larger than chance."""
 
@@ -110,7 +112,7 @@ def sentences(claims: Sequence[Claim], result: Result, others: Mapping[str, Resu
 def _judged(difference: Difference, results: Mapping[str, Result]) -> Judged:
     table, row, over, column, _ = difference
     sign = -1.0 if column.startswith(LOWER_IS_BETTER) else 1.0
-    published = PUBLISHED.get(table)
+    published = PUBLISHED.get(table.removesuffix(FEATURES))
     in_print = [None if published is None else published.value(name, column) for name in (row, over)]
     printed = None if in_print[0] is None or in_print[1] is None else sign * (in_print[0] - in_print[1])
     rows = {found.name: found for found in results[table].rows} if table in results else {}

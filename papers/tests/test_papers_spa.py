@@ -57,10 +57,13 @@ def trials(smoke: Callable[..., Any]) -> dict[str, Trial]:
     return {trial.config.objective.loss.kind: trial for trial in found}
 
 
+FEATURES = ("spa-table3-features", "spa-table4-features")
+
+
 def test_every_name_of_the_paper_is_there() -> None:
     names = {*(f"spa-table{i}" for i in range(1, 5)), *(f"spa-fig{i}" for i in range(1, 5)), "spa-vqa"}
     assert names < set(BY_NAME)
-    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs"} < names
+    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs", *FEATURES} < names
 
 
 def test_rows_are_readings_of_trainings_that_exist() -> None:
@@ -87,6 +90,16 @@ def test_rows_are_readings_of_trainings_that_exist() -> None:
         "k_neg": 3.0,
         "b_neg": 1.0,
     }
+
+
+def test_tables_over_features_have_the_numbers_in_print_beside_them(smoke: Callable[..., Any]) -> None:
+    for name in FEATURES:
+        found, out = smoke(name, "BCE", "SPA + LPR")
+        published = BY_NAME[name].published
+        assert published is not None
+        assert set(found.columns) <= set(published.columns)
+        assert [row.name for row in found.rows] == ["BCE", "SPA + LPR"]
+        assert "epochs chosen on COCO 2014, by seed" in (out / f"{name}.md").read_text().lower().replace("coco", "COCO")
 
 
 def test_links_are_told_from_sigma() -> None:
