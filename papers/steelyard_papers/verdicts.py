@@ -109,20 +109,61 @@ def sentences(claims: Sequence[Claim], result: Result, others: Mapping[str, Resu
     )
 
 
+def beside_best(
+    name: str, columns: Sequence[str], result: Result, others: Mapping[str, Result], tables: Sequence[str]
+) -> tuple[str, ...]:
+    """Return a sentence a column on how a row stands to the best row of the papers' tables, by standard errors.
+
+    Args:
+        name: of the row.
+        columns: by which it is compared; a column of a table may add its data, "ACE on VOC 2012" to "ACE".
+        result: which has the row.
+        others: results by name.
+        tables: those of them whose rows it is compared with.
+    """
+    said = []
+    for column in columns:
+        mine = next((_values(row, column) for row in result.rows if row.name == name), [])
+        rows = [
+            (fmean(values), row.name, values)
+            for table in tables
+            if table in others
+            for row in others[table].rows
+            for theirs in {key for run in row.runs for key in run.values}
+            if (theirs == column or theirs.startswith(f"{column} on ")) and (values := _values(row, theirs))
+        ]
+        if not mine or not rows:
+            continue
+        lower = column.startswith(LOWER_IS_BETTER)
+        _, whose, values = (min if lower else max)(rows)
+        ahead, error = _gain_of(mine, values, lower)
+        if error is None or abs(ahead) <= ERRORS * error:
+            verdict = "as good as the best row within two standard errors" if error else "of one seed: not judged"
+        else:
+            verdict = "better than every row of the paper" if ahead > 0 else "not as good as the best row"
+        said.append(f"by {column}, {name} is {verdict}; gain over {whose}: {_gain(ahead, error)}")
+    return tuple(said)
+
+
+def _gain_of(mine: Sequence[float], theirs: Sequence[float], lower: bool) -> tuple[float, float | None]:
+    """By how much the first mean is better, and its standard error; None where one of them is of one seed."""
+    gain = (fmean(mine) - fmean(theirs)) * (-1 if lower else 1)
+    if min(len(mine), len(theirs)) < 2:
+        return gain, None
+    return gain, sqrt(variance(mine) / len(mine) + variance(theirs) / len(theirs))
+
+
 def _judged(difference: Difference, results: Mapping[str, Result]) -> Judged:
     table, row, over, column, _ = difference
-    sign = -1.0 if column.startswith(LOWER_IS_BETTER) else 1.0
+    lower = column.startswith(LOWER_IS_BETTER)
     published = PUBLISHED.get(table.removesuffix(FEATURES))
     in_print = [None if published is None else published.value(name, column) for name in (row, over)]
-    printed = None if in_print[0] is None or in_print[1] is None else sign * (in_print[0] - in_print[1])
+    printed = None if in_print[0] is None or in_print[1] is None else (in_print[0] - in_print[1]) * (-1 if lower else 1)
     rows = {found.name: found for found in results[table].rows} if table in results else {}
     mine, theirs = (_values(rows.get(name), column) for name in (row, over))
     if not mine or not theirs:
         return Judged(difference, printed, None, None)
-    ours = sign * (fmean(mine) - fmean(theirs))
-    if min(len(mine), len(theirs)) < 2:
-        return Judged(difference, printed, ours, None)
-    return Judged(difference, printed, ours, sqrt(variance(mine) / len(mine) + variance(theirs) / len(theirs)))
+    return Judged(difference, printed, *_gain_of(mine, theirs, lower))
 
 
 def _values(row: RowResult | None, column: str) -> list[float]:

@@ -10,7 +10,7 @@ from steelyard_papers import db_rows, spa_rows
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.published import PUBLISHED
 from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.verdicts import Claim, Difference, judge, sentences
+from steelyard_papers.verdicts import Claim, Difference, beside_best, judge, sentences
 
 MAP, ACE = "mAP on VOC-MLT", "ACE on VOC 2012"
 
@@ -72,6 +72,25 @@ def test_some_differences_make_a_claim_hold_in_part_and_absent_ones_are_left_out
     said = sentences((absent, Claim("x", both.differences[1:])), result("db-table1", MAP, **rows), {})
     assert said[0] == "RS is above ERM: holds; in print +4.5, here +12.0 ± 0.7"
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        ([80, 81, 82], [60, 61, 62], "better than every row of the paper; gain over RS: +20.0 ± 0.8"),
+        (
+            [60, 61, 62],
+            [60.5, 61.5, 62.5],
+            "as good as the best row within two standard errors; gain over RS: -0.5 ± 0.8",
+        ),
+        ([50, 51, 52], [60, 61, 62], "not as good as the best row; gain over RS: -10.0 ± 0.8"),
+        ([80], [60, 61], "of one seed: not judged; gain over RS: +19.5"),
+    ],
+)
+def test_auto_is_held_against_the_best_row(mine: list[float], theirs: list[float], said: str) -> None:
+    others = {"db-table1": result("db-table1", MAP, RS=theirs, ERM=[1, 2, 3]), "other": result("x", MAP, RS=[99, 99])}
+    found = beside_best("auto", ("mAP", "ACE"), result("db-beyond", "mAP", auto=mine), others, ("db-table1", "absent"))
+    assert found == (f"by mAP, auto is {said}",)
 
 
 def test_claims_are_about_rows_and_columns_that_exist() -> None:
