@@ -9,6 +9,7 @@ from functools import partial
 from steelyard.config.recipes import settings
 from steelyard.objective.parts import Part
 from steelyard.run.datasets import Datasets
+from steelyard_papers import db
 from steelyard_papers.auto import ROW, chosen
 from steelyard_papers.beside import beside
 from steelyard_papers.db import base_of, db_scores
@@ -173,3 +174,38 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
     ),
 )
 """For the other rows they are compared with see db-table1 and db-table1-frozen."""
+
+FROZEN_SETS = (
+    *("model.backbone=lite0", "model.frozen=true", "model.keep_statistics=false"),
+    *("train.augment.flip=0", "train.augment.resized_crop=0"),
+)
+"""What is set besides the paper's set-up."""
+TWINNED = ("db-table1", "db-table2", "db-parts", "db-fig6", "db-fig7", "db-fig10")
+
+
+def _run_frozen(of: Reproduction, job: Job) -> Result:
+    result = of.run(job if job.smoke else replace(job, sets=(*FROZEN_SETS, *job.sets)))
+    return replace(result, changed=job.sets)
+
+
+def twin(of: Reproduction) -> Reproduction:
+    """Return a table or figure of the paper as one over a frozen backbone."""
+    about = "the backbone is EfficientNet-Lite0, frozen"
+    return replace(
+        of,
+        name=f"{of.name}-frozen",
+        title=f"{of.title}, over a frozen backbone",
+        minutes=of.minutes / 10,
+        run=partial(_run_frozen, of),
+        published=None,
+        tuned=None,
+        note=f"{about}; {of.note}".replace("network, schedule", "head, schedule")
+        .replace(" for the head and .01 below it", "")
+        .replace("by SGD, ", "")
+        .replace(db.VARIED, "photographs are not varied")
+        .replace("db-table1", "db-table1-frozen"),
+    )
+
+
+TWINS: tuple[Reproduction, ...] = tuple(twin(of) for of in db.REPRODUCTIONS if of.name in TWINNED)
+"""The tables and figures of the paper that train, over a frozen backbone: minutes on a CPU."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ from steelyard._sealed import checksum
 from steelyard._source import commit
 from steelyard.calibrate.probability import Reading
 from steelyard.config.settings import Config, load_config
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.learn import Follow
 from steelyard.run.resume import FREE, facts
 from steelyard.run.train import TrainRequest, learn
+from steelyard.training.batches import n_workers, ordered
 from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
 from steelyard.training.step import pick_device
-from steelyard_papers.in_memory import in_memory
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
@@ -240,3 +243,32 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}"
+
+
+MOST = 4 << 30
+"""Bytes of pixels of a part up to which it is decoded as a whole."""
+_DECODED_AT_ONCE = 256
+
+
+def in_memory(datasets: Datasets, workers: int = -1) -> Datasets:
+    """Return the same items, image files of one size as arrays of pixels where they take no more than `MOST` bytes.
+
+    Args:
+        datasets: as training takes them; what is no image file, or may be skipped, stays as it is.
+        workers: processes that decode, -1 for as many as there are cores, eight at most.
+    """
+    parts = {name: _decoded(getattr(datasets, name), workers) for name in ("train", "validation", "test")}
+    return datasets._replace(**parts)
+
+
+def _decoded(data: Any, workers: int) -> Any:
+    inside = data.data if isinstance(data, Subset) else data
+    if not isinstance(inside, ImageDataset) or inside.size is None or inside.on_bad_image == "skip":
+        return data
+    shape = (len(data), 3, *inside.size)
+    if prod(shape) > MOST:
+        return data
+    pixels = np.empty(shape, np.uint8)
+    for batch in ordered(data, _DECODED_AT_ONCE, n_workers(workers, data)):
+        pixels[batch.index.numpy()] = np.asarray(batch.inputs)
+    return ArrayDataset(pixels, data.labels, inside.note)
