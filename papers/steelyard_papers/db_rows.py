@@ -21,12 +21,14 @@ class Constants(NamedTuple):
     """Of CB-Focal."""
     n_items: int
     """Of its published split, by which warm-up iterations are epochs."""
+    most: int
+    """Positives of the first label that the split was made for."""
     recipe: str
 
 
 CONSTANTS = {
-    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, "voc-mlt-db"),
-    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, "coco-mlt-db"),
+    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, 800, "voc-mlt-db"),
+    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, 1200, "coco-mlt-db"),
 }
 
 
