@@ -225,9 +225,8 @@ _NETWORK = (
     "network, schedule and constants as in the paper but for what is changed; of its two baselines from elsewhere, "
     "ML-GCN and OLTR, the heads; by SGD, CB-Focal has its rate of .1, OLTR its authors' .1 for the head and .01 below "
     "it, the others .02; OLTR has no dropout; CB-Focal's loss weight of 10 is left out; weights by class (CB, RW under "
-    "RS) are below 1 for most items, and under SGD such rows learn less in the same time; RW and OLTR were trained "
-    "before two corrections (RW's weights are at most 1, OLTR's reachability has its authors' factor of 10); what is "
-    f"difficult counts as present; {VARIED}"
+    "RS) are below 1 for most items, and under SGD such rows learn less in the same time; RW's weights are at most 1, "
+    f"OLTR's reachability has its authors' factor of 10; what is difficult counts as present; {VARIED}"
 )
 TUNED = Tuned(
     (
