@@ -119,8 +119,8 @@ def construction_figure(numbers: Numbers) -> Figure:
     with drawing(11 if steps else 5.5, 4.0, ncols=2 if steps else 1, squeeze=False) as (figure, rows):
         n, most = numbers["labels"], numbers["most"]
         for i, alpha in enumerate(numbers["alphas"]):
-            y = pareto_counts(most, n, alpha)
-            rows[0][0].plot(_ranks(y), y, color=SERIES[i], lw=1.5, label=f"α = {alpha:g}")
+            aimed = pareto_counts(most, n, alpha)
+            rows[0][0].plot(_ranks(aimed), aimed, color=SERIES[i], lw=1.5, label=f"α = {alpha:g}")
         rows[0][0].set_ylabel(f"positives aimed at, {most:,} first")
         for i, (done, counts) in enumerate(steps.items()):
             y = _floats(counts)
