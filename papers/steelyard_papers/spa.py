@@ -11,7 +11,6 @@ import numpy as np
 
 from steelyard.config.recipes import settings
 from steelyard.losses import Asymmetric
-from steelyard.metrics import calibration_error, retrieval_map
 from steelyard_papers import spa_figures as figures
 from steelyard_papers.beside import beside, read_as
 from steelyard_papers.data_table import data_table
@@ -24,20 +23,25 @@ from steelyard_papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Sourc
 from steelyard_papers.spa_rows import (
     BY_LINK,
     BY_SIGMA,
+    CLAIMS,
     FINE_TUNED,
+    QUERIES,
     RUNS,
+    SHOWN,
     TABLE3,
     TABLE4,
-    at_chosen_epoch,
     at_held_out,
     curve,
     equal_accuracy,
     error_at,
-    readings,
+    spa_answers,
+    spa_found,
+    spa_retrieval_by_link,
+    spa_retrieval_by_sigma,
     spa_scores,
 )
-from steelyard_papers.study import Measured, Row, chosen_rows, joined, study
-from steelyard_papers.trial import Trial
+from steelyard_papers.study import Row, chosen_rows, joined, study
+from steelyard_papers.verdicts import sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,20 +61,29 @@ _FROZEN: dict[str, Any] = {
 }
 
 
+EPOCH = (
+    "every row holds out a tenth of the training items, and of its epochs has the one whose log-loss on them, by the "
+    "loss's own link, is the least (TWL by σ after one temperature)"
+)
+"""The rule by which epochs are chosen, the same for all rows and fixed before test items are looked at."""
+
+
 def _studied(
     job: Job, source: Source, base: Mapping[str, Any], table: Mapping[str, tuple[str, str]], measure: Any
 ) -> Result:
     """The trainings that the rows of a table read; where items are held out, followed epoch by epoch."""
     chosen = [RUNS[run] for run in dict.fromkeys(run for run, _ in _chosen(job, table).values())]
-    return study(
+    follows = bool(base["data"]["validation"])
+    result = study(
         replace(job, rows=()),
         source.over(base),
         chosen,
         lambda _data, _seed: source.open(job.data_root),
         measure,
         (),
-        follows=bool(base["data"]["validation"]),
+        follows=follows,
     )
+    return replace(result, notes=(EPOCH,)) if follows else result
 
 
 def _chosen(job: Job, table: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
@@ -168,27 +181,6 @@ def _reliability(base: Mapping[str, Any], job: Job) -> Result:
     return replace(result, figure=bins)
 
 
-def _searched(trial: Trial, how: str) -> Measured:
-    """The mAP of searching by one to five labels, in per cent; details: by their number."""
-    trial = at_chosen_epoch(trial)[0]
-    found = retrieval_map(readings(trial)[how], trial.targets, progress=lambda _done, _total: None)
-    by_terms = {str(k): 100 * value for k, value in found.by_terms.items()}
-    return Measured(
-        {"retrieval mAP": 100 * found.overall},
-        {"by_terms": by_terms, "queries": found.n_queries, "exact": found.exact},
-    )
-
-
-def spa_retrieval_by_sigma(trial: Trial) -> Measured:
-    """Return the mAP of searching by several labels with σ(z)."""
-    return _searched(trial, BY_SIGMA)
-
-
-def spa_retrieval_by_link(trial: Trial) -> Measured:
-    """Return the mAP of searching by several labels with the probability of the loss's link."""
-    return _searched(trial, BY_LINK)
-
-
 def _retrieval(base: Mapping[str, Any], job: Job) -> Result:
     source, chosen, parts = present(job.data_root, _SOURCES)[0], _chosen(job, FIGURE3), []
     for how, measure in ((BY_SIGMA, spa_retrieval_by_sigma), (BY_LINK, spa_retrieval_by_link)):
@@ -206,29 +198,7 @@ def _retrieval(base: Mapping[str, Any], job: Job) -> Result:
     first = result.rows[0].runs[0].details
     scored = "all were scored" if first["exact"] else "those of the longer ones that were scored are a sample"
     note = f"{first['queries']:,} queries of one to five terms have a relevant image; {scored}"
-    return replace(result, figure=curves, notes=(note,))
-
-
-QUERIES = (
-    (("dog", "person"), ("sofa", "car")),
-    (("bicycle", "person"), ("car",)),
-    (("chair", "diningtable"), ("person",)),
-)
-"""Desired and undesired labels of VOC, as Figure 4 shows some."""
-_SHOWN = 6
-
-
-def spa_found(trial: Trial) -> Measured:
-    """Return nothing to tabulate; details: by query and reading, the best items and which of them are right."""
-    details: dict[str, Any] = {}
-    trial = at_chosen_epoch(trial)[0]
-    for i, (wanted, unwanted) in enumerate(QUERIES):
-        at = [[trial.names.index(name) for name in names] for names in (wanted, unwanted)]
-        right = ((trial.targets[:, at[0]] >= 0.5).all(1) & (trial.targets[:, at[1]] < 0.5).all(1)).tolist()
-        for how, eta in readings(trial).items():
-            best = figures.best_items(eta.numpy(), at[0], at[1], _SHOWN).tolist()
-            details[f"{i} {how}"] = {"items": best, "right": [bool(right[k]) for k in best]}
-    return Measured({}, details)
+    return replace(result, figure=curves, notes=(*result.notes, note))
 
 
 FIGURE4 = {name: TABLE3[name] for name in ("BCE", "ASY", "SPA", "SPA + LPR")}
@@ -258,21 +228,11 @@ def _found(base: Mapping[str, Any], job: Job) -> Result:
 
 
 def _right_of(text: str) -> str:
-    return f"right of {_SHOWN}: {text}"
+    return f"right of {SHOWN}: {text}"
 
 
 def _draw_found(result: Result) -> Figure:
     return figures.found_figure((result.figure or {})["queries"], result.rows[0].runs[0].details.get("files", {}))
-
-
-def spa_answers(trial: Trial) -> Measured:
-    """Return VQA accuracy, the mean target of the answer with the largest logit, and ACE and MCE, in per cent."""
-    z, t = trial.logits, trial.targets.float()
-    values: dict[str, float | None] = {"accuracy": 100 * float(t.gather(1, z.argmax(1, keepdim=True)).mean())}
-    for how, eta in readings(trial).items():
-        error = calibration_error(eta, t)
-        values |= {f"ACE by {how}": 100 * float(error.ace), f"MCE by {how}": 100 * float(error.mce)}
-    return Measured(values)
 
 
 ANSWERS = {name: TABLE3[name] for name in ("BCE", "focal", "focal by φ", "ASY", "ASY by φ", "SPA", "SPA + LPR")}
@@ -335,6 +295,8 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
             partial(_table, base, table3),
             printed["spa-table3"],
             about + _CHOSEN,
+            against=("spa-epochs", "spa-table4", "spa-fig3"),
+            says=None if ending else partial(sentences, CLAIMS),
         ),
         Reproduction(
             f"spa-table4{ending}",

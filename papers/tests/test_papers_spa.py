@@ -15,7 +15,7 @@ from PIL import Image
 
 from steelyard.config.settings import load_config
 from steelyard.losses import SPA, Asymmetric
-from steelyard_papers import spa, spa_figures
+from steelyard_papers import spa, spa_figures, spa_rows
 from steelyard_papers.job import Job
 from steelyard_papers.reproduce import prepared, reproduce_one
 from steelyard_papers.spa_rows import (
@@ -276,7 +276,7 @@ def test_retrieval_is_the_mean_over_queries(trials: dict[str, Trial]) -> None:
         outputs={"test": (trial.logits[:, :4], (trial.targets[:, :4] > 0).to(torch.int8))},
         reading=replace(trial.reading, link=None),
     )
-    found = spa.spa_retrieval_by_sigma(few)
+    found = spa_rows.spa_retrieval_by_sigma(few)
     eta, y = torch.sigmoid(few.logits).double().numpy(), few.targets.numpy()
     by_terms: dict[int, list[float]] = {}
     for k in range(1, 5):
@@ -304,7 +304,7 @@ def test_answers_are_scored_by_how_many_people_gave_them() -> None:
         class reading:
             link = None
 
-    found = spa.spa_answers(Said())  # type: ignore[arg-type]
+    found = spa_rows.spa_answers(Said())  # type: ignore[arg-type]
     assert found.values["accuracy"] == pytest.approx(100 * (1 / 3 + 1) / 2)
     assert found.values["ACE by σ"] > 0
 
