@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -90,9 +89,7 @@ def test_a_smoke_run_writes_json_a_page_and_a_picture(tmp_path: Path) -> None:
     assert "trained in" not in typed("plm-fig2", "--smoke", "--set", "train.epochs=2", "--out", out)[1]
 
 
-def test_real_layouts_run_with_seeds_rows_and_a_note(
-    typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_layouts_run_with_seeds_rows_and_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard_papers.plm_data.N_MAX", fixtures.MNIST_N_MAX)
     fixtures.mnist(tmp_path)
     small = ("--set", "train.epochs=1", "--set", "model.backbone=small", "--set", "train.device=cpu")
