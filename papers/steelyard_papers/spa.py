@@ -1,4 +1,10 @@
-"""SPA and LPR, calibrated multi-label classification: four tables, four figures, and questions about images."""
+"""SPA and LPR, calibrated multi-label classification: four tables, four figures, and questions about images.
+
+paper     Cheng and Vasconcelos, CVPR 2024; ECA-ResNet50-T and ViT-B/32; SPA + LPR on VOC 2012: mAP 89.9, ACE 4.9
+here      ResNet-50 v1, 224 pixels, 12 epochs, the epoch by held-out log-loss; one GPU, minutes as `--list` says
+command   steelyard reproduce spa-table3 --data DATA --seeds 3; all of them: steelyard reproduce --list
+score     docs/results/spa-table3.md and spa-epochs.md; the claims that are judged: `spa_rows.CLAIMS`
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ from steelyard_papers.feature_sources import COCO_FEATURES
 from steelyard_papers.findings import above, firsts
 from steelyard_papers.job import Job
 from steelyard_papers.published import CALIBRATED, PUBLISHED
-from steelyard_papers.reproduction import Reproduction, Tuned
+from steelyard_papers.reproduction import Reproduction
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, left_out, one_of, present
 from steelyard_papers.spa_rows import (
@@ -248,19 +254,6 @@ _CHOSEN = (
     "detached, as its authors' code does, and φ is the link of that; TWL + TS is trained on nine tenths, its "
     "temperature fitted to the rest: it does not mend an offset of all logits, which TWL leaves free"
 )
-TUNED = Tuned(
-    (
-        "model.backbone=lite0",
-        "train.epochs=12",
-        "optimizer.kind=adamw",
-        "optimizer.lr=3e-3",
-        "optimizer.backbone_lr=0.1",
-        "optimizer.weight_decay=0.01",
-        "train.augment.resized_crop=0.3",
-    ),
-    "These, epochs apart, were chosen on a fifth of the training items.",
-)
-"""How the rows are fine-tuned over a network that is at hand."""
 _ON_A_CPU = (
     "the backbone is EfficientNet-Lite0, frozen, at 160 pixels, under a linear layer; rate and epochs were chosen on a "
     "fifth of VOC's training items"
@@ -330,7 +323,7 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
     )
 
 
-_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = (replace(made, tuned=TUNED) for made in _trained(FINE, "", "", 60))
+_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = _trained(FINE, "", "", 60)
 
 _FEATURES: dict[str, Any] = {"data": {"validation": 0.1}, "train": {"keep": "last"}}
 
