@@ -370,8 +370,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         (one_of(_SOURCES, VOC2012),),
         60,
         partial(_along, FINE, at_held_out(TABLE3)),
-        note="not in the paper: calibration error grows along training in every row, so one number of epochs for all "
-        f"would decide which is calibrated best; from the runs of Table 3; {_CHOSEN}",
+        note="not in the paper: calibration error grows with over-training, so one number of epochs for all rows would "
+        f"decide which is calibrated best; from the runs of Table 3; {_CHOSEN}",
         draw=lambda result: figures.epochs_figure(result),
     ),
     Reproduction(
