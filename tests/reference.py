@@ -258,9 +258,11 @@ def partial_annotation(
     gamma: float = 0.05,
     use_alpha_beta: bool = True,
     use_p: bool = True,
+    count: str = "known",
 ) -> float:
     """Eq. 11 of the partial-annotation paper with its four means, mean over items."""
-    beta = max((targets == 1).sum() / targets.size, gamma)
+    positives = (targets == 1).sum() + (pseudo[targets < 0].sum() if count == "pseudo" else 0)
+    beta = max(positives / targets.size, gamma)
     alpha = 1 - beta
     if not use_alpha_beta:
         alpha = beta = 1.0

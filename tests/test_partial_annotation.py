@@ -83,6 +83,7 @@ def test_the_formula_in_full(kind: str, epoch: int) -> None:
         ({"use_alpha_beta": False}, 2, math.exp(-0.5)),
         ({"use_d": False}, 2, 1.0),
         ({"use_p": False}, 2, math.exp(-0.5)),
+        ({"count": "pseudo"}, 2, math.exp(-0.5)),
         *(({"gamma": gamma}, 10, math.exp(0.3)) for gamma in (0.01, 0.7)),
     ],
 )
@@ -90,9 +91,9 @@ def test_schedules_ablations_and_the_floor_of_beta(options: dict[str, Any], epoc
     """β counts positives over all B·L slots; with observed labels only, PPL would give α = 0."""
     z, targets, pseudo, picked = batch(5, "SPL")
     value, _ = call(PartialAnnotation(**options), z, targets, pseudo, picked, epoch)
-    known = {k: v for k, v in options.items() if k in ("use_alpha_beta", "use_p", "gamma")}
+    known = {k: v for k, v in options.items() if k in ("use_alpha_beta", "use_p", "gamma", "count")}
     assert value == pytest.approx(ref.partial_annotation(z, targets, pseudo, picked, d, **known), rel=1e-9)
-    if "use_p" in known or "use_alpha_beta" in known:
+    if known.keys() & {"use_p", "use_alpha_beta", "count"}:
         assert abs(value - ref.partial_annotation(z, targets, pseudo, picked, d)) > 1e-5
 
 
@@ -293,6 +294,25 @@ def test_alpha_and_beta_are_exact(dtype: torch.dtype, monkeypatch: pytest.Monkey
         assert float(Annotation().alpha_beta(targets)[1]) == beta
     assert float(Annotation().alpha_beta(one)[1]) == 1
     assert float(Annotation().alpha_beta(targets[:0])[1]) == 0.05
+
+
+def test_predictions_that_all_rise_lower_alpha_where_pseudo_labels_count() -> None:
+    """An uninformative label stays where it is with P of pseudo-labels, and runs away with P of known ones."""
+
+    def at_the_end(count: str) -> float:
+        rule, level = Annotation(count=count, use_p=False), 0.5  # type: ignore[arg-type]
+        targets = torch.full((50, 20), -1, dtype=torch.int8)
+        for _ in range(40):  # the stationary prediction of a label is σ(logit ỹ + log α/β); it is the next ỹ
+            soft = torch.full((50, 20), level, dtype=torch.float64)
+            alpha, beta = rule.alpha_beta(soft if count == "pseudo" else targets)
+            odds = level / (1 - level) * float(alpha / beta)
+            level = min(odds / (1 + odds), 1 - 1e-9)
+        return level
+
+    assert at_the_end("known") > 0.999
+    assert at_the_end("pseudo") == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="count is 'all': choose one of known, pseudo"):
+        Annotation(count="all")  # type: ignore[arg-type]
 
 
 def test_what_takes_no_part_may_be_anything() -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from steelyard_papers import dashboard as pages
-from steelyard_papers import listing
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.findings import again
 from steelyard_papers.job import Job
-from steelyard_papers.markdown import table
+from steelyard_papers.markdown import number, table
+from steelyard_papers.published import Published
 from steelyard_papers.reproduce import ALL, named, prepared, reproduce_one
 from steelyard_papers.reproduction import Reproduction
 from steelyard_papers.result import Result
@@ -52,9 +53,9 @@ def reproduce(name: str | None, asked: Typed, lists: bool, dashboard: str | None
 
 def _list(chosen: list[Reproduction], root: Path, as_json: bool) -> None:
     if as_json:
-        print(dumps([listing.entry(reproduction, root) for reproduction in chosen], ensure_ascii=False))
+        print(dumps([entry(reproduction, root) for reproduction in chosen], ensure_ascii=False))
     else:
-        listing.show(chosen, root, Console())
+        show_list(chosen, root, Console())
 
 
 def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
@@ -125,3 +126,54 @@ def _command(reproduction: Reproduction, asked: Typed) -> str:
     if asked.validation:
         words += ["--validation", f"{asked.validation:g}"]
     return shlex.join(words)
+
+
+def entry(reproduction: Reproduction, root: Path) -> dict[str, Any]:
+    """Return what is to be known about a reproduction, fit for JSON."""
+    return {
+        "name": reproduction.name,
+        "paper": reproduction.paper,
+        "title": reproduction.title,
+        "needs": [{"what": need.what, "where": need.where, "there": need.check(root)} for need in reproduction.needs],
+        "expected": _expected(reproduction.published),
+        "minutes": reproduction.minutes,
+        "command": reproduction.command,
+        "note": reproduction.note,
+    }
+
+
+def show_list(reproductions: Sequence[Reproduction], root: Path, console: Console) -> None:
+    """Print the list."""
+    paper, width = "", max(len(reproduction.name) for reproduction in reproductions)
+    for reproduction in reproductions:
+        said = entry(reproduction, root)
+        if reproduction.paper != paper:
+            paper = reproduction.paper
+            _say(console, f"\n{paper}", "bold")
+        _say(console, f"  {said['name']:<{width}} {said['title']}")
+        data = ", ".join(f"{need['what']}{'' if need['there'] else ' (not there)'}" for need in said["needs"])
+        time = f"{said['minutes']:g} min a seed on a GPU" if said["minutes"] else "seconds"
+        _say(console, f"  {'':<{width}} {data or 'no data'}; {time}; {said['command']}", "dim")
+        if said["expected"]:
+            _say(console, f"  {'':<{width}} expected: {'; '.join(said['expected'])}", "dim")
+    absent = {need.what: need.where for r in reproductions for need in r.needs if not need.check(root)}
+    if absent:
+        _say(console, f"\nNot in {root} (--data names another folder):", "bold")
+        for what, where in absent.items():
+            _say(console, f"  {what}: {where}")
+
+
+def _expected(published: Published | None) -> list[str]:
+    """The numbers of the first row in print."""
+    if published is None:
+        return []
+    return [
+        f"{name} {column} {number(value)}"
+        for name, values in list(published.rows.items())[:1]
+        for column, value in zip(published.columns, values, strict=True)
+        if value is not None
+    ]
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)

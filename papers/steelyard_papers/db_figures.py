@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steelyard.balance import Rebalanced
+from steelyard.balance import ClassAware, Rebalanced
+from steelyard.data.builders import pareto_counts
 from steelyard.labels import Labels
 from steelyard.losses import BCE, NegativeTolerant, PairLoss
 from steelyard.metrics import label_groups
@@ -27,6 +28,7 @@ def statistics(labels: Labels, alpha: float, beta: float, mu: float) -> dict[str
     """Return what the figures show of the labels of a data set, from the most frequent label on.
 
     `before` and `after` are the shares of items that have a label, as they are and after class-aware sampling (eq. 1);
+    `expected` and `drawn` the items of a label in an epoch of such sampling, by that equation and as drawn with seed 0;
     `spread` and `weighted` how unequally the items of a label are drawn, plainly and with the weights r̂: the
     coefficient of variation over them of s_k = Σ_j y_j/n_j, and of r̂ s_k.
 
@@ -39,6 +41,8 @@ def statistics(labels: Labels, alpha: float, beta: float, mu: float) -> dict[str
     drawn = np.bincount(items, inverse[columns], len(labels)).astype(np.float64)
     weights = Rebalanced(labels.counts, alpha, beta, mu, floor=1)(torch.from_numpy(labels.values)).numpy()
     order = np.argsort(-labels.counts, kind="stable")
+    epoch = np.fromiter(ClassAware(labels), np.int64)
+    times = np.bincount(epoch, minlength=len(labels))
 
     def listed(values: NDArray[Any]) -> list[Any]:
         return [None if not np.isfinite(x) else float(x) for x in values[order]]
@@ -49,6 +53,8 @@ def statistics(labels: Labels, alpha: float, beta: float, mu: float) -> dict[str
         "counts": labels.counts[order].tolist(),
         "before": listed(labels.counts / len(labels)),
         "after": listed(labels.resampled_prior()),
+        "expected": listed(len(epoch) * labels.resampled_prior()),
+        "drawn": listed(np.bincount(columns, times[items], labels.n_labels)),
         "spread": listed(_spread(labels, drawn[items], columns)),
         "weighted": listed(_spread(labels, drawn[items] * weights[items, columns], columns)),
         "conditional": [[round(float(x), 4) for x in row] for row in labels.conditional()[np.ix_(order, order)]],
@@ -61,6 +67,81 @@ def _spread(labels: Labels, values: Floats, columns: NDArray[Any]) -> Floats:
         mean = np.bincount(columns, values, labels.n_labels) / labels.counts
         apart = np.bincount(columns, (values - mean[columns]) ** 2, labels.n_labels) / labels.counts
         return np.asarray(np.sqrt(apart) / mean)
+
+
+def resampling_figure(sets: Mapping[str, Numbers]) -> Figure:
+    """Draw the items of every label before and after class-aware sampling, a row a data set."""
+    with drawing(10.5, 3.4 * len(sets), nrows=len(sets), ncols=2, squeeze=False) as (figure, grid):
+        for row, (name, numbers) in zip(grid, sets.items(), strict=True):
+            when = ("as it is", "after re-sampling (dots: drawn)")
+            for axes, shown, how in zip(row, ("counts", "expected"), when, strict=True):
+                y = _floats(numbers[shown])
+                axes.bar(_ranks(y), y, width=0.8, color=SERIES[0], lw=0)
+                axes.set_title(f"{name}, {how}: {np.nanmin(y):,.0f} to {np.nanmax(y):,.0f}")
+                axes.set_ylabel("items of a label")
+                _name(axes, numbers["names"])
+            drawn = _floats(numbers["drawn"])
+            style = dict(ls="", marker=".", color=SERIES[1], ms=2 * _size(len(drawn)))
+            row[1].plot(_ranks(drawn), drawn, **style)
+    return figure
+
+
+def imbalance_figure(sets: Mapping[str, Numbers]) -> Figure:
+    """Draw p(i|j), the items after re-sampling and how unequally they are drawn, a column a data set.
+
+    Column i and row j of the matrix hold p(i|j). Below it, the variance of the times that the items of a label are
+    drawn, of mean 1 within the label.
+    """
+    n = len(sets)
+    grid = dict(nrows=3, ncols=n, squeeze=False, sharex="col", height_ratios=(3, 1, 1))
+    with drawing(5.0 * n + 0.8, 8.4, **grid) as (figure, rows):
+        image: Any = None
+        for column, (name, numbers) in zip(rows.T, sets.items(), strict=True):
+            shown = np.array([_floats(row) for row in numbers["conditional"]]).T
+            end = len(shown) + 0.5
+            style = dict(cmap="Blues", vmin=0, vmax=1, extent=(0.5, end, end, 0.5), aspect="auto")
+            image = column[0].imshow(np.ma.masked_invalid(shown), **style)
+            column[0].set_title(f"{name}: p(i|j), column i, row j")
+            column[0].set_ylabel("j, by rank")
+            after, spread = _floats(numbers["expected"]), _floats(numbers["spread"])
+            column[1].bar(_ranks(after), after, width=0.8, color=SERIES[0], lw=0)
+            column[1].set_ylabel("items after\nre-sampling")
+            column[2].plot(_ranks(spread), spread**2, color=SERIES[1], lw=1.3, marker=".", ms=_size(len(spread)))
+            column[2].set_ylabel("variance\nwithin a label")
+            _name(column[2], numbers["names"])
+        figure.colorbar(image, ax=list(rows[0]), shrink=0.8, label="p(i|j)")
+    return figure
+
+
+def construction_figure(numbers: Numbers) -> Figure:
+    """Draw Pareto curves for several α, and the positives of every label while a long tail is made of a data set."""
+    steps: Numbers = numbers.get("steps") or {}
+    with drawing(11 if steps else 5.5, 4.0, ncols=2 if steps else 1, squeeze=False) as (figure, rows):
+        n, most = numbers["labels"], numbers["most"]
+        for i, alpha in enumerate(numbers["alphas"]):
+            aimed = pareto_counts(most, n, alpha)
+            rows[0][0].plot(_ranks(aimed), aimed, color=SERIES[i], lw=1.5, label=f"α = {alpha:g}")
+        rows[0][0].set_ylabel(f"positives aimed at, {most:,} first")
+        for i, (done, counts) in enumerate(steps.items()):
+            y = _floats(counts)
+            rows[0][1].step(_ranks(y), y, where="mid", color=SERIES[i], lw=1.3, label=f"after {done}")
+            rows[0][1].set_ylabel("positives, after so many labels")
+        for axes in rows[0]:
+            axes.set_xlabel("labels by rank")
+            legend(axes, 5)
+    return figure
+
+
+def test_figure(sets: Mapping[str, Numbers]) -> Figure:
+    """Draw the positives of the test items, labels from the most frequent of training on, a panel a data set."""
+    with drawing(5.4 * len(sets), 4.0, ncols=len(sets), squeeze=False) as (figure, rows):
+        for axes, (name, numbers) in zip(rows[0], sets.items(), strict=True):
+            y = _floats(numbers["test"])
+            axes.bar(_ranks(y), y, width=0.8, color=SERIES[0], lw=0)
+            axes.set_title(f"{name}: {numbers['test items']:,} images, {y.min():,.0f} to {y.max():,.0f}")
+            axes.set_ylabel("positives to test on")
+            _name(axes, numbers["names"])
+    return figure
 
 
 def sampling_figure(data: str, numbers: Numbers) -> Figure:
@@ -102,25 +183,27 @@ def tolerance_figure(lams: Sequence[float], nu: float) -> Figure:
     return figure
 
 
-def gain_figure(numbers: Numbers) -> Figure:
-    """Draw by how many points each step changes the average precision of each label.
+def gain_figure(sets: Mapping[str, Numbers]) -> Figure:
+    """Draw by how many points each step changes the average precision of each label, a column a data set.
 
-    numbers: `names` and training `counts` of the labels; `ap`, the AP in per cent of the labels by the name of the
-    step, from the first on: every other one is drawn as its difference to the one before.
+    sets: by data, `names` and training `counts` of the labels; `ap`, the AP in per cent of the labels by the name of
+    the step, from the first on: every other one is drawn as its difference to the one before.
     """
-    counts = np.array(numbers["counts"])
-    order = np.argsort(-counts, kind="stable")
-    steps = list(numbers["ap"])
-    n = len(steps) - 1
-    with drawing(9.5, 1.9 * n + 1.1, nrows=n, sharex=True, sharey=True, squeeze=False) as (figure, rows):
-        for i, axes in enumerate(rows[:, 0]):
-            _bands(axes, counts[order], named=i == 0)
-            gain = (_floats(numbers["ap"][steps[i + 1]]) - _floats(numbers["ap"][steps[i]]))[order]
-            axes.bar(_ranks(gain), gain, width=0.7, color=SERIES[i % len(SERIES)], lw=0)
-            axes.axhline(0, color=FRAME, lw=0.8)
-            axes.set_title(f"{steps[i]} → {steps[i + 1]}: {np.nanmean(gain):+.2f}")
-            axes.set_ylabel("AP, points")
-        _name(rows[-1, 0], [numbers["names"][c] for c in order])
+    first = next(iter(sets.values()))
+    n, across = len(first["ap"]) - 1, len(sets)
+    grid = dict(nrows=n, ncols=across, sharex="col", sharey="col", squeeze=False)
+    with drawing(7.0 * across + 2.5 * (across == 1), 1.9 * n + 1.3, **grid) as (figure, cells):
+        for column, (name, numbers) in zip(cells.T, sets.items(), strict=True):
+            counts = np.array(numbers["counts"])
+            order, steps = np.argsort(-counts, kind="stable"), list(numbers["ap"])
+            for i, axes in enumerate(column):
+                _bands(axes, counts[order], named=i == 0)
+                gain = (_floats(numbers["ap"][steps[i + 1]]) - _floats(numbers["ap"][steps[i]]))[order]
+                axes.bar(_ranks(gain), gain, width=0.7, color=SERIES[i % len(SERIES)], lw=0)
+                axes.axhline(0, color=FRAME, lw=0.8)
+                axes.set_title(f"{name}, {steps[i]} → {steps[i + 1]}: {np.nanmean(gain):+.2f}")
+                axes.set_ylabel("AP, points")
+            _name(column[-1], [numbers["names"][c] for c in order])
     return figure
 
 
@@ -159,27 +242,6 @@ def counts_figure(sets: Mapping[str, Numbers]) -> Figure:
             axes.set_title(f"{name}: {numbers['items']:,} images, {counts.min()} to {counts.max():,}")
             axes.set_ylabel("positives")
             _name(axes, numbers["names"])
-    return figure
-
-
-def conditional_figure(sets: Mapping[str, Numbers]) -> Figure:
-    """Draw p(i|j), row i given column j, labels from the most frequent on, a panel a data set."""
-    with drawing(5.4 * len(sets) + 0.8, 5.2, ncols=len(sets), squeeze=False) as (figure, rows):
-        image: Any = None
-        for axes, (name, numbers) in zip(rows[0], sets.items(), strict=True):
-            shown = np.array([_floats(row) for row in numbers["conditional"]])
-            end = len(shown) + 0.5
-            image = axes.imshow(np.ma.masked_invalid(shown), cmap="Blues", vmin=0, vmax=1, extent=(0.5, end, end, 0.5))
-            axes.set_title(name)
-            if len(shown) <= MOST_NAMES:
-                written = [short(label) for label in numbers["names"]]
-                axes.set_xticks(_ranks(shown), written, rotation=90, fontsize=8)
-                axes.set_yticks(_ranks(shown), written, fontsize=8)
-            else:
-                axes.set_xlabel("given this label, by rank")
-                axes.set_ylabel("label, by rank")
-            axes.tick_params(length=0)
-        figure.colorbar(image, ax=list(rows[0]), shrink=0.7, label="p(row | column)")
     return figure
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from steelyard.objective.parts import Part
+from steelyard_papers.beside import on
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
 from steelyard_papers.study import Row
+from steelyard_papers.verdicts import Claim, Difference
 
 _BATCH, _WARM_UP = 32, 500
 
@@ -21,12 +23,14 @@ class Constants(NamedTuple):
     """Of CB-Focal."""
     n_items: int
     """Of its published split, by which warm-up iterations are epochs."""
+    most: int
+    """Positives of the first label that the split was made for."""
     recipe: str
 
 
 CONSTANTS = {
-    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, "voc-mlt-db"),
-    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, "coco-mlt-db"),
+    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, 800, "voc-mlt-db"),
+    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, 1200, "coco-mlt-db"),
 }
 
 
@@ -155,3 +159,41 @@ def sweep(name: str, source: Source) -> tuple[Row, ...]:
         for symbol, (argument, values) in SWEEPS[name].items()
         for value in values
     )
+
+
+def _better(row: str, over: str, *sources: Source, table: str = "db-table1") -> tuple[Difference, ...]:
+    """That a row is better than another over all labels and over those of the tail, on each of the data sets."""
+    columns = [on(column, source.name) for source in sources for column in ("mAP", "mAP tail")]
+    return tuple(Difference(table, row, over, column) for column in columns)
+
+
+_MIDDLE, _BEST = ("RS", "RS-Focal", "R-BCE"), ("DB", "DB-Focal")
+CLAIMS = (
+    Claim(
+        "DB-Focal is above plain training, most of all on tail labels", _better("DB-Focal", "ERM", VOC_MLT, COCO_MLT)
+    ),
+    Claim("Re-sampling by class is above plain training", _better("RS", "ERM", VOC_MLT, COCO_MLT)),
+    Claim(
+        "Re-balanced weights add to re-sampling",
+        (*_better("R-BCE", "RS", VOC_MLT), *_better("R-BCE-Focal", "RS-Focal", VOC_MLT, COCO_MLT)),
+    ),
+    Claim(
+        "Tolerance of negatives adds to re-balanced weights",
+        (*_better("DB", "R-BCE", VOC_MLT), *_better("DB-Focal", "R-BCE-Focal", VOC_MLT, COCO_MLT)),
+    ),
+    Claim(
+        "Re-balanced weights suit re-sampling better than weights of the classes do",
+        (
+            *_better("R-BCE-Focal", "RS+RW-Focal", VOC_MLT, table="db-table2"),
+            *_better("R-BCE-Focal", "RS+CB-Focal", VOC_MLT, table="db-table2"),
+        ),
+    ),
+    Claim(
+        "Plain training is below re-sampling, R-BCE or not, and that below both forms of DB, each step by itself",
+        (
+            *(one for row in _MIDDLE for one in _better(row, "ERM", VOC_MLT)),
+            *(one for row in _BEST for over in _MIDDLE for one in _better(row, over, VOC_MLT)),
+        ),
+    ),
+)
+"""The main claims of the paper, and last the order of its rows that is to be seen on VOC-MLT."""

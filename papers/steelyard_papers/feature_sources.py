@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from steelyard.data import ArrayDataset
 from steelyard.data.files import DataError
 from steelyard.data.readers.coco import COCO_LABELS
-from steelyard.data.readers.npz import read_arrays
+from steelyard.data.readers.npz import npz, read_arrays
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.run.datasets import Datasets
 from steelyard_papers.fixtures import many_labels
@@ -23,12 +24,13 @@ from steelyard_papers.sources import Source
 
 OVER_FEATURES: dict[str, Any] = {
     "data": {"size": 0},
-    "model": {"backbone": "linear"},
-    "optimizer": {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.01},
+    "model": {"backbone": "linear", "bias": "prior"},
+    "optimizer": {"kind": "adamw", "lr": 1e-4, "weight_decay": 0.01},
     "schedule": {"kind": "cosine", "warmup_epochs": 1},
     "train": {"epochs": 20, "batch_size": 128, "augment": {"flip": 0.0}},
 }
-"""How a linear layer over features is trained, whatever the loss."""
+"""How a linear layer over standardised features is trained, whatever the loss, from weights of 0. The rate was the best
+of four for BCE, unknown = negative and the paper's method alike, on a quarter of VOC 2012's training items."""
 _MADE = "computed by python -m steelyard_papers.frozen_features"
 
 
@@ -77,6 +79,25 @@ def _coco(root: Path) -> Datasets:
     return found._replace(notes=(said,))
 
 
+def _voc(root: Path) -> Datasets:
+    train, test = (npz(root / _VOC_FILE, split, -1) for split in ("train", "val"))
+    absent = [Labels((part.labels.values == 1).astype(np.int8), names=part.labels.names) for part in (train, test)]
+    parts = [ArrayDataset(part.inputs, labels) for part, labels in zip((train, test), absent, strict=True)]
+    note = "VOC 2012 over features of a frozen EfficientNet-Lite0 at 160 pixels; what is only difficult is absent"
+    return Datasets(parts[0], None, parts[1], (note,))
+
+
+def _voc_fixture(root: Path) -> None:
+    """Write a few generated features and labels: 1 present, 0 difficult, −1 absent."""
+    (root / "features").mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {"classes": np.array(VOC_LABELS)}
+    for k, (split, n) in enumerate((("train", 96), ("val", 40))):
+        values = many_labels(n, len(VOC_LABELS), k)
+        x = values @ np.random.default_rng(0).normal(size=(len(VOC_LABELS), 24))
+        arrays |= {f"X_{split}": x.astype(np.float16), f"Y_{split}": 2 * values - 1}
+    np.savez(root / _VOC_FILE, **arrays)
+
+
 def _cub(root: Path) -> Datasets:
     found = _open("cub", ("cub_attributes_train_single.npz", "cub_attributes_val.npz"), None, root)
     said = f"CUB over features of a frozen ResNet-50, {found.notes[0]}, one published positive per training item"
@@ -112,6 +133,7 @@ def _fixture(name: str, files: tuple[str, str], n_labels: int, lists: bool, root
         np.savez(root / "labels" / file, **arrays)
 
 
+_VOC_FILE = "features/voc2012-lite0-160.npz"
 _COCO_FILES = ("coco2014_train.npz", "coco2014_val_part.npz")
 _CUB_FILES = ("cub_attributes_train_single.npz", "cub_attributes_val.npz")
 
@@ -140,3 +162,7 @@ CUB_FEATURES = FeatureSource(
     fully_labelled=False,
 )
 """CUB's attributes: one positive per training item is published, all labels of the test items."""
+VOC_FEATURES = FeatureSource(
+    "VOC 2012", f"{_VOC_FILE} with X_train, Y_train, X_val, Y_val", (_VOC_FILE,), _voc, _voc_fixture, OVER_FEATURES
+)
+"""VOC in the place of its photographs."""

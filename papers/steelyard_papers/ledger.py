@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from steelyard._files import naming
+from steelyard._locks import Taken, sole
 from steelyard_papers.result import rounded
 
 _BEGINS = b'{"key": '
@@ -65,3 +68,19 @@ def _read(line: str) -> dict[str, Any] | None:
         return dict(said) if whole and {"seconds", "device", "versions", "commit"} <= said["facts"].keys() else None
     except (ValueError, AttributeError, TypeError):
         return None
+
+
+@contextmanager
+def claimed(file: Path, waits: bool) -> Iterator[bool]:
+    """Give whether what `file` stands for is this process's now; with `waits` it is, once another has let go of it.
+
+    The claim is a lock on the file, which the system lets go of however the process ends.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        try:
+            held.enter_context(sole(file, waits))
+            is_ours = True
+        except Taken:
+            is_ours = False
+        yield is_ours

@@ -24,9 +24,8 @@ from steelyard.metrics import calibration_error, exact_match, precision_recall_f
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE, deployment
 from steelyard.run.resume import facts as known_by
-from steelyard_papers.claim import claimed
 from steelyard_papers.job import Job
-from steelyard_papers.ledger import note, noted
+from steelyard_papers.ledger import claimed, note, noted
 from steelyard_papers.plm_data import MNIST
 from steelyard_papers.plm_rehearsal import Tracks, tracks
 from steelyard_papers.plm_rows import Settings, base_of, merged

@@ -32,7 +32,7 @@ from steelyard.data.files import DataError
 from steelyard.data.readers.coco import COCO_LABELS
 from steelyard.data.readers.npz import read_arrays, to_labels
 from steelyard.run.datasets import Datasets
-from steelyard_papers import source_fixtures as fixtures
+from steelyard_papers import fixtures
 from steelyard_papers.reproduction import LEFT_OUT, Need
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from steelyard.objective.parts import Part
 from steelyard_papers.auto import ROW, auto_scores, chosen
-from steelyard_papers.findings import above, over
+from steelyard_papers.findings import above
 from steelyard_papers.job import Job
 from steelyard_papers.plm_rows import Settings, merged
 from steelyard_papers.reproduction import BEYOND, Reproduction
@@ -16,6 +16,7 @@ from steelyard_papers.result import Result
 from steelyard_papers.sources import VOC2012, one_of
 from steelyard_papers.spa import FINE
 from steelyard_papers.study import Row, study
+from steelyard_papers.verdicts import beside_best
 
 TRAINING: Settings = merged(
     FINE,
@@ -102,7 +103,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         "tuned, and a calibrator fitted to the tenth that every row holds out; LPR's weight is .1, spa-table3's is 1; "
         f"{ROW}",
         against=("spa-table3",),
-        says=partial(over, "auto"),
+        says=partial(beside_best, "auto", FIRST, tables=("spa-table3",)),
     ),
     Reproduction(
         "spa-beyond-frozen",
@@ -115,7 +116,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         "training items is held out and the calibrator fitted to it; size, dropout and rate were chosen on a fifth of "
         f"the training items; LPR's weight is .1, spa-table3-frozen's is 1; {ROW}",
         against=("spa-table3-frozen",),
-        says=partial(over, "auto"),
+        says=partial(beside_best, "auto", FIRST, tables=("spa-table3-frozen",)),
     ),
 )
 """For the rows they are compared with see spa-table3 and spa-table3-frozen."""

@@ -15,11 +15,11 @@ from steelyard.report.canvas import FRAME, MARKERS, SERIES, drawing, key, legend
 from steelyard.report.contact_sheet import thumbnail
 from steelyard.report.reliability import reliability_diagram
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
+from steelyard_papers.job import Job
+from steelyard_papers.result import Result, RowResult, RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from steelyard_papers.result import Result
 
 LOSSES: dict[str, PairLoss] = {
     "BCE": BCE(),
@@ -48,6 +48,23 @@ def link_facts(loss: PairLoss) -> LinkFacts:
     odds, eta = (f(z.unsqueeze(1)).squeeze(1) for f in (loss.log_odds, loss.probability))
     rises = bool((odds.diff() > 0).all())
     return LinkFacts(rises, float(eta.min()), float(eta.max()), float((eta - torch.sigmoid(z)).abs().max()))
+
+
+def losses_table(job: Job) -> Result:
+    """Table 1: whether a probability can be read off the minimiser of a loss, and how far σ is from it."""
+    columns = ("one to one", "least η", "largest η", "η away from σ(z), at most")
+    rows = []
+    for name, loss in {**LOSSES, "ASY, detached": Asymmetric(0.0, 4.0, 0.05)}.items():
+        facts = link_facts(loss)
+        values = (float(facts.rises), 100 * facts.least, 100 * facts.most, 100 * facts.away)
+        rows.append(RowResult(name, (RunResult(0, dict(zip(columns, values, strict=True))),)))
+    rows.append(RowResult("TWL", (RunResult(0, dict.fromkeys(columns)),)))
+    notes = (
+        "one to one: 1 where η rises with z everywhere, so that the minimiser of the risk gives it away, else 0",
+        "ASY, detached: as it is trained in Tables 3 and 4, its focusing weight taken as a constant",
+        "TWL has no probability of a label",
+    )
+    return Result(columns, tuple(rows), notes=notes, seeds=(0,))
 
 
 def losses_figure(losses: Mapping[str, PairLoss]) -> Figure:

@@ -19,9 +19,8 @@ from steelyard.config.settings import Config, load_config
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import input_of
 from steelyard.run.datasets import Datasets
-from steelyard_papers.claim import claimed
 from steelyard_papers.job import Job
-from steelyard_papers.ledger import note, noted
+from steelyard_papers.ledger import claimed, note, noted
 from steelyard_papers.result import Result, RowResult, RunResult, all_versions
 from steelyard_papers.trial import FINISHED, Trial, key_of, read_facts, tested_on, trial
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ from steelyard._sealed import checksum
 from steelyard._source import commit
 from steelyard.calibrate.probability import Reading
 from steelyard.config.settings import Config, load_config
+from steelyard.data.dataset import ArrayDataset, ImageDataset
+from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
 from steelyard.run.learn import Follow
 from steelyard.run.resume import FREE, facts
 from steelyard.run.train import TrainRequest, learn
+from steelyard.training.batches import n_workers, ordered
 from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
 from steelyard.training.step import pick_device
-from steelyard_papers.in_memory import in_memory
 
 PARTS = ("validation", "test")
 FINISHED = "trial.json"
@@ -37,7 +40,7 @@ _LATER = (
     *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
     *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
     *(("data", "group", ""), ("data", "audit", ""), ("evaluate", "positives_per_item", 0.0)),
-    ("model", "reachability", 1.0),
+    *(("model", "reachability", 1.0), ("data", "text", ""), ("data", "corrections", "")),
 )
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
 
@@ -104,13 +107,19 @@ def key_of(config: Config, datasets: Datasets) -> str:
             said[section].pop(name)
     said["model"]["weights"] = Path(said["model"]["weights"]).name
     sizes = [None if part is None else len(part) for part in datasets[:3]]
-    text = json.dumps([said, facts(datasets), sizes], sort_keys=True)
+    text = json.dumps([said, _facts(datasets), sizes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def tested_on(datasets: Datasets) -> list[int | None]:
     """Return what test items are known again by; a run's key has their number alone."""
-    return list(facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
+    return list(_facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
+
+
+def _facts(datasets: Datasets) -> dict[str, Any]:
+    """Checksums of labels and inputs; what came later is left out where there is none of it."""
+    said = facts(datasets)
+    return {name: value for name, value in said.items() if name != "corrections" or value is not None}
 
 
 def trial(
@@ -234,3 +243,32 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}"
+
+
+MOST = 4 << 30
+"""Bytes of pixels of a part up to which it is decoded as a whole."""
+_DECODED_AT_ONCE = 256
+
+
+def in_memory(datasets: Datasets, workers: int = -1) -> Datasets:
+    """Return the same items, image files of one size as arrays of pixels where they take no more than `MOST` bytes.
+
+    Args:
+        datasets: as training takes them; what is no image file, or may be skipped, stays as it is.
+        workers: processes that decode, -1 for as many as there are cores, eight at most.
+    """
+    parts = {name: _decoded(getattr(datasets, name), workers) for name in ("train", "validation", "test")}
+    return datasets._replace(**parts)
+
+
+def _decoded(data: Any, workers: int) -> Any:
+    inside = data.data if isinstance(data, Subset) else data
+    if not isinstance(inside, ImageDataset) or inside.size is None or inside.on_bad_image == "skip":
+        return data
+    shape = (len(data), 3, *inside.size)
+    if prod(shape) > MOST:
+        return data
+    pixels = np.empty(shape, np.uint8)
+    for batch in ordered(data, _DECODED_AT_ONCE, n_workers(workers, data)):
+        pixels[batch.index.numpy()] = np.asarray(batch.inputs)
+    return ArrayDataset(pixels, data.labels, inside.note)

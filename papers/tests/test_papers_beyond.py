@@ -19,7 +19,8 @@ from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error
 from steelyard.run.datasets import Datasets
-from steelyard_papers import auto, db_beyond, db_frozen, findings, in_memory, pal, pal_beyond, spa_beyond
+from steelyard_papers import auto, db_beyond, findings, pal, pal_beyond, spa_beyond
+from steelyard_papers import trial as trials
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.job import Job
 from steelyard_papers.reproduce import prepared, reproduce_one
@@ -42,7 +43,7 @@ def pictures(folder: Path, n: int, bad: str = "error") -> ImageDataset:
 def test_images_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
     files = pictures(tmp_path, 7)
     parts = Datasets(Subset(files, [5, 0, 3]), None, files)
-    held = in_memory.in_memory(parts, workers=0)
+    held = trials.in_memory(parts, workers=0)
     assert held.validation is None
     for name in ("train", "test"):
         before, after = getattr(parts, name), getattr(held, name)
@@ -56,16 +57,16 @@ def test_images_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_what_is_too_large_or_may_be_skipped_stays_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = pictures(tmp_path, 4)
-    monkeypatch.setattr(in_memory, "MOST", 4 * 3 * 8 * 8)
-    assert in_memory.in_memory(Datasets(files, None, files), 0).train is not files, "exactly as much as may be"
-    monkeypatch.setattr(in_memory, "MOST", 4 * 3 * 8 * 8 - 1)
-    assert in_memory.in_memory(Datasets(files, None, files), 0).train is files
+    monkeypatch.setattr(trials, "MOST", 4 * 3 * 8 * 8)
+    assert trials.in_memory(Datasets(files, None, files), 0).train is not files, "exactly as much as may be"
+    monkeypatch.setattr(trials, "MOST", 4 * 3 * 8 * 8 - 1)
+    assert trials.in_memory(Datasets(files, None, files), 0).train is files
     skipping = pictures(tmp_path, 1, "skip")
-    assert in_memory.in_memory(Datasets(skipping, None, None), 0).train is skipping
+    assert trials.in_memory(Datasets(skipping, None, None), 0).train is skipping
     table = TABLES[1]
     table.fixture(tmp_path)
     arrays = table.open(tmp_path)
-    assert in_memory.in_memory(arrays, 0).train is arrays.train
+    assert trials.in_memory(arrays, 0).train is arrays.train
 
 
 def configured(rows: Sequence[Row], base: dict[str, Any] | None = None) -> dict[str, Config]:
@@ -146,17 +147,17 @@ def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
 
 
 def test_a_page_over_a_frozen_backbone_says_nothing_of_training_it() -> None:
-    for entry in db_frozen.REPRODUCTIONS:
+    for entry in db_beyond.TWINS:
         for said in ("network, schedule", "below it", "mirrored", "statistics", "db-table1 ", "db-table1;"):
             assert said not in f"{entry.note};"
-    assert "photographs are not varied" in db_frozen.REPRODUCTIONS[0].note
+    assert "photographs are not varied" in db_beyond.TWINS[0].note
 
 
 def test_the_paper_s_row_over_a_frozen_backbone_is_that_of_its_table() -> None:
     base = settings("voc-mlt-db")
     beside = configured(db_beyond.frozen_rows(settings("db")), base)["DB-Focal"]
     table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
-    job = Job(Path(), Path(), sets=db_frozen.SETS)
+    job = Job(Path(), Path(), sets=db_beyond.FROZEN_SETS)
     assert changed(beside, configured([table], base)["DB-Focal"].with_overrides(job.overrides)) == set()
 
 
@@ -220,16 +221,16 @@ def test_over_a_frozen_backbone_only_that_is_set_besides() -> None:
         return Result(("mAP",), changed=job.sets)
 
     of = replace(CATALOGUE["db-table1"], run=run)
-    made = db_frozen.made(of)
+    made = db_beyond.twin(of)
     job = Job(Path(), Path(), sets=("train.epochs=2",))
     result = made.run(job)
-    assert asked[0].sets == (*db_frozen.SETS, "train.epochs=2")
+    assert asked[0].sets == (*db_beyond.FROZEN_SETS, "train.epochs=2")
     assert result.changed == ("train.epochs=2",), "what a person set, and no more"
     assert (made.name, made.published) == ("db-table1-frozen", None), "the paper's numbers are of another network"
     made.run(replace(job, smoke=True))
     assert asked[1].sets == ("train.epochs=2",), "a trial has a tiny network, which no weights are published for"
     assert {name for name in CATALOGUE if name.startswith("db-") and name.endswith("-frozen")} == {
-        f"{name}-frozen" for name in (*db_frozen.NAMES, "db-beyond")
+        f"{name}-frozen" for name in (*db_beyond.TWINNED, "db-beyond")
     }
 
 

@@ -14,9 +14,10 @@ import torch
 
 from steelyard.config.recipes import settings
 from steelyard.config.settings import Config, load_config
+from steelyard.data.builders import pareto_long_tail
 from steelyard.labels import Labels
 from steelyard_papers import db, db_figures
-from steelyard_papers.db_rows import SWEEPS, combinations, rows, sweep
+from steelyard_papers.db_rows import ON_COCO, SWEEPS, combinations, rows, sweep, weighted
 from steelyard_papers.job import Job
 from steelyard_papers.reproduce import prepared, reproduce_one
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
@@ -32,7 +33,7 @@ def configured(source: Source, make: Callable[[Source], tuple[Row, ...]] = rows)
 
 def test_every_name_of_the_paper_is_there() -> None:
     figures = (f"db-fig{i}" for i in (2, 3, 5, 6, 7, 8, 9, 10))
-    assert list(BY_NAME) == ["db-table1", "db-table2", *figures, "db-parts"]
+    assert list(BY_NAME) == ["db-table1", "db-table2", *figures, "db-parts", "db-counts", "db-weights"]
 
 
 def test_table_1_is_set_up_as_in_the_paper() -> None:
@@ -74,7 +75,27 @@ def test_table_1_is_set_up_as_in_the_paper() -> None:
     assert coco["ERM"].schedule.warmup_epochs * 1909 / 32 == pytest.approx(500)
 
 
-def test_table_2_combines_and_shares_its_rows_with_table_1() -> None:
+def test_table_2_has_the_rows_in_print() -> None:
+    found, first = configured(VOC_MLT, weighted), configured(VOC_MLT)
+    published = BY_NAME["db-table2"].published
+    assert published is not None
+    assert list(found) == list(published.rows)
+    assert {name: found[name] for name in ("RS", "RS-Focal", "R-BCE-Focal")}.items() <= first.items()
+    for name, kind in (("RS+RW-Focal", "inverse_frequency"), ("RS+CB-Focal", "class_balanced")):
+        assert found[name].train.sampler.kind == "class_aware"
+        assert found[name].objective.weighting.kind == kind
+        assert found[name].objective.loss == first["RS-Focal"].objective.loss
+
+
+def test_coco_mlt_has_some_rows_unless_others_are_asked_for() -> None:
+    made = rows(COCO_MLT)
+    plain = Job(Path(), Path())
+    assert [row.name for row in db._on(COCO_MLT, plain, made)] == list(ON_COCO)
+    assert [row.name for row in db._on(VOC_MLT, plain, made)] == [row.name for row in made]
+    assert [row.name for row in db._on(COCO_MLT, replace(plain, rows=("RW", "DB*")), made)] == ["RW", "DB", "DB-Focal"]
+
+
+def test_parts_share_their_rows_with_table_1() -> None:
     found, first = configured(VOC_MLT, combinations), configured(VOC_MLT)
     for name in set(found) & set(first):
         assert found[name] == first[name], name
@@ -141,6 +162,10 @@ def test_statistics_are_those_of_the_definitions() -> None:
         weighted = drawn * weights
         assert found["weighted"][place] == pytest.approx(weighted.std() / weighted.mean(), abs=1e-5)
         assert found["before"][place] == pytest.approx(n[c] / 50)
+        n_draws = 5 * -(-int(n.max()) // 4)
+        assert found["expected"][place] == pytest.approx(n_draws * found["after"][place])
+        spread = np.sqrt(n_draws * found["after"][place] * (1 - found["after"][place]))
+        assert abs(found["drawn"][place] - found["expected"][place]) < 4 * spread + 1, "sampled as equation 1 says"
         after = sum(sum(y[k, c] for k in range(50) if y[k, j]) / n[j] for j in range(5)) / 5
         assert found["after"][place] == pytest.approx(after)
         for other, i in enumerate(order):
@@ -178,7 +203,7 @@ def test_a_table_on_generated_data_has_the_columns_in_print(drawn: Callable[...,
     assert "78.94" in (out / "db-table1.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["db-fig2", "db-fig3", "db-fig5", "db-fig8", "db-fig9"])
+@pytest.mark.parametrize("name", [f"db-{x}" for x in ("fig2", "fig3", "fig5", "fig8", "fig9", "counts", "weights")])
 def test_figures_of_labels_and_losses_are_drawn_from_their_json(drawn: Callable[..., Any], name: str) -> None:
     pytest.importorskip("matplotlib")
     found, out = drawn(name)
@@ -195,12 +220,39 @@ def test_gains_are_differences_of_the_steps_in_order() -> None:
         "counts": [3, 300],
         "ap": {"ERM": [10.0, 50.0], "RS": [30.0, 45.0], "DB": [33.0, None]},
     }
-    figure = db_figures.gain_figure(numbers)
+    figure = db_figures.gain_figure({"VOC-MLT": numbers})
     heights = [[bar.get_height() for bar in axes.containers[0]] for axes in figure.axes]
     assert heights[0] == [-5.0, 20.0], "the most frequent label comes first"
     assert heights[1][1] == pytest.approx(3.0)
     assert np.isnan(heights[1][0])
-    assert figure.axes[0].get_title(loc="left") == "ERM → RS: +7.50"
+    assert figure.axes[0].get_title(loc="left") == "VOC-MLT, ERM → RS: +7.50"
+
+
+def test_a_long_tail_is_watched_while_it_is_made(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.random((4000, 80)) < 1 / np.arange(2, 82)).astype(np.uint8)
+    assert "steps" not in (db._construction(Job(tmp_path, tmp_path)).figure or {}), "curves alone"
+    (tmp_path / "labels").mkdir()
+    np.savez(tmp_path / "labels" / "coco2014_train.npz", ids=np.arange(4000), Y=y)
+    found = db._construction(Job(tmp_path, tmp_path)).figure or {}
+    assert list(found["steps"]) == ["1", "21", "40", "60", "80"]
+    taken = pareto_long_tail(Labels(y), 1200)
+    order = np.argsort(-Labels(y).resampled_prior(), kind="stable")
+    assert found["steps"]["80"] == y[taken].sum(0)[order].tolist()
+    assert found["steps"]["1"][0] == 1200, "the first label is filled up first"
+
+
+def test_test_items_are_counted_in_the_order_of_training(tmp_path: Path) -> None:
+    VOC_MLT.fixture(tmp_path)
+    order = np.argsort(-VOC_MLT.open(tmp_path).train.labels.counts, kind="stable")
+    here = db._to_test_on(Job(tmp_path, tmp_path)).figure or {}
+    assert here["VOC-MLT"]["test"] == VOC_MLT.open(tmp_path).test.labels.counts[order].tolist()
+    official = np.full((6, 20), -1, np.int8)
+    official[:3, 14], official[3:5, 2], official[5, 2] = 1, 1, 0
+    np.savez(tmp_path / "labels" / "voc2007_test_labels.npz", Y_official=official)
+    found = (db._to_test_on(Job(tmp_path, tmp_path)).figure or {})["VOC-MLT"]
+    assert found["test items"] == 6
+    assert {name: n for name, n in zip(found["names"], found["test"], strict=True) if n} == {"person": 3, "bird": 3}
 
 
 def test_a_sweep_is_drawn_over_its_values() -> None:

@@ -91,7 +91,8 @@ def test_every_seed_hides_other_labels() -> None:
 def test_rows_are_set_up_as_in_the_paper() -> None:
     found = configured()
     assert list(found) == [
-        *("BCE", "BCE-LS", "AN", "AN-LS", "WAN", "EPR", "ROLE", "focal", "ASL", "proposed", "proposed, link"),
+        *("BCE", "BCE-LS", "AN", "AN-LS", "WAN", "EPR", "ROLE", "focal", "ASL", "proposed"),
+        *("proposed, P of known labels", "proposed, link"),
     ]
     rules = {name: config.objective.unknown.kind for name, config in found.items()}
     assert rules == {
@@ -101,14 +102,16 @@ def test_rows_are_set_up_as_in_the_paper() -> None:
         "WAN": "wan",
         "EPR": "epr",
         "ROLE": "role",
-        "proposed": "annotation",
-        "proposed, link": "annotation",
+        **dict.fromkeys(("proposed", "proposed, P of known labels", "proposed, link"), "annotation"),
     }
     assert found["EPR"].objective.unknown.arguments["expected_positives"] == 2.9
     assert found["ROLE"].objective.unknown.arguments["expected_positives"] == 2.9
     method = found["proposed"].objective.unknown.arguments
     assert {"gamma": 0.05, "m": 3.0, "q": 0.3, "schedule": "exp", "feedback": "raw"}.items() <= method.items()
-    assert found["proposed, link"].objective.unknown.arguments == {**method, "feedback": "link"}
+    assert method["count"] == "pseudo"
+    known = {**method, "count": "known"}
+    assert found["proposed, P of known labels"].objective.unknown.arguments == known
+    assert found["proposed, link"].objective.unknown.arguments == {**known, "feedback": "link"}
     for config in found.values():
         assert config.data.size == 448
         assert config.model.backbone == "timm:resnet50"
@@ -125,7 +128,8 @@ def test_the_ablation_takes_one_part_away_at_a_time() -> None:
         "without p": {"use_p"},
         "without q": {"q"},
         "with the linear d": {"schedule"},
-        "fed back by the link": {"feedback"},
+        "P of known labels": {"count"},
+        "P of known labels, link": {"count", "feedback"},
     }
 
 
@@ -150,11 +154,11 @@ def test_tables_and_the_figure_on_generated_data(tmp_path: Path) -> None:
 
     found = run("pal-table4")
     assert found.columns == ("mAP on delicious, PAL 0.3",)
-    assert len(found.rows) == 11
+    assert len(found.rows) == 12
     assert all(0 < (row.mean(found.columns[0]) or 0) <= 100 for row in found.rows)
     assert "COCO 2014 is not there and left out" in found.notes
     before = len(list((tmp_path / "runs").iterdir()))
     drawn = run("pal-shares")
     assert drawn.figure["mAP"]["AN"][0] == found.row("AN").mean(found.columns[0]), "the run of the table"
-    assert len(list((tmp_path / "runs").iterdir())) == before + 6, "only those with all labels are new"
+    assert len(list((tmp_path / "runs").iterdir())) == before + 7, "only those with all labels are new"
     assert (tmp_path / "pal-shares.png").stat().st_size > 5000

@@ -15,7 +15,7 @@ from PIL import Image
 
 from steelyard.config.settings import load_config
 from steelyard.losses import SPA, Asymmetric
-from steelyard_papers import spa, spa_figures
+from steelyard_papers import spa, spa_figures, spa_rows
 from steelyard_papers.job import Job
 from steelyard_papers.reproduce import prepared, reproduce_one
 from steelyard_papers.spa_rows import (
@@ -57,10 +57,13 @@ def trials(smoke: Callable[..., Any]) -> dict[str, Trial]:
     return {trial.config.objective.loss.kind: trial for trial in found}
 
 
+FEATURES = ("spa-table3-features", "spa-table4-features")
+
+
 def test_every_name_of_the_paper_is_there() -> None:
     names = {*(f"spa-table{i}" for i in range(1, 5)), *(f"spa-fig{i}" for i in range(1, 5)), "spa-vqa"}
     assert names < set(BY_NAME)
-    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs"} < names
+    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs", *FEATURES} < names
 
 
 def test_rows_are_readings_of_trainings_that_exist() -> None:
@@ -87,6 +90,16 @@ def test_rows_are_readings_of_trainings_that_exist() -> None:
         "k_neg": 3.0,
         "b_neg": 1.0,
     }
+
+
+def test_tables_over_features_have_the_numbers_in_print_beside_them(smoke: Callable[..., Any]) -> None:
+    for name in FEATURES:
+        found, out = smoke(name, "BCE", "SPA + LPR")
+        published = BY_NAME[name].published
+        assert published is not None
+        assert set(found.columns) <= set(published.columns)
+        assert [row.name for row in found.rows] == ["BCE", "SPA + LPR"]
+        assert "epochs chosen on COCO 2014, by seed" in (out / f"{name}.md").read_text().lower().replace("coco", "COCO")
 
 
 def test_links_are_told_from_sigma() -> None:
@@ -275,7 +288,7 @@ def test_retrieval_is_the_mean_over_queries(trials: dict[str, Trial]) -> None:
         outputs={"test": (trial.logits[:, :4], (trial.targets[:, :4] > 0).to(torch.int8))},
         reading=replace(trial.reading, link=None),
     )
-    found = spa.spa_retrieval_by_sigma(few)
+    found = spa_rows.spa_retrieval_by_sigma(few)
     eta, y = torch.sigmoid(few.logits).double().numpy(), few.targets.numpy()
     by_terms: dict[int, list[float]] = {}
     for k in range(1, 5):
@@ -303,7 +316,7 @@ def test_answers_are_scored_by_how_many_people_gave_them() -> None:
         class reading:
             link = None
 
-    found = spa.spa_answers(Said())  # type: ignore[arg-type]
+    found = spa_rows.spa_answers(Said())  # type: ignore[arg-type]
     assert found.values["accuracy"] == pytest.approx(100 * (1 / 3 + 1) / 2)
     assert found.values["ACE by σ"] > 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -76,14 +76,17 @@ def pareto_counts(n_max: int, n_classes: int, alpha: float = 6.0) -> Index:
     return np.maximum(1, np.rint(n_max * x ** -(alpha + 1))).astype(np.int64)
 
 
-def pareto_long_tail(labels: Labels, n_max: int, alpha: float = 6.0, seed: int = 0) -> Index:
+def pareto_long_tail(
+    labels: Labels, n_max: int, alpha: float = 6.0, seed: int = 0, after_label: Callable[[Index], None] | None = None
+) -> Index:
     """Return increasing indices of items that make a long tail of any multi-label set, as VOC-MLT was made.
 
     Labels are ranked by `labels.resampled_prior()`. From head to tail, items that have the label are added or removed
     at random until it has the count of `pareto_counts`; what later labels add or remove moves earlier ones a little.
     Every label with a positive keeps at least one.
 
-    Arguments: `labels`; `n_max`, positives of the head label (800 VOC, 1200 COCO); `alpha`, α; `seed`.
+    Arguments: `labels`; `n_max`, positives of the head label (800 VOC, 1200 COCO); `alpha`, α; `seed`; `after_label`,
+    called after every label with the positives that each label has by then.
     """
     draws.check_seed(seed)
     prior = labels.resampled_prior()
@@ -106,6 +109,8 @@ def pareto_long_tail(labels: Labels, n_max: int, alpha: float = 6.0, seed: int =
                 inside[item] = step > 0
                 have[has] += step
         least[c] = 1
+        if after_label is not None:
+            after_label(have.copy())
     return np.flatnonzero(inside)
 
 

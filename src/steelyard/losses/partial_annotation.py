@@ -19,6 +19,7 @@ from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.unknown import Resolver, need_index, read_for, write_back
 
 Schedule = Literal["exp", "linear"]
+Count = Literal["known", "pseudo"]
 _LOW = math.log(0.1 / 0.9)  # the logit of .1
 PICK_STREAM = 0x5041  # keeps the draws of picked labels apart from those of masks under one seed
 
@@ -29,7 +30,8 @@ class Annotation(Resolver):
         p · { α [ mean_known −y log ŷ + d · mean_picked −ỹ log ŷ ]
             + β [ mean_known −(1−y) log(1−ŷ) + d · mean_picked −(1−ỹ) log(1−ŷ) ] }
 
-    β = max(P/T, γ), α = 1 − β: P positives among T label slots (B·L, unknown ones included) of the batch.
+    β = max(P/T, γ), α = 1 − β: P positives among T label slots (B·L, unknown ones included) of the batch. The paper
+    does not say what P counts; with "pseudo" it is Σy + Σỹ: predictions that all rise lower α, and do not run away.
     d = exp((e+m)/E − 1), or (e+m)/E: how far pseudo-labels are trusted in epoch e of E; not capped.
     p = 2 for an item all of whose predictions are below .1, else 1.
     Each unknown label takes part ("is picked") with probability q, drawn anew every epoch.
@@ -42,6 +44,7 @@ class Annotation(Resolver):
         schedule: of d, "exp" or "linear".
         use_alpha_beta, use_d, use_p: False leaves the factor out (its ablation): then it is 1.
         seed: of the picked labels.
+        count: what P counts: "known" positives, or the "pseudo"-labels of unknown labels too.
     """
 
     reduction = "item"
@@ -57,8 +60,11 @@ class Annotation(Resolver):
         use_d: bool = True,
         use_p: bool = True,
         seed: int = 0,
+        count: Count = "known",
     ) -> None:
         super().__init__()
+        if count not in get_args(Count):
+            raise ValueError(f"count is {count!r}: choose one of {', '.join(get_args(Count))}")
         if not 0 < gamma < 1:
             raise ValueError(f"gamma is {gamma}: it must be between 0 and 1")
         if not math.isfinite(m):
@@ -70,7 +76,7 @@ class Annotation(Resolver):
             raise ValueError(f"schedule is {schedule!r}: choose one of {', '.join(get_args(Schedule))}")
         self.store, self.gamma, self.m, self.seed = store, float(gamma), float(m), int(seed)
         self.q_first, self.q_last, self.schedule = float(first), float(last), schedule
-        self.use_alpha_beta, self.use_d, self.use_p = use_alpha_beta, use_d, use_p
+        self.use_alpha_beta, self.use_d, self.use_p, self.count = use_alpha_beta, use_d, use_p, count
         self.epoch, self.n_epochs = 1, 1
         self.register_buffer("weight_sums", torch.zeros(3, dtype=torch.float64))  # Σα, Σβ, batches
         self.weight_sums: Tensor
@@ -152,8 +158,8 @@ class Annotation(Resolver):
     def _weighed(self, targets: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
         """Return the cells but for p, given each label's share in its item."""
         dtype = shares.dtype
-        alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(targets))
         y = torch.where(known(targets), targets.to(dtype), pseudo.to(dtype))
+        alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(y if self.count == "pseudo" else targets))
         return Cells(shares * alpha * y, shares * beta * (1 - y), shares != 0)
 
     def _doubted(self, cells: Cells, logits: Tensor) -> Cells:
@@ -164,7 +170,10 @@ class Annotation(Resolver):
         return cells._replace(a=cells.a * p, b=cells.b * p)
 
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link."""
+        """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link.
+
+        targets: 1, 0, −1 (unknown), or numbers in [0, 1], pseudo-labels in the place of unknown labels.
+        """
         if self.use_alpha_beta:
             positives = targets.clamp_min(0).sum(dtype=torch.float64)
             slots: Tensor | int = max(targets.numel(), 1)
@@ -207,7 +216,7 @@ class PartialAnnotation(BCE):
     Its stationary odds are α/β times the true odds, so its link has the running means of α and β as w₊ and w₋.
 
     Args:
-        gamma, m, q, schedule, use_alpha_beta, use_d, use_p: as in `Annotation`.
+        gamma, m, q, schedule, use_alpha_beta, use_d, use_p, count: as in `Annotation`.
     """
 
     def __init__(
@@ -219,11 +228,12 @@ class PartialAnnotation(BCE):
         use_alpha_beta: bool = True,
         use_d: bool = True,
         use_p: bool = True,
+        count: Count = "known",
         *,
         validate: bool = False,
     ) -> None:
         super().__init__(reduction="item", validate=validate)
-        self.rule = Annotation(None, gamma, m, q, schedule, use_alpha_beta, use_d, use_p)
+        self.rule = Annotation(None, gamma, m, q, schedule, use_alpha_beta, use_d, use_p, count=count)
 
     def forward(  # type: ignore[override]
         self,
