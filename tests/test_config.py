@@ -369,7 +369,7 @@ def test_the_data_section_has_what_open_data_takes():
     known = set(inspect.signature(open_data).parameters)
     fields = set(fields_of(DataSettings))
     assert known - fields == {"class_names"}  # that is `data.names`; `names` of `open_data` is supplied by the model
-    assert fields - known == {"validation", "test", "audit"}
+    assert fields - known == {"validation", "test", "audit", "corrections"}
     said = DataSettings(
         **{name: _something(setting) for name, setting in fields_of(DataSettings).items() if name != "format"}
     ).reader()

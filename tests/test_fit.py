@@ -367,7 +367,7 @@ def test_ldam_by_softmax_on_single_labels() -> None:
     assert run.trained.reading.has_probability
     assert run.metrics["test"]["calibration"]["pooled"]["width"]["ece"] < 0.1
     with pytest.raises(ValueError, match=r"softmax.*2 positives|softmax.*positives"):
-        fit(items(), None, settings={"objective": settings["objective"]})
+        fit(items(), None, settings={**CALIBRATED, "objective": settings["objective"]})
 
 
 def test_the_error_counts_items_with_one_label_alone() -> None:
@@ -531,7 +531,10 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
         (dict(settings={"data": {"size": 32}}), "data.size is 32, but the inputs are arrays"),
         (dict(settings={"train": {"monitor": "error"}}), 'train.monitor is "error", but items have several'),
         (dict(settings={"train": {"patience": 2}}, validation=0), "train.patience is 2, but there are no validation"),
-        (dict(recipe="two-way", settings={"train": {"monitor": "ace"}}), "train.monitor is 'ace', but objective.loss"),
+        (
+            dict(recipe="two-way", settings={**CALIBRATED, "train": {"monitor": "ace"}}),
+            "train.monitor is 'ace', but obj",
+        ),
         (dict(settings={"evaluate": {"deploy_prior": "nowhere.csv"}}), "nowhere.csv cannot be read"),
         (dict(settings={"model": {"backbone": "resnet12"}}), "which takes image, but the data has features"),
         (dict(settings={"train": {"device": "cuda:99"}}), "train.device"),

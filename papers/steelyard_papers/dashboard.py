@@ -142,8 +142,10 @@ def _setup(paper: Paper, result: Result) -> list[list[str]]:
 def _entries(entries: Mapping[str, Reproduction], results: Mapping[str, Result], there: set[str]) -> str:
     """All tables and figures of a paper, as tabs; a twin over a frozen backbone is a tab of its page."""
     tabs = {}
-    for title, is_shown in (("Tables", lambda name: "-fig" not in name), ("Figures", lambda name: "-fig" in name)):
-        chosen = [entry for name, entry in entries.items() if is_shown(name) and not name.endswith(FROZEN)]
+    for title, is_figure in (("Tables", False), ("Figures", True)):
+        chosen = [
+            entry for name, entry in entries.items() if ("-fig" in name) == is_figure and not name.endswith(FROZEN)
+        ]
         if chosen:
             lines = [["", "what", "state"], ["---", "---", "---"]]
             tabs[title] = as_table([*lines, *(_line(entry, results.get(entry.name), there) for entry in chosen)])

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._files import check_place, replacing
+from steelyard.data.files import harmless
 from steelyard.data.review import QUEUE_COLUMNS
 from steelyard.labels import UNKNOWN, Labels
-from steelyard.predict.files import harmless
 
 WRONG, PRESENT = "wrong?", "present?"
 
