@@ -25,11 +25,6 @@ def table(path: Path, n: int, seed: int) -> Path:
     return write_table(path, x, y, NAMES)
 
 
-@pytest.fixture(autouse=True)
-def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of one table: `held` with held-out items, `folds` judged by folds, `loop` that chose its epoch by them."""
