@@ -10,6 +10,8 @@ from steelyard_papers.published import Published
 from steelyard_papers.reproduction import Reproduction
 from steelyard_papers.result import Result, RowResult
 
+FROZEN = "-frozen"
+"""The ending of the name of a table that is measured over a frozen backbone too."""
 LOWER_IS_BETTER = ("error", "ACE", "MCE", "ECE", "Brier", "log-loss")
 """How columns begin of which less is better."""
 
@@ -62,7 +64,11 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
         parts.append(f"{said} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else said)
     published = reproduction.published
     if result.columns:
-        parts.append(table(result, published))
+        main = tables(result, published)
+        twin = (others or {}).get(f"{result.name}{FROZEN}")
+        if twin is not None and twin.columns:
+            main = _twins(main, twin)
+        parts.append(main)
         if len(result.seeds) > 1:
             said = f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}"
             parts.append(said.strip())
@@ -77,6 +83,12 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
     parts += [sentence(note) for note in (*result.notes, *reproduction.compared(result, others or {}))]
     parts.append(_origin(result))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _twins(main: str, twin: Result) -> str:
+    """Return two tabs: a table, and the same over a frozen backbone; data sets are not tabs of tabs."""
+    frozen = "\n\n".join(part for part in (tables(twin, None), f"[More about it]({twin.name}.md)"))
+    return tabbed({"trained as a whole": main, "over a frozen backbone": frozen})
 
 
 def fewer_seeds(result: Result) -> str:
@@ -122,7 +134,92 @@ def table(result: Result, published: Published | None) -> str:
             paper = None if published is None else published.value(name, column)
             line += _cells(paper, mean, std, column in in_print)
         lines.append(line)
-    return _lines(lines)
+    return as_table(lines)
+
+
+MOST_COLUMNS = 5
+"""Beside the name of a row: more do not fit a page."""
+
+
+class _Column(NamedTuple):
+    """A column of a page's tables."""
+
+    name: str
+    """In the result."""
+    data: str
+    """What it was measured on, "" where the name does not say."""
+    head: str
+
+
+def _split(column: str) -> _Column:
+    """Tell the data from what is measured: "mAP on VOC 2012, PAL 0.3" is mAP, PAL 0.3 of VOC 2012."""
+    measure, _, rest = column.partition(" on ")
+    data, _, setting = rest.partition(", ")
+    return _Column(column, data, f"{measure}, {setting}" if setting else measure)
+
+
+def tabbed(tabs: Mapping[str, str]) -> str:
+    """Return contents as tabs of a page; of one alone, as it is."""
+    if len(tabs) == 1:
+        return next(iter(tabs.values()))
+    parts = []
+    for title, content in tabs.items():
+        body = "\n".join(f"    {line}" if line else "" for line in content.splitlines())
+        parts.append(f'=== "{title}"\n\n{body}')
+    return "\n\n".join(parts)
+
+
+def tables(result: Result, published: Published | None) -> str:
+    """Return the numbers as tables of at most six columns, one tab per data set and ρ, "in print → ours" in a cell."""
+    columns = [_split(column) for column in result.columns]
+    names = [row.name for row in result.rows]
+    if published is not None and any(column in published.columns for column in result.columns):
+        names += [name for name in published.rows if name not in names]
+    rhos = [name.rpartition(", ρ ")[2] for name in names]
+    if len(set(rhos)) < len(rhos) and all(", ρ " in name for name in names):
+        rows = {f"ρ {rho}": [name for name in names if name.endswith(f", ρ {rho}")] for rho in dict.fromkeys(rhos)}
+    else:
+        rows = {"": names}
+    ours = {row.name: row for row in result.rows}
+    tabs = {}
+    for group, of_group in rows.items():
+        for data in dict.fromkeys(column.data for column in columns):
+            mine = [column for column in columns if column.data == data]
+            chunks = [mine[i : i + MOST_COLUMNS] for i in range(0, len(mine), MOST_COLUMNS)]
+            parts = [_chunk(chunk, of_group, ours, published, f", {group}") for chunk in chunks]
+            tabs[", ".join(filter(None, (data, group))) or "all"] = "\n\n".join(parts)
+    return tabbed(tabs)
+
+
+def _chunk(
+    columns: Sequence[_Column],
+    names: Sequence[str],
+    ours: Mapping[str, RowResult],
+    published: Published | None,
+    cut: str,
+) -> str:
+    """One table; rows without a number are left out, and `cut` off the names of rows."""
+    lines = []
+    for name in names:
+        cells = []
+        for column in columns:
+            paper = None if published is None else published.value(name, column.name)
+            mean = ours[name].mean(column.name) if name in ours else None
+            std = ours[name].std(column.name) if name in ours else None
+            cells.append(arrow(paper, short_number(mean, std)))
+        if any(cell != "–" for cell in cells):
+            lines.append([name.removesuffix(cut), *cells])
+    return as_table([["", *(column.head for column in columns)], ["---", *["---:"] * len(columns)], *lines])
+
+
+def arrow(paper: float | None, ours: str) -> str:
+    """Return a number in print and ours; ours alone where none is in print."""
+    return ours if paper is None else f"{paper:.1f} → {ours}"
+
+
+def short_number(mean: float | None, std: float | None = None) -> str:
+    """Return a number with one decimal, as pages show it."""
+    return "–" if mean is None else f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
 
 
 def gains(result: Result, published: Published) -> str:
@@ -133,18 +230,23 @@ def gains(result: Result, published: Published) -> str:
     base = published.baseline
     ours = {row.name: row for row in result.rows}
     columns = [c for c in result.columns if published.value(base, c) is not None and base in ours]
-    lines = [["gain over " + base, *(name for c in columns for name in (f"{c}, paper", "ours"))]]
-    lines.append(["---", *["---:"] * (2 * len(columns))])
-    for name, row in ours.items():
-        if name == base:
-            continue
-        line = [name]
-        for column in columns:
-            line += [_gain(published.value(name, column), published.value(base, column))]
-            line += [_gain(row.mean(column), ours[base].mean(column))]
-        if any(cell != "–" for cell in line[1::2]):
-            lines.append(line)
-    return _lines(lines) if len(lines) > 2 else ""
+    tabs = {}
+    for data in dict.fromkeys(_split(column).data for column in columns):
+        mine = [column for column in columns if _split(column).data == data][:MOST_COLUMNS]
+        lines = [[f"gain over {base}", *(_split(column).head for column in mine)], ["---", *["---:"] * len(mine)]]
+        for name, row in ours.items():
+            cells = [
+                _both(published.value(name, c), published.value(base, c), row.mean(c), ours[base].mean(c)) for c in mine
+            ]
+            if name != base and any(not cell.startswith("–") for cell in cells):
+                lines.append([name, *cells])
+        if len(lines) > 2:
+            tabs[data or "all"] = as_table(lines)
+    return tabbed(tabs) if tabs else ""
+
+
+def _both(paper: float | None, paper_base: float | None, ours: float | None, base: float | None) -> str:
+    return f"{_gain(paper, paper_base)} → {_gain(ours, base)}"
 
 
 def only_in_print(result: Result, published: Published) -> str:
@@ -153,16 +255,26 @@ def only_in_print(result: Result, published: Published) -> str:
     rows = [row for row in published.rows if any(published.value(row, column) is not None for column in columns)]
     if not rows:
         return ""
-    head = [["row", *columns], ["---", *["---:"] * len(columns)]]
-    return _lines([*head, *([row, *(number(published.value(row, column)) for column in columns)] for row in rows)])
+    tabs = {}
+    for data in dict.fromkeys(_split(column).data for column in columns):
+        mine = [_split(column) for column in columns if _split(column).data == data]
+        parts = []
+        for i in range(0, len(mine), MOST_COLUMNS):
+            some = mine[i : i + MOST_COLUMNS]
+            head = [["in print", *(column.head for column in some)], ["---", *["---:"] * len(some)]]
+            lines = [[row, *(short_number(published.value(row, column.name)) for column in some)] for row in rows]
+            parts.append(as_table([*head, *(line for line in lines if any(cell != "–" for cell in line[1:]))]))
+        tabs[data or "all"] = "\n\n".join(parts)
+    return tabbed(tabs)
 
 
-def _lines(lines: Sequence[Sequence[str]]) -> str:
+def as_table(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells as a Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _gain(value: float | None, base: float | None) -> str:
-    return "–" if value is None or base is None else f"{value - base:+.2f}"
+    return "–" if value is None or base is None else f"{value - base:+.1f}"
 
 
 def number(mean: float | None, std: float | None = None) -> str:

@@ -69,6 +69,10 @@ SETTINGS: dict[str, Callable[[Labels, int], Labels]] = {
 """What is known: all labels; each with probability q; each positive with probability q; one positive of an item."""
 
 
+POSITIVES_ONLY = ("PPL", "SPL")
+"""Settings in which no negative is known: a loss that leaves unknown labels out has nothing to learn from there."""
+
+
 def rule(kind: str, loss: Part | None = None, **arguments: Any) -> dict[str, Any]:
     """Return the settings of a rule for unknown labels over a loss, BCE by default."""
     return {"objective": {"loss": loss or Part("bce"), "unknown": Part(kind, arguments)}}
@@ -154,10 +158,13 @@ def studied(job: Job, source: Source, setting: str, make: Callable[[float, str],
     whole = source.open(job.data_root)
     labels = whole.train.labels
     positives = round(float(labels.prior[labels.n_known > 0].sum()), 3)
+    made = make(positives, setting)
+    if isinstance(source, FeatureSource) and setting.startswith(POSITIVES_ONLY):  # a layer that starts at the prior
+        made = [row for row in made if row.settings["objective"]["unknown"].kind != "ignore"]
     return study(
         replace(job, validation=0.0),
         source.over(_BASE),
-        make(positives, setting),
+        made,
         lambda data, seed: measured_on(job, thinned(whole, data, seed, source, job.data_root), whole.train),
         pal_scores,
         ("mAP",),

@@ -47,7 +47,7 @@ def rows(_positives: float, data: str) -> Sequence[Row]:
 
 
 def _study(job: Job) -> Result:
-    """Return mAP of every reading in three settings, on a quarter of the training items unless another share is asked."""
+    """Return mAP of every reading in three settings, on a quarter of the training items by default."""
     held = job if job.validation or job.smoke else replace(job, validation=0.25)
     taken = ON[:1] if job.smoke else ON
     found = {setting: studied(held, VOC_FEATURES, setting, rows) for setting in taken}

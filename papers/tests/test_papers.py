@@ -13,10 +13,12 @@ import pytest
 
 from steelyard_papers import dashboard
 from steelyard_papers.catalogue import CATALOGUE
+from steelyard_papers.charts import chart
+from steelyard_papers.claims import PAPERS
 from steelyard_papers.findings import over
 from steelyard_papers.job import Job
-from steelyard_papers.markdown import best_row, fewer_seeds, gains, only_in_print, page, table
-from steelyard_papers.published import Published
+from steelyard_papers.markdown import best_row, fewer_seeds, gains, only_in_print, page, table, tables
+from steelyard_papers.published import PUBLISHED, Published
 from steelyard_papers.reproduce import reproduce_one
 from steelyard_papers.reproduction import BEYOND, Need, Reproduction, Tuned
 from steelyard_papers.result import Result, RowResult, RunResult, all_versions
@@ -102,6 +104,73 @@ def test_the_table_sets_ours_beside_the_papers() -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
+def test_pages_have_a_tab_per_data_set_and_at_most_six_columns() -> None:
+    columns = (*(f"m{i} on X" for i in range(7)), "mAP on Y, PAL 0.3", "mAP on Y, PAL 0.6")
+    run = RunResult(0, {column: 10.0 + i for i, column in enumerate(columns)})
+    printed = Published(("m0 on X", "mAP on Y, PAL 0.6"), {"a": (11.04, 20.0), "b": (None, 30.0)}, "a page")
+    text = tables(Result(columns, (RowResult("a", (run,)),)), printed)
+    assert [line for line in text.splitlines() if line.startswith("===")] == ['=== "X"', '=== "Y"']
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("|")]
+    assert max(line.count("|") for line in lines) == 7, "six columns"
+    assert lines[:1] == ["|  | m0 | m1 | m2 | m3 | m4 |"]
+    assert "| a | 11.0 → 10.0 | 11.0 | 12.0 | 13.0 | 14.0 |" in lines
+    assert lines[-4:] == [
+        *("|  | mAP, PAL 0.3 | mAP, PAL 0.6 |", "| --- | ---: | ---: |"),
+        *("| a | 17.0 | 20.0 → 18.0 |", "| b | – | 30.0 → – |"),
+    ]
+
+
+def test_rows_of_several_rhos_are_tabs() -> None:
+    text = tables(result(row("a, ρ 10", (1.0, 2.0)), row("b, ρ 10", (1.0, 2.0)), row("a, ρ 50", (3.0, 4.0))), None)
+    assert [line for line in text.splitlines() if line.startswith("===")] == ['=== "ρ 10"', '=== "ρ 50"']
+    assert "    | b | 1.0 | 2.0 |" in text
+
+
+def test_a_twin_over_a_frozen_backbone_is_a_tab() -> None:
+    one = result(row("BCE", (80.0, 50.0)))
+    twin = replace(result(row("BCE", (70.0, 40.0))), name="x-table1-frozen")
+    text = page(one, entry(), {"x-table1-frozen": twin})
+    assert '=== "over a frozen backbone"' in text
+    assert "    | BCE | 70.0 | 40.0 |" in text
+    assert "===" not in page(one, entry())
+
+
+def test_claims_are_shown_with_their_gain_in_print_ours_and_a_verdict() -> None:
+    names = ("BCE", "BCE + PLM")
+    rows = [
+        RowResult(
+            name, tuple(RunResult(s, {"F1": 80.0 + 2 * i + s / 10, "F1 of the 3 rarest": 60.0}) for s in range(3))
+        )
+        for i, name in enumerate(names)
+    ]
+    table1 = Result(
+        ("F1", "F1 of the 3 rarest"), tuple(rows), name="plm-table1", seeds=(0, 1, 2), changed=("model.backbone=x",)
+    )
+    text = dashboard.dashboard({"plm-table1": table1}, CATALOGUE)
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert "| **PLM** | Masking labels raises F1 on MultiMNIST | +3.4 | +2.0 ± 0.1 | **holds** † |" in lines
+    assert "|  | and most on its three rarest digits | +8.5 | +0.0 ± 0.0 | **not here** † |" in lines
+    assert "|  | and on CIFAR-100 | +3.9 | – | **not run: data** |" in lines
+    assert "![F1: in print and here](chart-plm.png)" in text
+    assert "chart-db.png" not in text
+    figure = chart(PAPERS[0], {"plm-table1": table1})
+    gained = figure.axes[1]
+    assert sorted(round(bar.get_width(), 2) for bar in gained.patches)[-1] == 3.38, "PLM's gain in print"
+    assert any(bar.get_width() == pytest.approx(2.0) for bar in gained.patches), "and ours"
+
+
+def test_every_claim_is_about_rows_that_are_in_print() -> None:
+    for paper in PAPERS:
+        assert paper.table in CATALOGUE
+        assert PUBLISHED[paper.table].value(paper.baseline, paper.column) is not None
+        for claim in paper.claims:
+            for difference in claim.differences:
+                assert difference.table in CATALOGUE, difference
+        first = [claim.differences[0] for claim in paper.claims]
+        in_print = [PUBLISHED[d.table].value(d.row, d.column) for d in first if d.table in PUBLISHED]
+        assert sum(value is not None for value in in_print) >= 4, paper.key
+
+
 def test_less_error_is_better() -> None:
     errors = Result(("error",), tuple(RowResult(n, (RunResult(0, {"error": e}),)) for n, e in (("a", 9.0), ("b", 4.0))))
     best = best_row(errors, "error")
@@ -185,6 +254,7 @@ def test_the_dashboard_says_what_came_of_running_again_and_which_data_was_not_th
     dashboard.write(tmp_path, {"x-table1": entry()})
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "; without COCO |" in text
+    text = (tmp_path / "beyond.md").read_text(encoding="utf-8")
     assert "1 of 2 means are within a standard deviation" in text.split("## Run again")[1]
 
 
@@ -207,13 +277,13 @@ def test_fewer_labels_against_all() -> None:
 def test_gains_are_over_the_baseline_in_print_and_here() -> None:
     printed = replace(published(a=(80.0, 50.0), b=(84.0, None), c=(90.0, 90.0)), baseline="a")
     table = gains(result(row("a", (70.0, 40.0)), row("b", (76.0, 45.0)), row("d", (1.0, 1.0))), printed)
-    assert table.splitlines()[2:] == ["| b | +4.00 | +6.00 | – | +5.00 |"], "only rows that are in print"
+    assert table.splitlines()[2:] == ["| b | +4.0 → +6.0 | – → +5.0 |"], "only rows that are in print"
     assert gains(result(row("b", (76.0, 45.0))), printed) == "", "no baseline here"
 
 
 def test_columns_that_nothing_was_measured_for_are_printed_too() -> None:
     wide = Published(("F1", "mAP"), {"a": (80.0, 60.0), "b": (81.0, None)}, "a page")
-    assert only_in_print(result(row("a", (80.0, 50.0))), wide).splitlines()[2:] == ["| a | 60.00 |"]
+    assert only_in_print(result(row("a", (80.0, 50.0))), wide).splitlines()[2:] == ["| a | 60.0 |"]
     assert only_in_print(result(row("a", (80.0, 50.0))), replace(wide, columns=COLUMNS)) == ""
 
 
@@ -230,24 +300,6 @@ def test_the_page_says_what_has_fewer_seeds() -> None:
     assert fewer_seeds(replace(whole, seeds=(0,))) == ""
 
 
-def test_rows_that_share_the_best_place_are_all_named_and_what_is_no_score_is_not() -> None:
-    tied = result(row("a", (80.0, 50.0)), row("b", (80.001, 51.0)), row("c", (70.0, 52.0)))
-    assert dashboard.headline(tied, entry()) == "best F1: a, b 80.00"
-    counts = Result(("items", "labels"), (RowResult("x", (RunResult(0, {"items": 5.0, "labels": 2.0}),)),))
-    assert dashboard.headline(counts, entry()) == ""
-    sure = Result(("mAP", "ACE"), tuple(RowResult(n, (RunResult(0, {"mAP": m, "ACE": e}),)) for n, m, e in SURE))
-    assert dashboard.headline(sure, entry()) == "best mAP: a 80.00; best ACE: b 3.00"
-    easier = result(row("a, ρ 10", (90.0, 50.0)), row("b, ρ 100", (80.0, 51.0)), row("c, ρ 100", (70.0, 52.0)))
-    assert dashboard.headline(easier, replace(entry(), shown="*ρ 100")) == "best F1: b, ρ 100 80.00"
-    assert dashboard.headline(easier, replace(entry(), shown="*ρ 50")) == "best F1: a, ρ 10 90.00"
-    two = {"a": {"error": 30.0}, "b": {"F1": 80.0}}
-    of_two = Result(("error", "F1"), tuple(RowResult(name, (RunResult(0, two[name]),)) for name in two))
-    assert dashboard.headline(of_two, entry()) == "best F1: b 80.00; best error: a 30.00"
-
-
-SURE = (("a", 80.0, 9.0), ("b", 70.0, 3.0))
-
-
 def test_numbers_about_the_data_alone_are_no_reproduction() -> None:
     said = dashboard.status(result(row("a", (80.0, 50.0))), replace(published(a=(80.0, 50.0)), only_data=True))
     assert said == "the data: reproduced; the paper prints no scores by class"
@@ -260,7 +312,7 @@ def test_numbers_about_the_data_alone_are_no_reproduction() -> None:
         ({"a": (75.0, 45.0), "b": (76.0, 48.0)}, "ordering holds; differs most: F1 of b by -8.0"),
         (
             {"a": (86.0, 50.0), "b": (84.0, 55.0)},
-            "differs: 1 of 2 pairs of rows are in another order, and most F1 of a",
+            "1 of 2 pairs of rows in the printed order; differs most: F1 of a by +6.0",
         ),
     ],
 )
@@ -293,14 +345,14 @@ def test_the_dashboard_lists_everything_and_types_no_number_in(tmp_path: Path) -
     replace(result(row("ours", (91.25, 70.0))), name="gain", title="beyond").save(tmp_path / "gain.json")
     dashboard.write(tmp_path, catalogue)
     text = (tmp_path / "README.md").read_text()
-    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.strip().startswith("|")}
     assert "reproduced" in lines["[x-table1](x-table1.md)"]
-    assert "BCE F1 80.35 → 80.00" in lines["[x-table1](x-table1.md)"]
-    assert "data absent: COCO" in lines["x-table2"]
+    assert "not run: COCO" in lines["x-table2"]
     assert "not run" in lines["x-table3"]  # its data is at hand: another result has used it
     assert "not run" in lines["x-fig1"]
-    assert text.index(BEYOND) > text.index("## X")
-    assert "91.25" in text
+    assert '=== "Tables"' in text
+    assert '=== "Figures"' in text
+    assert "91.2" in (tmp_path / "beyond.md").read_text()
     assert (tmp_path / "x-table1.md").is_file()
 
 
