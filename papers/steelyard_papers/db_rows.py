@@ -170,7 +170,8 @@ def _better(row: str, over: str, *sources: Source, table: str = "db-table1") -> 
 _MIDDLE, _BEST = ("RS", "RS-Focal", "R-BCE"), ("DB", "DB-Focal")
 CLAIMS = (
     Claim(
-        "DB-Focal is above plain training, most of all on tail labels", _better("DB-Focal", "ERM", VOC_MLT, COCO_MLT)
+        "DB-Focal is above plain training, over all labels and over those of the tail",
+        _better("DB-Focal", "ERM", VOC_MLT, COCO_MLT),
     ),
     Claim("Re-sampling by class is above plain training", _better("RS", "ERM", VOC_MLT, COCO_MLT)),
     Claim(

@@ -262,17 +262,15 @@ CLAIMS = (
             Difference(f"spa-table3{ending}", "SPA", "ASY", on("mAP@y", data), AS_ACCURATE) for ending, data in _DATA
         ),
     ),
-    Claim("SPA is better calibrated than cross-entropy, at the chosen epochs", _calibrated("SPA", "BCE")),
-    Claim(
-        "SPA is better calibrated than cross-entropy, at equal mAP", (Difference("spa-epochs", "SPA", "BCE", _EQUAL),)
-    ),
+    Claim("SPA is better calibrated than cross-entropy", _calibrated("SPA", "BCE")),
+    Claim("and so at equal mAP", (Difference("spa-epochs", "SPA", "BCE", _EQUAL),)),
     Claim(
         "SPA is better calibrated than focal and asymmetric losses, however these are read",
         tuple(one for row in ("focal", "focal by φ", "ASY", "ASY by φ") for one in _calibrated("SPA", row)),
     ),
-    Claim("Label pairs (LPR) calibrate SPA further, at the chosen epochs", _calibrated("SPA + LPR", "SPA")),
+    Claim("Label pairs (LPR) calibrate SPA further", _calibrated("SPA + LPR", "SPA")),
     Claim(
-        "Label pairs (LPR) calibrate SPA further, at equal mAP",
+        "and so at equal mAP",
         (Difference("spa-epochs", "SPA + LPR", "SPA", _EQUAL),),
     ),
     Claim(
