@@ -239,7 +239,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder / "other.csv", *items(100))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
-        done("train", "--data", folder / "items.csv", "--budget", "1s", "--out", folder / "run")
+        done("train", "--data", folder / "items.csv", "--recipe", "bce", "--out", folder / "run")
     return folder
 
 

@@ -146,7 +146,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "items.csv", *items(200, unknown=0.5))
-    done("train", "--data", "items.csv", "--budget", "1s", "--out", "run")
+    done("train", "--data", "items.csv", "--recipe", "bce", "--out", "run")
     said = done("next", "run", "items.csv", "--budget", "25", "--out", "queue.csv", "--spread", "--quota", "12")
     assert "25 of" in said.out
     with (tmp_path / "queue.csv").open() as file:
