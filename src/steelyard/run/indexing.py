@@ -96,8 +96,10 @@ class Keeping:
 
 def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
     """Return whether there is an index in a folder that keeps embeddings: what is added must have them too."""
-    place = Path(folder)
-    return pointers.exists(place) and pointers.read(place).n_numbers > 0
+    try:
+        return pointers.read(Path(folder)).n_numbers > 0
+    except ValueError:  # none, or one that cannot be read: who adds to it is told, who overwrites it need not be
+        return False
 
 
 @contextmanager
