@@ -222,9 +222,9 @@ def main() -> None:
             found[name] = debtags(asked.folder, asked.seed, asked.share, asked.budget)
         else:
             found[name] = table(name, asked.data, asked.seed)
-    found["least_gain"] = min(one["gain"] for one in found.values() if isinstance(one, dict))
-    if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1) + "\n")
+        found["least_gain"] = min(one["gain"] for one in found.values() if isinstance(one, dict))
+        if asked.out:
+            asked.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
