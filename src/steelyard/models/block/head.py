@@ -24,6 +24,7 @@ from steelyard.objective.objective import Value
 
 BLOCK = 262_144
 """Labels of one block: fewer make its products slower, more take more memory."""
+_NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 
 
 class BlockHead(nn.Module):
@@ -186,7 +187,7 @@ class BlockHead(nn.Module):
         total = torch.zeros((), dtype=torch.float64, device=x.device)
         pairs = self._pairs(x, targets, job.objective)
         penalty = self._penalty(x, pairs)
-        if job.objective.training:
+        if job.objective.training and self.moments.n_steps % _NOTE_EVERY == 0:
             note_weights(job.objective, terms, targets)
         if job.lr is not None:
             self.moments.begin()
