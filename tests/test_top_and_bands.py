@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from steelyard.calibrate import Cells, bands_of, fit_bands
-from steelyard.metrics import TopEvaluator
-from steelyard.metrics.top import propensities
+from steelyard.metrics import TopEvaluator, propensities
 
 
 def reference(top: list[list[int]], positives: list[set[int]], worth: dict[int, float], k: int) -> dict[str, float]:

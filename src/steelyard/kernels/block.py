@@ -101,7 +101,7 @@ def slopes(
         at = logits + rows[:, None].to(tl.int64) * stride + columns[None, :]
         bits = tl.load(at, mask=inside, other=MARK)
         counts = bits != MARK
-        z = tl.where(counts, _as_float(bits, WIDE) + offset, 0.0)
+        z = _as_float(bits, WIDE) + offset  # NaN at a mark, whose cost and slope are left out below
         _up, _rise, cost, slope = terms(
             z, False, counts, B_POS, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE, EDGE_REST,
             DETACH, False, False,

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-
-_A, _B = 0.55, 1.5
-
-
-def propensities(counts: ArrayLike, n_items: int, a: float = _A, b: float = _B) -> Floats:
-    """Return the chance p_c that a label of n_c training positives was annotated where it applies (Jain et al. 2016).
-
-        p_c = 1 / (1 + C (n_c + b)^(−a)),  C = (log N − 1) (b + 1)^a
-
-    a = .55 and b = 1.5 are the paper's for most data sets.
-    """
-    n = np.asarray(counts, np.float64)
-    if n_items < 3:
-        raise ValueError(f"n_items is {n_items}: propensities need at least 3 training items")
-    scale = (math.log(n_items) - 1) * (b + 1) ** a
-    return np.asarray(1 / (1 + scale * (n + b) ** -a))
+from steelyard.metrics.ordered import propensities
 
 
 class TopEvaluator:
     """Streams items with their first labels and their positives, and gives P@k, nDCG@k, recall@k and PSP@k.
 
     P@k is the mean over all items; nDCG and recall leave out those without a positive. nDCG divides by the best that
-    the item's number of positives allows; PSP sums
-    1/p over the positives among the first k and divides by the best such sum of all items. A label that is unknown for
-    an item is no hit.
+    the item's number of positives allows; PSP sums 1/p over the positives among the first k and divides by the best
+    such sum of all items. A label that is unknown for an item is no hit.
 
     Args:
         counts: training positives of each label (L,).
@@ -46,7 +28,7 @@ class TopEvaluator:
         if not ks or min(ks) < 1:
             raise ValueError(f"ks is {list(ks)}: give numbers of at least 1")
         self.ks = tuple(ks)
-        self.worth = 1 / propensities(counts, n_items)
+        self.worth = 1 / propensities(np.asarray(counts), n_items)
         self.n_items, self.n_with_positives = 0, 0
         self.sums = np.zeros((5, len(self.ks)))
         """Of precision, nDCG, recall, worth found and the best worth, by k."""

@@ -24,6 +24,7 @@ from steelyard.objective.objective import Value
 
 BLOCK = 262_144
 """Labels of one block: fewer make its products slower, more take more memory."""
+_NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 
 
 class BlockHead(nn.Module):
@@ -186,7 +187,7 @@ class BlockHead(nn.Module):
         total = torch.zeros((), dtype=torch.float64, device=x.device)
         pairs = self._pairs(x, targets, job.objective)
         penalty = self._penalty(x, pairs)
-        if job.objective.training:
+        if job.objective.training and self.moments.n_steps % _NOTE_EVERY == 0:
             note_weights(job.objective, terms, targets)
         if job.lr is not None:
             self.moments.begin()
@@ -200,9 +201,7 @@ class BlockHead(nn.Module):
             else:
                 cost, by_label = plain_slopes_(z, labels.start, terms, targets, loss)
             total += cost
-            for part in extra:
-                z += part
-                by_label = by_label + part.to(by_label.dtype).sum(0)
+            by_label = _added_(z, by_label, extra)
             if gradient is not None:
                 gradient += _product(z, weight)
             if job.lr is not None:
@@ -261,6 +260,14 @@ class _Pass(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         return (gradient * upstream).to(ctx.dtype), None
+
+
+def _added_(slopes: Tensor, by_label: Tensor, extra: list[Tensor]) -> Tensor:
+    """Add further slopes (B, n) in place, and return the sums by label with theirs."""
+    for part in extra:
+        slopes += part
+        by_label = by_label + part.to(by_label.dtype).sum(0)
+    return by_label
 
 
 def _divisor(reduction: str, targets: SparseTargets, assumed: bool) -> float:
