@@ -147,15 +147,10 @@ def _setup(paper: Paper, result: Result) -> list[list[str]]:
 def _entries(entries: Mapping[str, Reproduction], results: Mapping[str, Result], there: set[str]) -> str:
     """All tables and figures of a paper, as tabs; a twin over a frozen backbone is a tab of its page."""
     tabs = {}
-<<<<<<< HEAD
     for title, is_figure in (("Tables", False), ("Figures", True)):
         chosen = [
             entry for name, entry in entries.items() if ("-fig" in name) == is_figure and not name.endswith(FROZEN)
         ]
-=======
-    for title, drawn in (("Tables", False), ("Figures", True)):
-        chosen = [e for name, e in entries.items() if ("-fig" in name) == drawn and not name.endswith(FROZEN)]
->>>>>>> 817397c (PAL's row is the reading that held-out items chose; notes and bars)
         if chosen:
             lines = [["", "what", "state"], ["---", "---", "---"]]
             tabs[title] = as_table([*lines, *(_line(entry, results.get(entry.name), there) for entry in chosen)])
