@@ -104,17 +104,22 @@ def _claims(papers: Sequence[Paper], results: Mapping[str, Result]) -> list[list
     other = {name for name, result in results.items() if any("backbone" in text for text in result.changed)}
     lines = [["", "claim", "in print", "here", "verdict"], ["---", "---", "---:", "---:", "---"]]
     for paper in papers:
+        claimed = [one.judged[0].printed for one in judge_all(paper.claims, {})]  # of the first difference
         for i, verdict in enumerate(judge_all(paper.claims, results)):
             name = f"**{paper.key.upper()}**" if not i else ""
             mark = " †" if verdict.judged[0].ours is not None and verdict.judged[0].difference.table in other else ""
-            lines.append([name, verdict.text, *_gains(verdict), f"**{verdict.outcome}**{mark}"])
+            lines.append([name, verdict.text, *_gains(verdict, claimed[i]), f"**{verdict.outcome}**{mark}"])
     return lines
 
 
-def _gains(verdict: Verdict) -> tuple[str, str]:
-    """The gain in print and ours of the first difference, and of how many that ours is beyond chance."""
+def _gains(verdict: Verdict, in_print: float | None) -> tuple[str, str]:
+    """The gain in print and ours of the first difference, and of how many that ours is beyond chance.
+
+    in_print: the gain that the paper claims, on data that was not run here.
+    """
     first = next((one for one in verdict.judged if one.ours is not None), verdict.judged[0])
-    printed = "–" if first.printed is None else f"{first.printed:+.1f}"
+    gain = first.printed if first.printed is not None else in_print
+    printed = "–" if gain is None else f"{gain:+.1f}"
     if first.ours is None:
         return printed, "–"
     ours = f"{first.ours:+.1f}" + (" (one seed)" if first.error is None else f" ± {first.error:.1f}")

@@ -67,7 +67,7 @@ def _open(name: str, files: tuple[str, str], names: Any, root: Path) -> Datasets
         if not len(part):
             raise DataError(f"{root / 'features' / name} has features of no item of labels/{file}: compute them")
         parts.append(part)
-        notes.append(f"{len(part):,}" + (f" of {len(ids):,}, drawn by a seed" if missing else ""))
+        notes.append(f"{len(part):,}" + (f" of {len(ids):,} (drawn by a seed)" if missing else ""))
     return Datasets(parts[0], None, parts[1], notes=(f"{notes[0]} training and {notes[1]} test items",))
 
 

@@ -96,7 +96,7 @@ def test_features_are_joined_with_labels_by_id(tmp_path: Path) -> None:
     with np.load(tmp_path / "labels" / "coco2014_train.npz") as arrays:
         values = arrays["Y"]
     assert len(found.train) == 100
-    assert "100 of 160, drawn by a seed" in found.notes[0]
+    assert "100 of 160 (drawn by a seed)" in found.notes[0]
     for i in (0, 7, 99):
         key = int(found.train.labels.ids[i])
         np.testing.assert_array_equal(found.train.inputs[i], x[key].astype(np.float32))
