@@ -129,7 +129,7 @@ def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | Non
     if not quiet:
         for name, found in metrics.items():
             console.print()
-            (show_top if "top" in found else scores.show)(found, console, name)
+            (show_top if "bands" in found else scores.show)(found, console, name)
         if request.config.train.learner != "blocks":
             show_thresholds(metrics, console)
         page = ", with report.html" if (out / "report.html").exists() else ""
