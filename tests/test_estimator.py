@@ -215,6 +215,11 @@ NOT_APPLICABLE = {
         ("check_estimators_dtypes", "check_classifier_data_not_an_array", "check_fit2d_1feature"),
         "names two classes 1 and 2; a label here is 1 present, 0 absent, -1 unknown",
     ),
+    **dict.fromkeys(
+        ("check_estimator_sparse_array", "check_estimator_sparse_matrix"),
+        "wants two columns of probabilities for one label, where here there is one; what sparse features give is tested "
+        "in test_sparse.py",
+    ),
 }
 """The checks of scikit-learn that do not apply to a classifier of several labels, and why."""
 

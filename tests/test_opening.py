@@ -44,7 +44,7 @@ def test_a_published_folder_is_recognised(format: str, tmp_path: Path):
 
 def test_every_format_has_a_test():
     assert {*FOLDERS, "vqa", "vqa_regions", "multi_mnist"} == set(LAYOUTS)
-    assert set(FORMATS) == {*LAYOUTS, "table", "arff", "npz", "labels", "voc_mlt", "coco_mlt"}
+    assert set(FORMATS) == {*LAYOUTS, "table", "arff", "npz", "svmlight", "labels", "voc_mlt", "coco_mlt"}
 
 
 def write_regions(folder: Path, split: str, image_ids: np.ndarray, shape: tuple[int, int] = (3, 5)) -> np.ndarray:

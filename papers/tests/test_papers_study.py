@@ -29,7 +29,8 @@ from steelyard_papers import trial as trials
 from steelyard_papers.job import Job
 from steelyard_papers.ledger import claimed
 from steelyard_papers.study import Measured, Row, settings_of, study
-from steelyard_papers.trial import Trial, key_of, read, tested_on
+from steelyard_papers.trial import Trial, key_of, read
+from steelyard_papers.trial import tested_on as known_by
 
 BASE: dict[str, Any] = {
     "data": {"validation": 0.0},
@@ -241,7 +242,7 @@ def test_a_new_setting_changes_no_key_of_a_ledger() -> None:
     data = ArrayDataset(np.arange(12, dtype=np.float32).reshape(4, 3), Labels(np.eye(4, dtype=np.int8)))
     plain = Datasets(data, None, data)
     assert key_of(load_config(overrides=AS_PAPERS), plain) == "bcbc22525879"
-    assert len(tested_on(plain)) == 3
+    assert len(known_by(plain)) == 3
 
 
 def test_a_result_says_what_its_runs_were_made_with(tmp_path: Path) -> None:
