@@ -217,8 +217,7 @@ NOT_APPLICABLE = {
     ),
     **dict.fromkeys(
         ("check_estimator_sparse_array", "check_estimator_sparse_matrix"),
-        "wants two columns of probabilities for one label, where here there is one; what sparse features give is tested "
-        "in test_sparse.py",
+        "wants two columns of probabilities for one label, here there is one; test_sparse.py has what sparse features give",
     ),
 }
 """The checks of scikit-learn that do not apply to a classifier of several labels, and why."""
