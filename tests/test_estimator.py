@@ -217,7 +217,7 @@ NOT_APPLICABLE = {
     ),
     **dict.fromkeys(
         ("check_estimator_sparse_array", "check_estimator_sparse_matrix"),
-        "wants two columns of probabilities for one label, here there is one; test_sparse.py has what sparse features give",
+        "wants two columns of probabilities for one label, here there is one; test_sparse.py fits sparse features",
     ),
 }
 """The checks of scikit-learn that do not apply to a classifier of several labels, and why."""
