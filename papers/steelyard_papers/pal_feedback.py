@@ -70,7 +70,8 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         note="a linear layer over features of a frozen network; measured on a quarter of the training items, no test "
         "item is seen. The paper says neither what P counts, nor q, nor the rate, nor where the last layer starts. In "
         "pal-table4 to 6 its method collapses: features are as they come, the rate is ten times as high and outputs "
-        "start at ½. Here features are standardised, and it does not; where the last layer starts at weights of 0 and "
+        "start at ½. Here all three differ, and it does not collapse; which of them counts was not told apart. Where "
+        "the last layer starts at weights of 0 and "
         "the bias at which its objective is stationary, it gains four to six points more. P that counts "
         "pseudo-labels helps where some negatives are known and costs more where none is. By the mean over the "
         "columns P of known positives with q .3 is the best that keeps the paper's γ and α, β: it is the row proposed",
