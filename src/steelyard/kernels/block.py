@@ -1,9 +1,12 @@
 """Slopes of a pair loss over a block of labels, in place of its logits (Triton).
 
 Most labels of an item are absent, so a batch lists the cells that are not. `pick` takes the logits of listed cells out
-of the block and leaves a mark, `slopes` turns all other logits into slopes of ℓ₋, `put` writes the slopes of listed
-cells. A program of `slopes` owns a strip of labels: what goes by label is read once, and the strip's sums are the
-gradient of the bias.
+of the block and leaves −∞, where the cost and the slope of an absent label are 0, `slopes` turns all other logits into
+slopes of ℓ₋, `put` writes the slopes of listed cells. A program of `slopes` owns a strip of labels: what goes by label is
+read once, and the strip's sums are the gradient of the bias.
+
+The pass over a block is as fast as memory only with few instructions per cell. So softplus is not evaluated where its
+weight is the same down a column: Σ log(1 + e) is log Π (1 + e), and the product less 1 keeps the digits of small e.
 """
 
 # mypy: ignore-errors
@@ -13,9 +16,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from steelyard.kernels.arithmetic import exp, reciprocal
+from steelyard.kernels.arithmetic import exp2, log, log1p, reciprocal
 from steelyard.kernels.draws import drawn_at, draws
+from steelyard.kernels.terms import absent as absent_terms
 from steelyard.kernels.terms import terms
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -38,7 +45,7 @@ def _as_bits(x, WIDE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n_listed", "start"])
 def pick(logits, picked, rows, labels, width, stride, n_listed, start, MARK: tl.constexpr, C: tl.constexpr):
-    """Move the bits of listed cells from `logits` to `picked`; a NaN that no arithmetic makes marks where they were."""
+    """Move the bits of listed cells from `logits` to `picked` and leave those of −∞, MARK."""
     for first in range(tl.program_id(0) * C, n_listed, tl.num_programs(0) * C):
         at = first + tl.arange(0, C)
         column = tl.load(labels + at, mask=at < n_listed, other=-1) - start
@@ -51,8 +58,14 @@ def pick(logits, picked, rows, labels, width, stride, n_listed, start, MARK: tl.
 @triton.jit
 def _rebalanced(share, drawn, alpha, beta, mu):
     """The weight α + σ(β(r − μ)) with r = share / drawn, which is infinite in a row without positives."""
-    steep = tl.where(drawn > 0, beta / tl.where(drawn > 0, drawn, 1.0), float("inf"))
-    return alpha + reciprocal(1 + exp(beta * mu - steep * share))
+    steep = tl.where(drawn > 0, LOG2E * beta * reciprocal(tl.where(drawn > 0, drawn, 1.0)), float("inf"))
+    return alpha + reciprocal(1 + exp2(LOG2E * beta * mu - steep * share))
+
+
+@triton.jit
+def _log_of_product(less_one):
+    """log(1 + x) for x ≥ 0."""
+    return tl.where(less_one <= 1, log1p(tl.minimum(less_one, 1.0)), log(1 + less_one))
 
 
 @triton.jit(do_not_specialize=["start", "seed_low", "seed_high", "epoch", "item_low", "item_high"])
@@ -64,13 +77,16 @@ def slopes(
     B_POS: tl.constexpr, B_NEG: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr, DETACH: tl.constexpr,
     H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, SHIFTS: tl.constexpr,
     BY_LABEL: tl.constexpr, BY_ITEM: tl.constexpr, REBALANCED: tl.constexpr, MASKED: tl.constexpr,
-    INDEXED: tl.constexpr, WEIGHED: tl.constexpr, COST: tl.constexpr, WIDE: tl.constexpr, MARK: tl.constexpr,
+    INDEXED: tl.constexpr, WEIGHED: tl.constexpr, PRODUCT: tl.constexpr, WIDE: tl.constexpr, MARK: tl.constexpr,
     STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Turn logits (n, width), bits of labels from `start` on, into slopes of absent·ℓ₋, each times its weight.
 
-    Without WEIGHED all weights are 1. With COST `parts` takes the cost of each program, `sums` (chunks of rows, width)
-    the slopes added by label.
+    Without WEIGHED all weights are 1. `parts` takes the cost of each program, `sums` (chunks of rows, width) the slopes
+    added by label. PRODUCT: ℓ₋ is a softplus without focus, and weights go by label alone; rows_each / R is at most 96,
+    so that no product overflows.
+
+    Every branch is on a constant: a compiled kernel has none of them.
     """
     n_strips = tl.cdiv(width, C)
     chunk = tl.program_id(0) // n_strips
@@ -82,6 +98,8 @@ def slopes(
     shift_neg = B_NEG
     if SHIFTS != 0:
         shift_neg = tl.load(shifts + (SHIFTS - 1) * n_labels + label, mask=within, other=0.0)[None, :]
+    if PRODUCT:
+        offset = (LOG2E * K_NEG) * (offset - shift_neg)
     gain = absent
     if BY_LABEL:
         gain = gain * tl.load(by_label + label, mask=within, other=0.0)[None, :]
@@ -92,6 +110,7 @@ def slopes(
     if MASKED:
         limit = tl.load(keep + n_labels + label, mask=within, other=0)[None, :]
     cost_sum, slope_sum = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    product = tl.zeros([R, C], tl.float32)  # less 1
     begin = chunk * rows_each
     end = tl.minimum(begin + rows_each, n)
     for row in tl.range(begin, end, R, num_stages=STAGES):
@@ -99,33 +118,46 @@ def slopes(
         there = rows < end
         inside = there[:, None] & within[None, :]
         at = logits + rows[:, None].to(tl.int64) * stride + columns[None, :]
-        bits = tl.load(at, mask=inside, other=MARK)
-        counts = bits != MARK
-        z = _as_float(bits, WIDE) + offset  # NaN at a mark, whose cost and slope are left out below
-        _up, _rise, cost, slope = terms(
-            z, False, counts, B_POS, shift_neg, KIND, G_POS, G_NEG, K_POS, K_NEG, C_POS, C_NEG, H, M, EDGE, EDGE_REST,
-            DETACH, False, False,
-        )  # fmt: skip
+        z = _as_float(tl.load(at, mask=inside, other=MARK), WIDE)
+        if MASKED:
+            u = draws(
+                rows.to(tl.int64), start + first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C
+            )
+            z = tl.where(u < limit, z, float("-inf"))
         weight = gain
         if BY_ITEM:
             weight = weight * tl.load(by_item + rows, mask=there, other=0.0)[:, None]
         if REBALANCED:
             weight = weight * _rebalanced(share, tl.load(drawn + rows, mask=there, other=0.0)[:, None], alpha, beta, mu)
-        if MASKED:
-            u = draws(
-                rows.to(tl.int64), start + first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C
+        if PRODUCT:
+            y = (LOG2E * K_NEG) * z + offset
+            e = exp2(-tl.abs(y))
+            near = reciprocal(1 + e)
+            slope = tl.where(y >= 0, near, e * near)
+            if C_NEG * K_NEG != 1:
+                slope = (C_NEG * K_NEG) * slope
+            cost_sum += tl.maximum(y, 0.0)
+            product += product * e + e
+        else:
+            cost, slope = absent_terms(
+                z + offset, shift_neg, KIND, G_NEG, K_NEG, C_NEG, H, M, EDGE, EDGE_REST, DETACH, WIDE
             )
-            counts = counts & (u < limit)
+            if H != 0:
+                counts = z != float("-inf")
+                cost, slope = tl.where(counts, cost, 0.0), tl.where(counts, slope, 0.0)
+            if WEIGHED:
+                cost = weight * cost
+            cost_sum += cost
         if WEIGHED:
-            slope, cost = weight * slope, weight * cost
-        slope = tl.where(counts, slope, 0.0)
+            slope = weight * slope
         slope_sum += slope
-        if COST:
-            cost_sum += tl.where(counts, cost, 0.0)
         tl.store(at, _as_bits(slope, WIDE), mask=inside)
-    tl.store(sums + chunk.to(tl.int64) * width + columns, tl.sum(slope_sum, 0), mask=within)
-    if COST:
-        tl.store(parts + tl.program_id(0), tl.sum(tl.sum(cost_sum, 1), 0).to(tl.float64))
+    tl.store(sums + chunk.to(tl.int64) * width + columns, tl.sum(slope_sum, 0).to(tl.float64), mask=within)
+    if PRODUCT:
+        cost_sum = C_NEG * (LN2 * cost_sum + _log_of_product(product))
+        if WEIGHED:
+            cost_sum = gain * cost_sum
+    tl.store(parts + tl.program_id(0), tl.sum(tl.sum(cost_sum, 1), 0).to(tl.float64))
 
 
 @triton.jit(do_not_specialize=["n_listed", "start", "seed_low", "seed_high", "epoch", "item_low", "item_high"])
@@ -141,8 +173,8 @@ def put(
 ):  # fmt: skip
     """Write the slopes of listed cells, whose values are 1, 0, soft or −1, unknown: inert, or with ASSUMED a negative.
 
-    `parts` takes the costs, one number per program; slopes are added to `sums`, float64, so that their order does not
-    matter.
+    `parts` takes the costs, one number per program; slopes are added to the first row of `sums`, float64, so that their
+    order does not matter. Every branch is on a constant.
     """
     total = tl.zeros([C], tl.float32)
     for first in range(tl.program_id(0) * C, n_listed, tl.num_programs(0) * C):

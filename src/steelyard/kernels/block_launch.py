@@ -7,18 +7,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import Mask, Pair, Rebalanced, Rule, _Plan, _plan, _run, _word
+from steelyard.kernels.fused import SOFTPLUS, Mask, Pair, Rebalanced, Rule, _Plan, _plan, _run, _word
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
 
-_MARK = {torch.float32: 0x7FA5A5A5, torch.bfloat16: 0x7FA5}  # NaNs that no arithmetic makes
+_MARK = {torch.float32: -0x800000, torch.bfloat16: -0x80}  # the bits of −∞
 _BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
 _TILE, _WARPS, _STAGES = (4, 512), 8, 1  # rows and labels of a tile
-_PROGRAMS = 4224  # wanted at least, where there are rows enough: 32 per multiprocessor of an H200
+_PROGRAMS = 4224  # at least, where there are rows enough: 32 per multiprocessor of an H200
+_MOST_TILES = 64  # of one program: a product of so many numbers up to 2 is finite
 _LISTED, _LISTED_WARPS, _LISTED_PROGRAMS = 256, 4, 264  # listed cells that a program sees at a time, and programs
 _GROUP = 256
-_LANES = 2048  # weights of one program
+_LANES, _LANE_WARPS, _HINT = 2048, 4, True  # weights and warps of a program; whether gradients are kept in the cache
 
 
 class Listed(NamedTuple):
@@ -47,21 +48,31 @@ class Terms(NamedTuple):
     mask: Mask | None = None
 
 
-def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, cost: bool = True) -> tuple[Tensor, Tensor]:
-    """Replace logits (B, width) without bias, of labels from `start` on, by slopes; return cost and slopes by label.
+def n_costs(n: int, width: int) -> int:
+    """Return how many numbers `slopes_` writes the cost of a block in."""
+    strips, chunks, _ = _cut(n, width)
+    return -(-strips * chunks // 2) * 2 + _LISTED_PROGRAMS
 
-    The cost is float64, (); slopes by label are float32 or float64, (width,).
+
+def _cut(n: int, width: int) -> tuple[int, int, int]:
+    """Return into how many strips of labels and chunks of rows a block is cut, and the rows of a chunk."""
+    strips, tiles = -(-width // _TILE[1]), -(-n // _TILE[0])
+    rows_each = min(-(-tiles // max(1, min(tiles, _PROGRAMS // strips))), _MOST_TILES) * _TILE[0]
+    return strips, -(-n // rows_each), rows_each
+
+
+def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Tensor) -> Tensor:
+    """Replace logits (B, width) without bias, of labels from `start` on, by slopes; return these summed by label.
+
+    The sums are float64, (chunks, width), still to be added over chunks of rows. `costs`, zeros of float64, `n_costs`
+    of them, take numbers that add up to the cost.
     """
     (n, width), device, n_listed = logits.shape, logits.device, len(listed.rows)
     bits, wide, mark = logits.view(_BITS[logits.dtype]), logits.dtype == torch.float32, _MARK[logits.dtype]
     groups = _LISTED_PROGRAMS if device.type == "cuda" else 3
-    strips = -(-width // _TILE[1])
-    tiles = -(-n // _TILE[0])
-    rows_each = -(-tiles // max(1, min(tiles, _PROGRAMS // strips))) * _TILE[0]
-    chunks = -(-n // rows_each)
+    strips, chunks, rows_each = _cut(n, width)
     tensors, numbers, pair, how = _arguments(terms)
     shape = (n, width, len(terms.bias), logits.stride(0))
-    parts = torch.empty(-(-strips * chunks // 2) * 2, dtype=torch.float64, device=device)
     key = (device.index, *shape, wide, pair, how)
     if n_listed:
         picked = torch.empty(n_listed, dtype=bits.dtype, device=device)
@@ -69,22 +80,20 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, cost: bool
             ("pick", *key[:6]), lambda: _Plan("pick", groups, (width, shape[3]), (mark, _LISTED), _LISTED_WARPS)
         )
         _run(plan, device, (bits, picked, listed.rows, listed.labels), plan.arguments((n_listed, start)))
-    by_label = total = None
     if terms.absent != 0:
         weighed = terms.absent != 1 or any(how[1:4])
-        sums = torch.empty(chunks, width, dtype=torch.float32, device=device)
-        fixed = (*pair, *how, weighed, cost, wide, mark, _STAGES, *_TILE)
+        product = _is_product(terms)
+        sums = torch.empty(chunks, width, dtype=torch.float64, device=device)
+        fixed = (*pair, *how, weighed, product, wide, mark, _STAGES, *_TILE)
         plan = _plan(
-            ("slopes", *key, weighed, cost, _TILE, _WARPS, _STAGES, rows_each),
+            ("slopes", *key, weighed, _TILE, _WARPS, _STAGES, rows_each),
             lambda: _Plan("slopes", strips * chunks, (*shape, rows_each), fixed, _WARPS),
         )
-        _run(plan, device, (bits, *tensors, parts, sums), plan.arguments((start, terms.absent, *numbers)))
-        by_label = sums[0] if chunks == 1 else sums.sum(0)
-        total = parts[: strips * chunks].sum()
+        _run(plan, device, (bits, *tensors, costs, sums), plan.arguments((start, terms.absent, *numbers)))
     else:
+        sums = torch.zeros(1, width, dtype=torch.float64, device=device)
         logits.zero_()
     if n_listed:
-        added, costs = torch.zeros(width + groups, dtype=torch.float64, device=device).split((width, groups))
         rule = terms.rule
         plan = _plan(
             ("put", *key, rule.assumed),
@@ -92,13 +101,16 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, cost: bool
                 "put", groups, (width, shape[2], shape[3]), (*pair, *how, rule.assumed, wide, _LISTED), _LISTED_WARPS
             ),
         )
-        given = (bits, picked, *listed, *tensors, costs, added)
+        given = (bits, picked, *listed, *tensors, costs[-_LISTED_PROGRAMS:], sums)
         _run(plan, device, given, plan.arguments((n_listed, start, rule.negative, rule.unknown, *numbers)))
-        by_label = added if by_label is None else added.add_(by_label)
-        total = costs.sum() if total is None else total + costs.sum()
-    if by_label is None or total is None:
-        return torch.zeros((), dtype=torch.float64, device=device), torch.zeros(width, device=device)
-    return total, by_label
+    return sums
+
+
+def _is_product(terms: Terms) -> bool:
+    """Return whether costs of absent labels add up to a logarithm of products: a softplus with weights by label."""
+    pair = terms.pair
+    plain = pair.kind == SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0
+    return plain and terms.by_item is None and terms.rebalanced is None
 
 
 def _arguments(terms: Terms) -> tuple[tuple[Tensor | None, ...], Any, Any, Any]:
@@ -145,8 +157,10 @@ def update_(
     each = max(1, _LANES // lanes)
     dtypes = tuple(None if x is None else x.dtype for x in (weight, gradient, *states))
     plan = _plan(
-        ("update", weight.device.index, rows, group, dtypes, kind, small, stochastic),
-        lambda: _Plan("update", -(-rows // each), (rows, group), (kind, small, stochastic, each, lanes), 4),
+        ("update", weight.device.index, rows, group, dtypes, kind, small, stochastic, each, _LANE_WARPS, _HINT),
+        lambda: _Plan(
+            "update", -(-rows // each), (rows, group), (kind, small, stochastic, _HINT, each, lanes), _LANE_WARPS
+        ),
     )
     words = (_word(first * (width // group)), _word(key))
     _run(plan, weight.device, (weight, gradient, *states), plan.arguments((*words, *numbers)))

@@ -66,6 +66,36 @@ def _present_shifted(z, p, q, rest, GAMMA: tl.constexpr, DETACH: tl.constexpr):
 
 
 @triton.jit
+def absent(
+    z, shift, KIND: tl.constexpr, GAMMA: tl.constexpr, K: tl.constexpr, SCALE: tl.constexpr, H: tl.constexpr,
+    M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, DETACH: tl.constexpr, FINE: tl.constexpr,
+):  # fmt: skip
+    """ℓ₋(z) and ℓ₋'(z) alone, both 0 at z = −∞ unless H is used.
+
+    Without FINE, for logits in bfloat16, p − m of ASL is a plain difference and its logarithm one instruction: their
+    last digits are lost only where the loss is next to nothing.
+    """
+    if KIND == SHIFTED:
+        z = tl.maximum(z, EDGE)
+        e = exp(-z)
+        p = reciprocal(1 + e)
+        q = e * p
+        inverse = reciprocal(q + M)
+        if FINE:
+            d = tl.maximum((z - EDGE) - EDGE_REST, 0.0)
+            s = (1 - M) * p * tl.where(d < 0.5, one_minus_exp(tl.minimum(d, 0.5)), 1 - (M / (1 - M)) * e)
+            ratio = s * inverse
+            cost = tl.where(ratio <= 1, log1p(tl.minimum(ratio, 1.0)), log(inverse))
+        else:
+            s = tl.maximum(p - M, 0.0)
+            cost = log(inverse)
+        return _absent_shifted(s, p * q, inverse, cost, GAMMA, DETACH)
+    else:
+        cost, slope = _focused(K * (z - shift), H, GAMMA, DETACH)
+        return SCALE * cost, (SCALE * K) * slope
+
+
+@triton.jit
 def terms(
     z, present, counts, shift_pos, shift_neg, KIND: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr,
     K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr, H: tl.constexpr,

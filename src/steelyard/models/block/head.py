@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.label_pair import LabelPair
-from steelyard.kernels import block_launch
+from steelyard.kernels.block_launch import DTYPES, Listed, n_costs, slopes_
 from steelyard.kernels.choice import fuses
 from steelyard.losses.pair import AnalyticLoss
 from steelyard.models.block import parallel
@@ -68,7 +68,7 @@ class BlockHead(nn.Module):
                 raise ValueError(f"{name} is {size}: it must be at least 1")
         if block < 4 or block % 4:
             raise ValueError(f"block is {block}: give a multiple of 4")
-        if dtype not in (torch.float64, *block_launch.DTYPES):
+        if dtype not in (torch.float64, *DTYPES):
             raise ValueError(f"dtype is {dtype}: choose torch.bfloat16, torch.float32 or torch.float64")
         self.n_features, self.n_labels, self.block = n_features, n_labels, block
         self.share = share_of_labels(n_labels) if split else slice(0, n_labels)
@@ -178,38 +178,44 @@ class BlockHead(nn.Module):
             x, targets, items, own = parallel.gathered(x, targets, items)
         terms = terms_of(job.objective, targets, self.bias, items)
         scale = 1 / _divisor(loss.reduction, targets, terms.rule.assumed)
-        listed = block_launch.Listed(targets.rows, targets.labels, targets.values)
+        listed = Listed(targets.rows, targets.labels, targets.values)
         kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and self.weight.dtype != torch.float64
         kernel = kernel and fuses(x.device)
         x = x.to(self.weight.dtype)
-        room = x.new_empty(len(x) * min(self.block, max(len(self.weight), 1)))
-        gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device) if job.needs_gradient else None
-        total = torch.zeros((), dtype=torch.float64, device=x.device)
+        blocks = list(self.blocks())
+        widths = [labels.stop - labels.start for labels in blocks]
+        room = x.new_empty(len(x) * max(widths, default=0))
+        room_of_costs = max((n_costs(len(x), width) for width in widths), default=0)
+        costs = torch.zeros(len(blocks), room_of_costs, dtype=torch.float64, device=x.device)
+        gradient = None
         pairs = self._pairs(x, targets, job.objective)
         penalty = self._penalty(x, pairs)
         if job.objective.training and self.moments.n_steps % _NOTE_EVERY == 0:
             note_weights(job.objective, terms, targets)
         if job.lr is not None:
             self.moments.begin()
-        for labels in self.blocks():
+        for labels, cost in zip(blocks, costs, strict=True):
             weight = self.weights_of(labels)
             z = room[: len(x) * len(weight)].view(len(x), len(weight))
             torch.mm(x, weight.t(), out=z)
             extra = [pair.extra(z, self.bias, labels).mul_(pair.scale / scale) for pair in pairs]
             if kernel:
-                cost, by_label = block_launch.slopes_(z, labels.start, terms, listed)
+                sums = slopes_(z, labels.start, terms, listed, cost)
             else:
-                cost, by_label = plain_slopes_(z, labels.start, terms, targets, loss)
-            total += cost
-            by_label = _added_(z, by_label, extra)
-            if gradient is not None:
-                gradient += _product(z, weight)
+                sums = plain_slopes_(z, labels.start, terms, targets, loss, cost)
+            by_label = _added_(z, sums.sum(0), extra)
+            if job.needs_gradient:
+                part = _product(z, weight)
+                gradient = part if gradient is None else gradient.add_(part)
             if job.lr is not None:
                 self.moments.step(weight, z, x, labels.start, job.lr, scale)
                 self.moments.step_bias(self.bias[labels], by_label, labels.start, job.lr, scale)
+        if job.needs_gradient and gradient is None:  # this process has no labels
+            gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device)
+        total = costs.sum()
         if is_split:
             total, gradient = parallel.of_all_labels(total, gradient, own)
-        value = (total * scale + penalty).to(self.bias.dtype)
+        value = (total * scale + penalty if pairs else total * scale).to(self.bias.dtype)
         return value, None if gradient is None else gradient.mul_(scale)
 
     def _pairs(self, x: Tensor, targets: SparseTargets, objective: Objective) -> list[BlockPairs]:

@@ -122,13 +122,14 @@ class Moments(nn.Module):
             plain_update_(weight, gradient, states, first, key, numbers, rule.kind, stochastic)
 
     def step_bias(self, bias: Tensor, slopes: Tensor, first: int, lr: float, scale: float) -> None:
-        """Move the bias (n,) of the labels from `first` on by the gradient scale · slopes."""
+        """Move the bias (n,) of the labels from `first` on by the gradient scale · slopes (n,), float64."""
         rows, rule = slice(first, first + len(bias)), self.rule
-        g = slopes.to(bias.dtype) * scale
         m, v = self.get("bias_m"), self.get("bias_v")
         if m is None:
-            bias.sub_(g, alpha=lr)
-        elif v is None:
+            bias.sub_(slopes, alpha=lr * scale)
+            return
+        g = (slopes * scale).to(bias.dtype)
+        if v is None:
             bias.sub_(m[rows].mul_(rule.momentum).add_(g), alpha=lr)
         else:
             beta1, beta2 = rule.betas

@@ -96,15 +96,16 @@ def _weighted(terms: Terms, weighting: Weighting, targets: SparseTargets) -> Ter
 
 
 def plain_slopes_(
-    logits: Tensor, start: int, terms: Terms, targets: SparseTargets, loss: PairLoss
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor, start: int, terms: Terms, targets: SparseTargets, loss: PairLoss, costs: Tensor
+) -> Tensor:
     """Do what `kernels.block_launch.slopes_` does by plain torch, for any pair loss, in float64 for float64 logits."""
     stop, dtype = start + logits.shape[1], compute_dtype(logits)
     z = logits.to(dtype) + terms.bias[start:stop].to(dtype)
     cells = _cells(z, start, terms, targets.dense(start, stop))
     cost, slope = _slope(of_labels(loss, slice(start, stop)), z, cells)
     logits.copy_(slope)
-    return cost.to(torch.float64), slope.sum(0)
+    costs[0] = cost
+    return slope.sum(0, keepdim=True, dtype=torch.float64)
 
 
 def _cells(z: Tensor, start: int, terms: Terms, dense: Tensor) -> Cells:
