@@ -3,8 +3,9 @@
     python bench/block_head.py --out bench/figures/block_head.json
 
 For each size, in one process: the products z = x Wᵀ, dx = g W and dW = gᵀ x over the same blocks by cuBLAS, one step of
-the head (SGD by nearest rounding, then other optimizers and losses), and plain torch where it fits. Medians of CUDA
-events; peaks are those of torch's allocator beyond weights and optimizer states.
+the head (SGD by nearest rounding, then other optimizers and losses), and plain torch where it fits. Times are medians
+of CUDA events. A ratio is the median of five, each of two times taken one after the other, since clocks drift; steps of
+few labels are timed sixteen in a row. Peaks are those of torch's allocator beyond weights and optimizer states.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ from steelyard.objective import Objective
 
 D = 768
 SIZES = [(512, 10**6), (1024, 10**6), (4096, 10**6), (1024, 3 * 10**6)]
+TURNS = 5
 NEAREST = BlockOptimizer(rounding="nearest")
 OPTIMIZERS = {
     "sgd, stochastic": BlockOptimizer(),
@@ -48,6 +51,18 @@ def median_ms(run: Callable[[], Any], repeats: int) -> float:
         stop.synchronize()
         times.append(start.elapsed_time(stop))
     return sorted(times)[len(times) // 2]
+
+
+def in_turns(one: Callable[[], Any], other: Callable[[], Any], repeats: int, steps: int = 1) -> dict[str, Any]:
+    """Milliseconds of both, taken in turns, and the median of the first over the second."""
+
+    def many(run: Callable[[], Any]) -> Callable[[], None]:
+        return lambda: [run() for _ in range(steps)] and None
+
+    pairs = [(median_ms(many(one), repeats) / steps, median_ms(many(other), repeats) / steps) for _ in range(TURNS)]
+    ratios = [a / b for a, b in pairs]
+    first, second = zip(*pairs, strict=True)
+    return {"ms": median(first), "other_ms": median(second), "ratio": median(ratios), "ratios": ratios}
 
 
 def peak_gb(run: Callable[[], Any]) -> float:
@@ -127,12 +142,11 @@ def measure(n_items: int, n_labels: int, block: int, repeats: int) -> dict[str, 
         head.step(features, targets, objective, lr=1e-3).total.backward()
         features.grad = None
 
-    alone = products(x, head.weight, block)
-    times = [(median_ms(alone, repeats), median_ms(step, repeats)) for _ in range(2)]
-    del alone
+    turns = in_turns(products(x, head.weight, block), step, repeats)
     row: dict[str, Any] = {"items": n_items, "labels": n_labels, "block": block}
-    row |= {"products_ms": [a for a, _ in times], "step_ms": [b for _, b in times]}
-    row["share"] = max(a / b for a, b in times)
+    row |= {"products_ms": turns["ms"], "step_ms": turns["other_ms"]}
+    row |= {"share": turns["ratio"], "shares": turns["ratios"]}
+    gc.collect()
     row["peak_gb"] = peak_gb(step)
     row["total_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return row
@@ -148,15 +162,18 @@ def correctness() -> dict[str, float]:
             ours = BlockHead(width, n_labels, optimizer=NEAREST, block=1536, dtype=dtype, device="cuda")
             exact = BlockHead(width, n_labels, optimizer=NEAREST, block=1536, dtype=torch.float64, device="cuda")
             exact.load_state_dict(ours.state_dict())
-            found = []
+            results = []
             for head, features in ((ours, x), (exact, x.double())):
                 given, before = features.clone().requires_grad_(), head.weight.double().clone()
                 value = head.step(given, targets, objective, lr=640.0, index=index).total
                 value.backward()
                 assert given.grad is not None
-                found.append((value.double(), given.grad.double(), head.weight.double() - before))
-            for what, got, want in zip(("value", "features", "weights"), *found, strict=True):
-                out[f"{name}, {dtype}, {what}"] = float((got - want).detach().norm() / want.detach().norm())
+                results.append((value.double(), given.grad.double(), head.weight.double() - before))
+            for part, ours_, exact_ in zip(("value", "features", "weights"), *results, strict=True):
+                error = float((ours_ - exact_).detach().norm() / exact_.detach().norm())
+                if not error < 0.05:
+                    raise SystemExit(f"{name}, {dtype}, {part}: relative error {error}")
+                out[f"{name}, {dtype}, {part}"] = error
     return out
 
 
@@ -167,6 +184,11 @@ def run(arguments: argparse.Namespace) -> None:
     def keep() -> None:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
+    result["errors"] = errors = correctness()
+    for dtype in ("float32", "bfloat16"):
+        for name in ("value", "features", "weights"):
+            worst = max((v, k) for k, v in errors.items() if dtype in k and k.endswith(name))
+            print(dtype, "largest error", worst, flush=True)
     for n_items, n_labels in SIZES:
         for block in arguments.blocks:
             row = measure(n_items, n_labels, block, arguments.repeats)
@@ -174,95 +196,96 @@ def run(arguments: argparse.Namespace) -> None:
             print(row, flush=True)
             gc.collect()
             torch.cuda.empty_cache()
-    keep()
-    result["optimizers"] = timed_optimizers(1024, 10**6, arguments.repeats)
-    keep()
-    result["plain"] = timed_plain(arguments.repeats)
-    keep()
-    result["losses"] = timed_losses(1024, 10**6, arguments.repeats)
-    keep()
+    for name, part in (
+        ("plain", timed_plain(arguments.repeats)),
+        ("optimizers", timed_optimizers(1024, 10**6, arguments.repeats)),
+        ("losses", timed_losses(1024, 10**6, arguments.repeats)),
+    ):
+        result[name] = part
+        keep()
     result["bars"] = bars(result)
     keep()
-    result["errors"] = errors = correctness()
-    for dtype in ("float32", "bfloat16"):
-        print(dtype, "largest error", max((v, k) for k, v in errors.items() if dtype in k), flush=True)
-    keep()
+    for name, value in result["bars"].items():
+        print(f"{name:24s} {value:.3f}", flush=True)
 
 
 def bars(result: dict[str, Any]) -> dict[str, float]:
     """The figures that bench/bars.toml names."""
     rows = {(row["items"], row["labels"]): row for row in result["sizes"] if row["block"] == BLOCK}
-    ms = {name: row["ms"] for name, row in result["optimizers"].items()}
-    dense = next(row for row in result["plain"] if row["labels"] == 20_000)
+    ratios = {name: row["ratio"] for name, row in result["optimizers"].items()}
+    dense = [row["ratio"] for row in result["plain"] if row["labels"] >= 20_000]
     return {
         "share_1024": rows[1024, 10**6]["share"],
         "share_4096": rows[4096, 10**6]["share"],
-        "momentum_over_sgd": ms["momentum, bfloat16"] / ms["sgd"],
-        "adam_over_sgd": max(ms["adam, bfloat16"], ms["adam, int8"]) / ms["sgd"],
-        "slowest_loss_over_bce": max(result["losses"].values()) / result["losses"]["BCE"],
+        "momentum_over_sgd": ratios["momentum, bfloat16"],
+        "adam_over_sgd": max(ratios["adam, bfloat16"], ratios["adam, int8"]),
+        "slowest_loss_over_bce": max(row["ratio"] for row in result["losses"].values()),
         "peak_gb_1024": rows[1024, 10**6]["peak_gb"],
         "total_gib_3m": rows[1024, 3 * 10**6]["total_gib"],
         "peak_3m_over_1m": rows[1024, 3 * 10**6]["peak_gb"] / rows[1024, 10**6]["peak_gb"],
-        "block_over_dense_20000": dense["block_ms"] / dense["plain_ms"],
+        "block_over_dense_20000": max(dense),
     }
 
 
+def stepper(head: BlockHead, x: torch.Tensor, targets: SparseTargets, objective: Objective) -> Callable[[], None]:
+    """One step and the gradient of features."""
+    features, index = x.detach().clone().requires_grad_(), torch.arange(len(x), device="cuda")
+
+    def step() -> None:
+        head.step(features, targets, objective, lr=1e-3, index=index).total.backward()
+        features.grad = None
+
+    return step
+
+
 def timed_optimizers(n_items: int, n_labels: int, repeats: int) -> dict[str, Any]:
+    """Other optimizers over SGD."""
     x, targets, out = torch.randn(n_items, D, device="cuda"), targets_of(n_items, n_labels), {}
-    for name, rule in {"sgd": NEAREST, **OPTIMIZERS}.items():
-        out[name] = timed_optimizer(rule, x, targets, repeats)
-        print(name, out[name], flush=True)
+    sgd = stepper(head_of(n_labels, NEAREST, BLOCK), x, targets, Objective(BCE()))
+    for name, rule in OPTIMIZERS.items():
+        step = stepper(head_of(n_labels, rule, BLOCK), x, targets, Objective(BCE()))
+        turns = in_turns(step, sgd, repeats)
+        out[name] = {"ms": turns["ms"], "sgd_ms": turns["other_ms"], "ratio": turns["ratio"], "peak_gb": peak_gb(step)}
+        print(name, {k: round(v, 3) for k, v in out[name].items()}, flush=True)
+        del step
         gc.collect()
         torch.cuda.empty_cache()
     return out
 
 
-def timed_optimizer(rule: BlockOptimizer, x: torch.Tensor, targets: SparseTargets, repeats: int) -> dict[str, float]:
-    head, objective, given = head_of(targets.shape[1], rule, BLOCK), Objective(BCE()), x.clone().requires_grad_()
-
-    def step() -> None:
-        head.step(given, targets, objective, lr=1e-3)
-
-    return {"ms": median_ms(step, repeats), "peak_gb": peak_gb(step)}
-
-
-def timed_losses(n_items: int, n_labels: int, repeats: int) -> dict[str, float]:
+def timed_losses(n_items: int, n_labels: int, repeats: int) -> dict[str, Any]:
+    """Every loss over BCE."""
     x, targets = torch.randn(n_items, D, device="cuda"), targets_of(n_items, n_labels)
-    head, out = head_of(n_labels, NEAREST, BLOCK), {}
-    given, index = x.clone().requires_grad_(), torch.arange(n_items, device="cuda")
-    for name, objective in losses(n_labels).items():
-        out[name] = median_ms(lambda: head.step(given, targets, objective, lr=1e-3, index=index), repeats)  # noqa: B023
-        print(name, round(out[name], 3), flush=True)
+    head, out, rows = head_of(n_labels, NEAREST, BLOCK), {}, losses(n_labels)
+    bce = stepper(head, x, targets, rows["BCE"])
+    for name, objective in rows.items():
+        turns = in_turns(stepper(head, x, targets, objective), bce, repeats)
+        out[name] = {"ms": turns["ms"], "bce_ms": turns["other_ms"], "ratio": turns["ratio"]}
+        print(name, {k: round(v, 3) for k, v in out[name].items()}, flush=True)
     return out
 
 
 def timed_plain(repeats: int) -> list[dict[str, Any]]:
     """The plain head and this one from where they may meet."""
     rows = []
-    for n_items, n_labels in ((1024, 20_000), (128, 20_000), (128, 200_000), (1024, 10**6)):
+    for n_items, n_labels in ((1024, 20_000), (128, 20_000), (1024, 50_000), (128, 200_000), (1024, 10**6)):
         x, targets = torch.randn(n_items, D, device="cuda", dtype=torch.bfloat16), targets_of(n_items, n_labels)
         rows.append({"items": n_items, "labels": n_labels, **beside_plain(x, targets, repeats)})
-        print(rows[-1], flush=True)
+        print({k: round(v, 4) for k, v in rows[-1].items()}, flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
     return rows
 
 
 def beside_plain(x: torch.Tensor, targets: SparseTargets, repeats: int, plain: bool = True) -> dict[str, float]:
-    """Milliseconds and peak gigabytes of a step of this head and, if wanted, of the plain one."""
-    row: dict[str, float] = {}
-    if plain:
-        step = plain_step(*targets.shape, targets, x)
-        row |= {"plain_ms": median_ms(step, repeats), "plain_gb": peak_gb(step)}
-        del step
-    gc.collect()
-    torch.cuda.empty_cache()
-    head, objective = head_of(targets.shape[1], NEAREST, BLOCK), Objective(BCE())
-    features = x.detach().requires_grad_()
-
-    def ours() -> None:
-        head.step(features, targets, objective, lr=1e-3).total.backward()
-        features.grad = None
-
-    return row | {"block_ms": median_ms(ours, repeats), "block_gb": peak_gb(ours)}
+    """Milliseconds and peak gigabytes of a step of this head and, where it fits, of the plain one, and their ratio."""
+    ours = stepper(head_of(targets.shape[1], NEAREST, BLOCK), x, targets, Objective(BCE()))
+    if not plain:
+        return {"block_ms": median_ms(ours, repeats), "block_gb": peak_gb(ours)}
+    theirs = plain_step(*targets.shape, targets, x)
+    turns = in_turns(ours, theirs, repeats, steps=16 if targets.shape[1] < 10**6 else 1)
+    row = {"block_ms": turns["ms"], "plain_ms": turns["other_ms"], "ratio": turns["ratio"]}
+    return row | {"block_gb": peak_gb(ours), "plain_gb": peak_gb(theirs)}
 
 
 def main() -> None:
