@@ -2,8 +2,8 @@
 
 Most labels of an item are absent, so a batch lists the cells that are not. `pick` takes the logits of listed cells out
 of the block and leaves −∞, where the cost and the slope of an absent label are 0, `slopes` turns all other logits into
-slopes of ℓ₋, `put` writes the slopes of listed cells. A program of `slopes` owns a strip of labels: what goes by label is
-read once, and the strip's sums are the gradient of the bias.
+slopes of ℓ₋, `put` writes the slopes of listed cells. A program of `slopes` owns a strip of labels: what goes by label
+is read once, and the strip's sums are the gradient of the bias.
 
 The pass over a block is as fast as memory only with few instructions per cell. So softplus is not evaluated where its
 weight is the same down a column: Σ log(1 + e) is log Π (1 + e), and the product less 1 keeps the digits of small e.
@@ -77,7 +77,7 @@ def slopes(
     B_POS: tl.constexpr, B_NEG: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr, DETACH: tl.constexpr,
     H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, SHIFTS: tl.constexpr,
     BY_LABEL: tl.constexpr, BY_ITEM: tl.constexpr, REBALANCED: tl.constexpr, MASKED: tl.constexpr,
-    INDEXED: tl.constexpr, WEIGHED: tl.constexpr, PRODUCT: tl.constexpr, WIDE: tl.constexpr, MARK: tl.constexpr,
+    INDEXED: tl.constexpr, WEIGHED: tl.constexpr, PRODUCT: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Turn logits (n, width), bits of labels from `start` on, into slopes of absent·ℓ₋, each times its weight.
@@ -118,7 +118,8 @@ def slopes(
         there = rows < end
         inside = there[:, None] & within[None, :]
         at = logits + rows[:, None].to(tl.int64) * stride + columns[None, :]
-        z = _as_float(tl.load(at, mask=inside, other=MARK), WIDE)
+        # `other` is 0, since a negative one of 16 bits comes out as a NaN in every second cell
+        z = tl.where(inside, _as_float(tl.load(at, mask=inside, other=0), WIDE), float("-inf"))
         if MASKED:
             u = draws(
                 rows.to(tl.int64), start + first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C

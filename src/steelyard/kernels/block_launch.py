@@ -14,7 +14,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 _MARK = {torch.float32: -0x800000, torch.bfloat16: -0x80}  # the bits of −∞
 _BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
-_TILE, _WARPS, _STAGES = (4, 512), 8, 1  # rows and labels of a tile
+_TILE, _WARPS, _STAGES = (4, 512), 4, 3  # rows and labels of a tile
 _PROGRAMS = 4224  # at least, where there are rows enough: 32 per multiprocessor of an H200
 _MOST_TILES = 64  # of one program: a product of so many numbers up to 2 is finite
 _LISTED, _LISTED_WARPS, _LISTED_PROGRAMS = 256, 4, 264  # listed cells that a program sees at a time, and programs
@@ -84,7 +84,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Ten
         weighed = terms.absent != 1 or any(how[1:4])
         product = _is_product(terms)
         sums = torch.empty(chunks, width, dtype=torch.float64, device=device)
-        fixed = (*pair, *how, weighed, product, wide, mark, _STAGES, *_TILE)
+        fixed = (*pair, *how, weighed, product, wide, _STAGES, *_TILE)
         plan = _plan(
             ("slopes", *key, weighed, _TILE, _WARPS, _STAGES, rows_each),
             lambda: _Plan("slopes", strips * chunks, (*shape, rows_each), fixed, _WARPS),

@@ -42,8 +42,8 @@ def update(
 
     Rows are parts of labels' weights. SMALL: m is int8 with one scale per row, √v is (code/255)² times another. `up1`
     is 1/(1 − β₁ᵗ), `up2` 1/√(1 − β₂ᵗ). `first` is the number of the first row among all: what is rounded up does not
-    depend on how labels are cut into blocks. HINT: weights and states, read once per step, do not drive gradients out of
-    the cache.
+    depend on how labels are cut into blocks. HINT: weights and states, read once per step, do not drive gradients out
+    of the cache.
 
     Every branch is on a constant: a compiled kernel has none of them.
     """
@@ -70,9 +70,19 @@ def update(
             unit = tl.max(tl.abs(m), 1) / 127
             tl.store(m_scale + rows, unit, mask=there)
             code = m * (1 / tl.where(unit > 0, unit, 1.0))[:, None] + (bits >> 16).to(tl.float32) * (1 / 65536.0)
-            tl.store(m_state + at, tl.minimum(tl.maximum(tl.floor(code), -127), 127).to(tl.int8), mask=inside, eviction_policy=OLD)
+            tl.store(
+                m_state + at,
+                tl.minimum(tl.maximum(tl.floor(code), -127), 127).to(tl.int8),
+                mask=inside,
+                eviction_policy=OLD,
+            )
         else:
-            tl.store(m_state + at, _narrow(m, bits >> 16, m_state.dtype.element_ty, STOCHASTIC), mask=inside, eviction_policy=OLD)
+            tl.store(
+                m_state + at,
+                _narrow(m, bits >> 16, m_state.dtype.element_ty, STOCHASTIC),
+                mask=inside,
+                eviction_policy=OLD,
+            )
     if KIND == ADAM:
         v = tl.load(v_state + at, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
         if SMALL:
@@ -91,5 +101,15 @@ def update(
             code = tl.where(root > 0, tl.maximum(code, 1), 0)
             tl.store(v_state + at, tl.minimum(code, 255).to(tl.uint8), mask=inside, eviction_policy=OLD)
         else:
-            tl.store(v_state + at, _narrow(v, bits >> 8, v_state.dtype.element_ty, STOCHASTIC), mask=inside, eviction_policy=OLD)
-    tl.store(weights + at, _narrow(w - lr * step, bits, weights.dtype.element_ty, STOCHASTIC), mask=inside, eviction_policy=OLD)
+            tl.store(
+                v_state + at,
+                _narrow(v, bits >> 8, v_state.dtype.element_ty, STOCHASTIC),
+                mask=inside,
+                eviction_policy=OLD,
+            )
+    tl.store(
+        weights + at,
+        _narrow(w - lr * step, bits, weights.dtype.element_ty, STOCHASTIC),
+        mask=inside,
+        eviction_policy=OLD,
+    )
