@@ -200,11 +200,8 @@ def _of_label(column: _Column, promise: Promise, delta: float) -> tuple[float, i
             return 0.0, 0, _NONE_KNOWN["recall"]
         most = _most_missed(len(scores), promise, delta)
         if most < 0:
-            return (
-                0.0,
-                len(scores),
-                f"{_items(len(scores), 'known positive')}, at least {_fewest(promise, delta)} needed",
-            )
+            few = f"{_items(len(scores), 'known positive')}, at least {_fewest(promise, delta)} needed"
+            return 0.0, len(scores), few
         return float(scores[most]), len(scores), ""
     n = len(column.p)
     if len(scores) == n:

@@ -33,15 +33,10 @@ if TYPE_CHECKING:
 
 FORMAT = "steelyard calibration"
 VERSION = 1
-FITTED: dict[str, type[Temperature | Platt | Isotonic]] = {
-    "Temperature": Temperature,
-    "Platt": Platt,
-    "Isotonic": Isotonic,
-}
-
+FITTED = {maker.__name__: maker for maker in (Temperature, Platt, Isotonic)}
 
 READING_FORMAT = "steelyard reading"
-_KINDS = ("none", "link", "temperature", "platt", "isotonic")
+_KINDS = ("none", "link", *map(str.lower, FITTED))
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
 """The vectors that a reading may lack, and what null stands for in each."""
 _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
