@@ -254,9 +254,7 @@ def test_tensors_give_tensors() -> None:
     ("call", "words"),
     [
         (lambda: m.brier(np.array([[0.2, 1.5]]), np.zeros((1, 2))), r"probabilities\[0, 1\] is 1.5"),
-        (lambda: m.brier(np.array([[-3.0]]), np.zeros((1, 1))), "give logits through their link first"),
         (lambda: m.log_loss(np.array([[np.nan]]), np.zeros((1, 1))), r"probabilities\[0, 0\] is nan"),
-        (lambda: m.calibration_error(np.zeros((1, 1)), np.zeros((1, 2))), "they must be equal"),
         (lambda: m.calibration_error(np.zeros((1, 1)), np.zeros((1, 1)), bins=0), "bins is 0"),
         (lambda: m.calibration_error(np.zeros((1, 1)), np.zeros((1, 1)), bins=1.5), "bins is 1.5: give a whole number"),
         (lambda: m.calibration_error(np.zeros((1, 1)), np.zeros((1, 1)), binning="size"), "binning is 'size'"),
