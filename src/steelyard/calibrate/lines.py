@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from steelyard.balance.checks import check_range
 from steelyard.calibrate.calibrator import Chunk, Held, as_vector
 from steelyard.labels.targets import ArrayLike, refuse
 
@@ -46,8 +46,7 @@ def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positiv
 
 def check_prior_positives(value: float) -> float:
     """Return `value`, positive and finite."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"prior_positives is {value}: it must be positive and finite")
+    check_range("positive", prior_positives=value)
     return float(value)
 
 
