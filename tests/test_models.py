@@ -397,7 +397,7 @@ def test_regions_that_are_none_stay_zero() -> None:
 # ---- freezing
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["linear", "bottleneck", "oltr"])
 def test_a_frozen_backbone_does_not_change_and_its_head_learns(head: str, tmp_path: Path) -> None:
     source = made("resnet32", IMAGE)
     source.train()(inputs(IMAGE, seed=5))
