@@ -222,7 +222,8 @@ def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:
 def test_log_odds_of_every_loss_keep_their_digits(name: str) -> None:
     loss = (LOSSES | OTHERS)[name]
     for case in [*((loss, kind, False) for kind in KINDS), (loss, "link", True)]:
-        assert_digits([case])  # a file each: of six ASL readings in one, torch's exporter confuses the names
+        if fitted(*case) is not None:
+            assert_digits([case])  # a file each: of six ASL readings in one, torch's exporter confuses the names
 
 
 def assert_digits(cases: list[tuple[Part, str, bool]]) -> None:
