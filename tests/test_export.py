@@ -93,7 +93,7 @@ def test_links_as_networks(name: str) -> None:
     assert_reads_alike(fitted((LOSSES | OTHERS)[name], "link"))
 
 
-UNDONE = ("BCE", "ASL, focus not detached", "DB-Focal")  # the same is laid over every link
+UNDONE = ("BCE", "DB-Focal")  # the same is laid over every link
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def through_onnxruntime(readings: list[Reading], z: np.ndarray) -> list[np.ndarr
     return found
 
 
-def test_log_odds_of_links_and_calibrators_keep_their_digits(own: Part) -> None:
+def test_log_odds_of_links_and_calibrators_keep_their_digits() -> None:
     """To ±60: plain tracing gives NaN for ASL at 20 and loses the digits of small η."""
-    assert_digits([(LOSSES[name], kind, False) for name, kind in QUICK] + [(own, "link", False)])
+    assert_digits([(LOSSES[name], kind, False) for name, kind in QUICK])
 
 
 def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:
@@ -461,6 +461,7 @@ def assert_exports(trained: Trained, out: Path) -> None:
     assert np.ptp(eta, axis=0).max() > 0
 
 
+@heavy
 def test_features(tmp_path: Path) -> None:
     assert_exports(network_run("mlp", "ml_gcn", "features", (7,)), tmp_path / "x.onnx")
 
