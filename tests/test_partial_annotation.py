@@ -183,6 +183,26 @@ def test_link_has_the_running_means_of_alpha_and_beta() -> None:
     assert [float(w) for w in loss.rule.class_weights()] == pytest.approx([1 - beta, beta], rel=1e-12)
 
 
+def test_stationary_point_maps_back() -> None:
+    """Fully known labels of one class: the zero of its gradient is read as its frequency."""
+    targets = torch.zeros(50, 4)
+    for c, n in enumerate((25, 10, 5, 1)):
+        targets[:n, c] = 1
+    loss = PartialAnnotation(use_p=False)
+    theta = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([theta], max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-15)
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        value = loss(theta.expand(50, 4), targets, torch.zeros(50, 4), 1, 2)
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    want = torch.tensor([0.5, 0.2, 0.1, 0.02]).double()
+    torch.testing.assert_close(loss.probability(theta.detach()[None])[0], want, rtol=0, atol=1e-5)
+
+
 def test_picks_drawn_ahead_are_those_drawn_in_time(tmp_path: Path) -> None:
     targets = torch.randint(-1, 2, (40, 6), generator=torch.Generator().manual_seed(0)).float()
     rules = [Annotation(PseudoLabels(tmp_path / name, 40, 6), q=0.5, seed=2) for name in "ab"]
