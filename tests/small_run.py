@@ -25,6 +25,24 @@ def part(kind: str = "bce", **arguments: Any) -> Part:
     return completed("loss", Part(kind, arguments))
 
 
+LOSSES = {
+    "BCE": part(),
+    "BCE, smoothed": part(smoothing=0.1),
+    "Focal": part("focal"),
+    "ASL": part("asymmetric"),
+    "ASL, focus not detached": part("asymmetric", gamma_pos=1.0, detach_focus=False),
+    "NT-BCE": part("negative_tolerant"),
+    "NT-Focal": part("negative_tolerant", gamma=2.0),
+    "R-BCE": part("distribution_balanced", lam=1.0, kappa=0.0),
+    "DB": part("distribution_balanced"),
+    "DB-Focal": part("distribution_balanced", gamma=2.0),
+    "SPA": part("spa"),
+    "LDAM": part("ldam"),
+    "Two-way": part("two_way"),
+}
+"""A part for each row of the table of losses, by its name."""
+
+
 def reading_of(loss: Part, counts: Any, n_known: Any, class_aware: bool = False) -> Reading:
     objective = Objective(make_loss(loss, counts, n_known))
     return Reading.of_objective(objective, loss, counts, n_known, class_aware)

@@ -110,8 +110,7 @@ def test_the_expected_risk_is_kept(level: float, power: float, unknown: float) -
     assert abs((risks - ideal).mean()) < 4 * risks.std() / SAMPLES**0.5
 
 
-@pytest.mark.parametrize("unknown", [0.0, 0.7])
-@pytest.mark.parametrize("confidence", [0.9, 0.7])
+@pytest.mark.parametrize(("unknown", "confidence"), [(0.0, 0.9), (0.7, 0.7)])
 @pytest.mark.parametrize("goal", ["recall", "precision"])
 @pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
 def test_the_confidence_is_kept(goal: Any, power: float, confidence: float, unknown: float) -> None:

@@ -13,26 +13,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional as F
 
 import steelyard.calibrate as cal
 from steelyard import balance, losses
 from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
 from steelyard.objective import Objective
+from test_links import Hill, Rewritten
 
 COUNTS = torch.tensor([900, 120, 15, 2])
 Z = torch.linspace(-6, 6, 25, dtype=torch.float64)[:, None].expand(-1, 4).contiguous()
-
-
-class Hill(losses.FormulaLoss):
-    """Its link rises and falls again."""
-
-    def positive(self, z: Tensor) -> Tensor:
-        return F.softplus(-z)
-
-    def negative(self, z: Tensor) -> Tensor:
-        return (1.5 - torch.sigmoid(z)) * torch.sigmoid(z) ** 2
 
 
 @pytest.mark.parametrize("row", [r for r in TABLE if r.name != "Two-way"], ids=lambda r: r.name)
@@ -46,23 +36,13 @@ def test_link_is_the_loss_s_own_probability_and_needs_no_fit(row) -> None:  # ty
     assert link(Z.float().numpy()).dtype == np.float32
 
 
-class Plain(losses.FormulaLoss):
-    """BCE as a user would write it."""
-
-    def positive(self, z: Tensor) -> Tensor:
-        return F.softplus(-z)
-
-    def negative(self, z: Tensor) -> Tensor:
-        return F.softplus(z)
-
-
 def test_defaults_of_a_user_s_loss():
-    loss = Plain()
+    loss = Rewritten()
     assert (loss.n_labels, loss.reduction, loss.validate, loss.eta_range) == (None, "mean", False, (0.0, 1.0))
 
 
 def test_link_of_a_user_s_loss_takes_arrays():
-    np.testing.assert_allclose(cal.Link(Plain())(Z.numpy()), torch.sigmoid(Z).numpy(), rtol=1e-9)
+    np.testing.assert_allclose(cal.Link(Rewritten())(Z.numpy()), torch.sigmoid(Z).numpy(), rtol=1e-9)
 
 
 def test_link_of_an_objective_follows_its_weights():
@@ -100,7 +80,7 @@ def test_link_refuses_what_has_none(call: Callable[[], object], words: str) -> N
         call()
 
 
-class Falling(Plain):
+class Falling(Rewritten):
     """The link of its last label falls once, between z = `at` and the next point of the grid."""
 
     def __init__(self, n_labels: int | None, at: float) -> None:
@@ -133,7 +113,7 @@ def test_a_link_is_tried_once():
 
 
 def test_logits_and_weights_of_the_wrong_kind_are_refused():
-    for loss in (losses.SPA(), Plain()):
+    for loss in (losses.SPA(), Rewritten()):
         with pytest.raises(ValueError, match=r"^z is torch.int64: give a floating-point tensor$"):
             loss.log_odds(torch.zeros(2, 4, dtype=torch.int64))
         with pytest.raises(ValueError, match=r"^z is list: give a floating-point tensor$"):
@@ -148,7 +128,7 @@ def test_logits_and_weights_of_the_wrong_kind_are_refused():
 
 def test_a_link_leaves_logits_alone_and_takes_those_of_one_item():
     up, down = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([3.0, 1.0, 1.0, 0.5])
-    for loss in (losses.SPA(), Plain()):
+    for loss in (losses.SPA(), Rewritten()):
         z = Z.clone()
         whole = loss.log_odds(z, up, down)
         assert not z.requires_grad

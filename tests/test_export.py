@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
-from small_run import NAMES, items, part, reading_of, saved_run, small_run
+from small_run import LOSSES, NAMES, items, part, reading_of, saved_run, small_run
 from steelyard.calibrate.isotonic import Curve, interpolated
 from steelyard.calibrate.probability import Reading
 from steelyard.calibrate.thresholds import Aim
@@ -36,7 +36,6 @@ from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.losses import FormulaLoss
-from steelyard.losses.table import TABLE
 from steelyard.models import Input, ModelSettings, build_model
 from steelyard.objective import parts
 from steelyard.objective.parts import Part
@@ -44,21 +43,6 @@ from steelyard.predict import prediction
 
 heavy = pytest.mark.onnx
 
-LOSSES: dict[str, Part] = {
-    "BCE": part(),
-    "BCE, smoothed": part("bce", smoothing=0.1),
-    "Focal": part("focal"),
-    "ASL": part("asymmetric"),
-    "ASL, focus not detached": part("asymmetric", gamma_pos=1.0, detach_focus=False),
-    "NT-BCE": part("negative_tolerant"),
-    "NT-Focal": part("negative_tolerant", gamma=2.0),
-    "R-BCE": part("distribution_balanced", lam=1.0, kappa=0.0),
-    "DB": part("distribution_balanced"),
-    "DB-Focal": part("distribution_balanced", gamma=2.0),
-    "SPA": part("spa"),
-    "LDAM": part("ldam"),
-    "Two-way": part("two_way"),
-}
 OTHERS = {
     "LDAM, softmax": part("ldam", softmax=True),
     "ASL without margin": part("asymmetric", margin=0.0, detach_focus=False),
@@ -82,7 +66,7 @@ def judged() -> tuple[Tensor, Tensor]:
         return small_run().model(torch.from_numpy(data.inputs)), torch.from_numpy(data.labels.values)
 
 
-def fitted(loss: Part, kind: str, class_aware: bool = False) -> Reading | None:
+def fitted(loss: Part, kind: str, class_aware: bool = False) -> Any:
     """A reading fitted to small items, with thresholds for F1; None where the loss has no link and needs one."""
     labels = items(400, seed=7).labels
     plain = reading_of(loss, labels.counts, labels.n_known, class_aware)
@@ -104,16 +88,12 @@ def far_and_near() -> Tensor:
 # ---- the reading, traced
 
 
-def test_every_loss_of_the_table_is_here() -> None:
-    assert set(LOSSES) == {row.name for row in TABLE}
-
-
 @pytest.mark.parametrize("name", [*LOSSES, *OTHERS])
 def test_links_as_networks(name: str) -> None:
     assert_reads_alike(fitted((LOSSES | OTHERS)[name], "link"))
 
 
-UNDONE = ("BCE", "ASL, focus not detached", "DB-Focal")  # the same is laid over every link
+UNDONE = ("BCE", "DB-Focal")  # the same is laid over every link
 
 
 @pytest.mark.parametrize(
@@ -221,9 +201,9 @@ def through_onnxruntime(readings: list[Reading], z: np.ndarray) -> list[np.ndarr
     return found
 
 
-def test_log_odds_of_links_and_calibrators_keep_their_digits(own: Part) -> None:
+def test_log_odds_of_links_and_calibrators_keep_their_digits() -> None:
     """To ±60: plain tracing gives NaN for ASL at 20 and loses the digits of small η."""
-    assert_digits([(LOSSES[name], kind, False) for name, kind in QUICK] + [(own, "link", False)])
+    assert_digits([(LOSSES[name], kind, False) for name, kind in QUICK])
 
 
 def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:
@@ -241,7 +221,9 @@ def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*LOSSES, *OTHERS])
 def test_log_odds_of_every_loss_keep_their_digits(name: str) -> None:
     loss = (LOSSES | OTHERS)[name]
-    assert_digits([(loss, kind, False) for kind in KINDS] + [(loss, "link", True)])
+    for case in [*((loss, kind, False) for kind in KINDS), (loss, "link", True)]:
+        if fitted(*case) is not None:
+            assert_digits([case])  # a file each: of six ASL readings in one, torch's exporter confuses the names
 
 
 def assert_digits(cases: list[tuple[Part, str, bool]]) -> None:
@@ -479,6 +461,7 @@ def assert_exports(trained: Trained, out: Path) -> None:
     assert np.ptp(eta, axis=0).max() > 0
 
 
+@heavy
 def test_features(tmp_path: Path) -> None:
     assert_exports(network_run("mlp", "ml_gcn", "features", (7,)), tmp_path / "x.onnx")
 

@@ -24,7 +24,7 @@ from steelyard.data.dataset import ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
-from steelyard.models import ModelSettings, build_model, frozen_data, input_of
+from steelyard.models import frozen_data
 from steelyard.models.feature_file import bytes_kept, prune
 from steelyard.models.frozen import Keeping, _fingerprint
 from steelyard.models.lite import Lite
@@ -35,21 +35,9 @@ from steelyard.run.calibrate import recalibrate
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import evaluate
 from steelyard.training import progress
+from test_models_features import Counted, directly, frozen_features, network, photographs
 
 N = 20
-
-
-def frozen_features(*given: Any, **more: Any) -> Any:
-    return frozen_data(*given, **more).inputs
-
-
-def photographs(folder: Path, n: int = N) -> list[Path]:
-    folder.mkdir(exist_ok=True)
-    paths = []
-    for i in range(n):
-        paths.append(folder / f"{i:02}.png")
-        Image.fromarray(np.random.default_rng(i).integers(0, 256, (40, 36, 3)).astype(np.uint8)).save(paths[-1])
-    return paths
 
 
 def labels(n: int = N) -> Labels:
@@ -127,7 +115,7 @@ def test_a_cache_in_a_place_that_is_a_file_stops_nothing(tmp_path: Path, monkeyp
 def test_train_evaluate_calibrate_and_predict_compute_each_image_once(
     cache: Path, passes: list[int], tmp_path: Path
 ) -> None:
-    paths = photographs(tmp_path / "images")
+    paths = photographs(tmp_path / "images", N)
     data = ImageDataset(paths, labels(), size=32)
     run = sy.fit(data, "bce", validation=0.25, settings=frozen(), out=tmp_path / "a")
     assert sum(passes) == N
@@ -149,7 +137,7 @@ def test_train_evaluate_calibrate_and_predict_compute_each_image_once(
 def test_predictions_from_kept_features_are_those_of_the_images(
     cache: Path, passes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = photographs(tmp_path / "images")
+    paths = photographs(tmp_path / "images", N)
     data = ImageDataset(paths, labels(), size=32)
     trained = sy.fit(data, "bce", validation=0.25, settings=frozen(), out=tmp_path / "a").trained
     paths[3].write_bytes(b"no image")
@@ -174,6 +162,9 @@ def test_a_changed_image_other_boxes_size_and_device_are_computed(cache: Path, t
     changed = ImageDataset(paths, labels(6), size=12)
     np.testing.assert_allclose(frozen_features(net, changed, keeping), directly(net, changed), rtol=1e-4, atol=1e-5)
     assert counted.taken() - 6 == 1  # `directly` took 6
+    os.utime(paths[0], ns=(1, 1))
+    frozen_features(net, ImageDataset(paths, labels(6), size=12), keeping)
+    assert counted.taken() == 1
     frozen_features(net, ImageDataset(paths, labels(6), size=(12, 12), boxes=np.full((6, 4), [0, 0, 9, 9])), keeping)
     assert counted.taken() == 6
     marks = {_fingerprint(net, changed, torch.device(kind)).backbone for kind in ("cpu", "cuda")}
@@ -182,7 +173,7 @@ def test_a_changed_image_other_boxes_size_and_device_are_computed(cache: Path, t
 
 
 def test_other_lists_of_the_same_images_copy_rows(cache: Path, tmp_path: Path) -> None:
-    data = ImageDataset(photographs(tmp_path / "images"), labels(), size=12)
+    data = ImageDataset(photographs(tmp_path / "images", N), labels(), size=12)
     net = network(data)
     counted, keeping = Counted(net), Keeping(cache, True)
     want = directly(net, data)
@@ -218,14 +209,17 @@ def test_damaged_files_are_named_and_computed_again(cache: Path, tmp_path: Path)
     keeping = Keeping(cache, True, sentences.append)
     want = np.array(frozen_features(net, data, keeping))
     assert sentences == []
-    for suffix in (".npy", ".json", ".keys"):
+    flipped, cut = (
+        (lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]),
+        lambda content: content[:-9],
+    )
+    damages = ((".npy", flipped), (".npy", cut), (".json", flipped), (".json", lambda _: b"[1]"), (".keys", flipped))
+    for suffix, damaged in damages:
         file = next(cache.glob(f"*{suffix}"))
-        content = bytearray(file.read_bytes())
-        content[-3] ^= 1
-        file.write_bytes(content)
+        file.write_bytes(damaged(file.read_bytes()))
         np.testing.assert_array_equal(frozen_features(net, data, keeping), want)
         np.testing.assert_allclose(frozen_features(net, Subset(data, [4, 1]), keeping), want[[4, 1]], rtol=1e-5)
-    assert len(sentences) == 2
+    assert len(sentences) == 4
     assert all("is damaged" in sentence and "computed again" in sentence for sentence in sentences)
 
 
@@ -239,7 +233,7 @@ def _computed(folder: Path, images: Path, index: list[int], results: Any) -> Non
 
 
 def test_of_two_processes_that_ask_for_the_same_one_computes(cache: Path, tmp_path: Path) -> None:
-    photographs(tmp_path / "images")
+    photographs(tmp_path / "images", N)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     asked = [list(range(N)), list(range(N)), list(range(N // 2, N))]
@@ -260,7 +254,7 @@ def test_of_two_processes_that_ask_for_the_same_one_computes(cache: Path, tmp_pa
 
 
 def test_the_longest_unused_go_first_when_there_is_too_much(cache: Path, tmp_path: Path) -> None:
-    data = ImageDataset(photographs(tmp_path / "images"), labels(), size=12)
+    data = ImageDataset(photographs(tmp_path / "images", N), labels(), size=12)
     net = network(data)
     for i, rows in enumerate(([0, 1], [2, 3], [4, 5])):
         frozen_features(net, Subset(data, rows), Keeping(cache, True))
@@ -269,14 +263,14 @@ def test_the_longest_unused_go_first_when_there_is_too_much(cache: Path, tmp_pat
                 os.utime(file, (time.time() - 9000 + 100 * i,) * 2)
     each = bytes_kept(cache) // 3
     assert each > 2 * 4 * net.n_features
-    assert prune(cache, 3 * each) == 0
+    assert prune(cache, bytes_kept(cache)) == 0
     frozen_features(net, Subset(data, [0, 1]), Keeping(cache, True))  # used: now the last to go
-    assert prune(cache, 2 * each) == each
-    assert prune(cache, 0) == each  # what was used within the hour stays
+    assert prune(cache, 2 * each + 3) == pytest.approx(each, abs=3)  # checksums have more digits or fewer
+    assert prune(cache, 0) == pytest.approx(each, abs=3)  # what was used within the hour stays
     counted = Counted(net)
     frozen_features(net, Subset(data, [0, 1]), Keeping(cache, True))
     assert counted.taken() == 0
-    assert bytes_kept(cache) == each
+    assert bytes_kept(cache) == pytest.approx(each, abs=3)
 
 
 # ---- what is said
@@ -286,7 +280,7 @@ def test_size_progress_and_seconds_are_said_through_a_pipe(
     cache: Path, passes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS", 0.0)
-    data = ImageDataset(photographs(tmp_path / "images"), labels(), size=32)
+    data = ImageDataset(photographs(tmp_path / "images", N), labels(), size=32)
     plain = Lite.forward
 
     def slow(self: Lite, x: torch.Tensor) -> torch.Tensor:
@@ -332,7 +326,7 @@ def test_without_a_gpu_photographs_are_learned_from_frozen_features(
 ) -> None:
     monkeypatch.setattr(learn, "pick_device", torch.device)  # a GPU is only asked for
     settings = {**settings, "train": {"device": "cpu", **settings.get("train", {})}}
-    data = ImageDataset(photographs(tmp_path / "images"), labels(), size=96)
+    data = ImageDataset(photographs(tmp_path / "images", N), labels(), size=96)
 
     def configure(name: str | None) -> Config:
         return load_config(None, name, (), settings)
@@ -365,29 +359,3 @@ def test_plain_train_on_photographs_says_so(
     assert "--set model.frozen=false" in done.output
     assert "MB kept in" in done.output
     assert sum(passes) == 24
-
-
-class Counted:
-    """How many items a backbone was used for since it was last asked."""
-
-    def __init__(self, model: Any) -> None:
-        self._items = 0
-        model.backbone.register_forward_pre_hook(self._add)
-
-    def _add(self, module: object, args: tuple[torch.Tensor, ...]) -> None:
-        self._items += len(args[0])
-
-    def taken(self) -> int:
-        n, self._items = self._items, 0
-        return n
-
-
-def network(data: ImageDataset) -> Any:
-    torch.manual_seed(0)
-    return build_model(ModelSettings(backbone="small"), input_of(data), data.labels)
-
-
-def directly(model: Any, data: ImageDataset) -> np.ndarray:
-    with torch.no_grad():
-        model.eval()
-        return model.features(torch.stack([data[i][0] for i in range(len(data))])).numpy()

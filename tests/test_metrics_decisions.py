@@ -17,7 +17,7 @@ def drawn(seed: int, n_items: int, n_labels: int) -> tuple[np.ndarray, np.ndarra
     return said, truth.astype(np.int8)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(32))
 def test_agrees_with_scikit_learn(seed: int) -> None:
     said, truth = drawn(seed, [1, 2, 5, 30][seed % 4], [1, 2, 17, 40][seed // 4 % 4])
     got = m.precision_recall_f1(said, truth)

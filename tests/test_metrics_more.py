@@ -174,6 +174,7 @@ def test_the_evaluator_reports_them() -> None:
     ("call", "sentence"),
     [
         (lambda s, t: metrics.auroc(s, t, "cell"), "per is 'cell'"),  # type: ignore[arg-type]
+        (lambda s, t: metrics.average_precision(s, t, per="cell"), "per is 'cell'"),  # type: ignore[arg-type]
         (lambda s, t: metrics.jaccard(s > 0, t, "cell"), "per is 'cell': choose one of label, item"),  # type: ignore[arg-type]
         (lambda s, t: metrics.precision_at_k(s, t, 0), "k is 0: give at least 1"),
         (lambda s, t: metrics.psp_at_k(s, t, np.zeros(L), 1), r"propensity has shape \(9,\)"),

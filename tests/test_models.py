@@ -40,10 +40,8 @@ IMAGE, SMALL = Input("image", (3, 40, 40)), Input("image", (1, 32, 32))
 FEATURES, PAIR = Input("features", (7,)), Input("pair", (5, 6, 4, 11))
 HEADS = ("linear", "cosine", "bottleneck", "ml_gcn", "oltr")
 CASES = [
-    *[("resnet12", SMALL, head) for head in HEADS],
-    *[("resnet32", IMAGE, head) for head in HEADS],
-    *[("lite0", IMAGE, head) for head in ("linear", "oltr")],
-    *[("timm:test_resnet", IMAGE, head) for head in ("linear", "oltr")],
+    *[(net, IMAGE, head) for net in ("resnet32", "lite0", "timm:test_resnet") for head in ("linear", "oltr")],
+    ("resnet12", SMALL, "oltr"),
     ("timm:test_vit", Input("image", (3, 96, 96)), "oltr"),
     *[("linear", FEATURES, head) for head in HEADS],
     ("mlp", FEATURES, "linear"),
@@ -312,7 +310,7 @@ def test_bfloat16_by_autocast_is_close(backbone: str, input: Input, head: str) -
     ("backbone", "input", "head"),
     [
         pytest.param("resnet12", SMALL, "oltr", marks=pytest.mark.slow),
-        *[("mlp", FEATURES, head) for head in HEADS],
+        *[("mlp", FEATURES, head) for head in HEADS[1:]],
         ("cross_attention", PAIR, "linear"),
     ],
 )
@@ -399,7 +397,7 @@ def test_regions_that_are_none_stay_zero() -> None:
 # ---- freezing
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["linear", "bottleneck", "oltr"])
 def test_a_frozen_backbone_does_not_change_and_its_head_learns(head: str, tmp_path: Path) -> None:
     source = made("resnet32", IMAGE)
     source.train()(inputs(IMAGE, seed=5))

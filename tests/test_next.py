@@ -12,7 +12,7 @@ import pytest
 import steelyard as sy
 from run_data import items, write_table
 from steelyard.annotation import next_to_annotate
-from steelyard.annotation.next_cells import FLOOR, _rank_within, neighbourhoods
+from steelyard.annotation.next_cells import FLOOR, neighbourhoods
 from typed import done, typed
 
 
@@ -109,10 +109,6 @@ def test_spreading_takes_cells_from_more_neighbourhoods() -> None:
     assert len(set(centre[spread.items])) > 5
     groups = neighbourhoods(x, 400, 0)
     assert all(len(set(groups[centre == k])) <= 3 for k in range(20))
-
-
-def test_ranks_within_groups() -> None:
-    assert _rank_within(np.array([0, 1, 0, 0]), np.array([3, 0, 1, 2])).tolist() == [1, 0, 2, 0]
 
 
 def test_what_is_known_elsewhere_counts() -> None:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from small_run import part, reading_of
+from small_run import LOSSES, part, reading_of
 from steelyard.balance import ClassBalanced, PartialLabelMasking
 from steelyard.calibrate import Isotonic, Platt, Temperature, threshold_report
 from steelyard.calibrate.crossfit import MAKERS, folds_of, settle
@@ -28,22 +28,7 @@ from steelyard.objective.parts import KINDS, make_loss
 from steelyard.run.deployment import deployment
 
 COUNTS, N_KNOWN = np.array([400.0, 60, 12, 3]), 1000
-PARTS = {
-    "BCE": part(),
-    "BCE, smoothed": part(smoothing=0.1),
-    "Focal": part("focal"),
-    "ASL": part("asymmetric"),
-    "ASL, focus not detached": part("asymmetric", gamma_pos=1.0, detach_focus=False),
-    "NT-BCE": part("negative_tolerant"),
-    "NT-Focal": part("negative_tolerant", gamma=2.0),
-    "R-BCE": part("distribution_balanced", lam=1.0, kappa=0.0),
-    "DB": part("distribution_balanced"),
-    "DB-Focal": part("distribution_balanced", gamma=2.0),
-    "SPA": part("spa"),
-    "LDAM": part("ldam"),
-    "Two-way": part("two_way"),
-}
-WITH_LINK = [name for name in PARTS if name != "Two-way"]
+WITH_LINK = [name for name in LOSSES if name != "Two-way"]
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -67,13 +52,13 @@ def held_out(n: int = 300, seed: int = 0, unknown: float = 0.1, scale: float = 1
 
 
 def test_every_loss_of_the_table_has_a_part() -> None:
-    assert set(PARTS) == {row.name for row in TABLE}
+    assert set(LOSSES) == {row.name for row in TABLE}
     for row in TABLE:
-        made, meant = make_loss(PARTS[row.name], COUNTS, N_KNOWN), row.make(torch.from_numpy(COUNTS), N_KNOWN, "mean")
+        made, meant = make_loss(LOSSES[row.name], COUNTS, N_KNOWN), row.make(torch.from_numpy(COUNTS), N_KNOWN, "mean")
         assert type(made) is type(meant)
         if row.name in WITH_LINK:
             torch.testing.assert_close(probe(pair_of(made)), probe(pair_of(meant)), rtol=0, atol=0)
-    assert {p.kind for p in PARTS.values()} | {"hill", "logit_adjusted"} == set(KINDS["loss"])
+    assert {p.kind for p in LOSSES.values()} | {"hill", "logit_adjusted"} == set(KINDS["loss"])
 
 
 def test_the_whole_chain_by_hand() -> None:
@@ -138,11 +123,18 @@ def test_sigma_alone_is_what_none_means() -> None:
     assert "nothing undone" in reading.how
 
 
-@pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("kind", [*MAKERS, "auto", "link"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (name, kind)
+        for name in LOSSES
+        for kind in [*MAKERS, "auto", "link"]
+        if kind in ("platt", "link") or name in ("BCE", "ASL", "Two-way")
+    ],
+)
 def test_every_loss_with_every_calibrator_comes_back_from_json_bit_for_bit(name: str, kind: str) -> None:
-    z, y = held_out(120, seed=3)
-    reading = reading_of(PARTS[name], COUNTS, N_KNOWN, class_aware=name in ("DB", "ASL"))
+    z, y = held_out(60, seed=3)
+    reading = reading_of(LOSSES[name], COUNTS, N_KNOWN, class_aware=name in ("DB", "ASL"))
     if name == "Two-way" and kind == "link":
         with pytest.raises(NoLink):
             reading.fit(z, y, kind)
@@ -269,7 +261,7 @@ def test_folds_share_out_every_label() -> None:
     [(1.0, 0.0, {"link"}), (0.4, 0.0, {"temperature"}), (0.5, -1.5, {"platt"})],
 )
 def test_auto_takes_the_simplest_that_will_do(scale: float, shift: float, kinds: set[str]) -> None:
-    z, y = held_out(3000, seed=5, scale=scale, shift=shift)
+    z, y = held_out(2000, seed=5, scale=scale, shift=shift)
     fitted = reading_of(part(), COUNTS, N_KNOWN).fit(z, y)
     assert fitted.kind in kinds
     assert list(fitted.trials) == ["link", "temperature", "platt", "isotonic"]
@@ -505,7 +497,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
         Reading.load(tmp_path / "missing.json")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 12), st.integers(0, 2**31), st.sampled_from([*MAKERS, "auto"]), st.booleans())
 def test_whatever_the_items_the_result_is_a_probability_or_a_sentence(
     n: int, seed: int, kind: str, aware: bool

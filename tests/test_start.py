@@ -107,7 +107,7 @@ def gradient(objective: Objective, values: np.ndarray, z: torch.Tensor) -> torch
         for i, row in enumerate(LINKED)
         for j, rule in enumerate(PLAIN_RULES)
         for k, weighting in enumerate(WEIGHTINGS)
-        if row.name in ("BCE", "DB") or (i + j + k) % 6 == 0
+        if (row.name == "BCE" and weighting in ("none", "rebalanced")) or (i + j + k) % 6 == 0
     ],
     ids=lambda x: getattr(x, "name", x),
 )
@@ -261,17 +261,16 @@ def outputs(model: Model, data: ArrayDataset) -> torch.Tensor:
 SETTINGS = TrainSettings(epochs=10, batch_size=50, device="cpu")
 
 
-@pytest.mark.parametrize("loss", ["BCE", "ASL", "SPA", "DB-Focal"])
 @pytest.mark.parametrize(
-    ("head", "backbone"),
+    ("head", "backbone", "loss"),
     [
-        ("linear", "linear"),
-        ("linear", "mlp"),
-        ("linear", "small"),
-        ("bottleneck", "linear"),
-        ("ml_gcn", "mlp"),
-        ("places", "resnet12"),
-        ("oltr", "linear"),
+        *[("linear", "linear", loss) for loss in ("BCE", "ASL", "SPA", "DB-Focal")],
+        ("linear", "mlp", "ASL"),
+        ("linear", "small", "SPA"),
+        ("bottleneck", "linear", "DB-Focal"),
+        ("ml_gcn", "mlp", "BCE"),
+        ("places", "resnet12", "BCE"),
+        ("oltr", "linear", "SPA"),
     ],
 )
 def test_the_mean_probability_of_a_new_model_is_the_share(head: str, backbone: str, loss: str) -> None:
@@ -345,7 +344,7 @@ def rare(n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
 def test_rare_labels_are_as_likely_as_they_are_frequent(backbone: str) -> None:
     """With the bias at 0 they come out 2 to 14 times too likely, and no calibrator hides it without validation."""
     x, y = rare()
-    settings = {"model": {"backbone": backbone, "width": 32}, "train": {"device": "cpu", "epochs": 10}}
+    settings = {"model": {"backbone": backbone, "width": 32}, "train": {"device": "cpu", "epochs": 6}}
     eta = sy.fit((x, y), "bce", validation=0, settings=settings, verbose=False).probability(x).mean(0)
     np.testing.assert_allclose(eta, y.mean(0), rtol=0.35)
     plain = {**settings, "model": {**settings["model"], "bias": "zero"}}

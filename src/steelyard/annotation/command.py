@@ -25,6 +25,7 @@ from steelyard.labels import UNKNOWN, Labels
 from steelyard.predict.inputs import inputs_at
 from steelyard.predict.prediction import check_probability, scores
 from steelyard.report.headline import plural
+from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import console_of, plain, say
 from steelyard.run.api import Run
 from steelyard.run.command import Other, items_of
@@ -67,10 +68,8 @@ def audit(
         if probabilities is not None:
             raise ValueError("probabilities are given, but those of a run are taken: give labels instead of the run")
         found = of_run(folder)
-        near = found.embeddings if embeddings is None else embeddings
-        return audit_labels(
-            found.labels, found.probabilities, embeddings=near, limit=limit, resamples=resamples, seed=seed
-        )
+        source, probabilities = found.labels, found.probabilities
+        embeddings = found.embeddings if embeddings is None else embeddings
     if probabilities is None:
         raise ValueError("labels are given without probabilities: give those of models that have not seen the labels")
     return audit_labels(source, probabilities, embeddings=embeddings, limit=limit, resamples=resamples, seed=seed)
@@ -133,11 +132,8 @@ def document(result: Audit, found: Source) -> dict[str, Any]:
         return {name: number(part) for name, part in value._asdict().items()}
 
     def listed(ranked: Ranked) -> list[dict[str, Any]]:
-        keys = ("id", "label", "question", "given", "probability", "score", "why", "path")
         rows = rows_of(ranked, result.table, lambda k: result.why(ranked, k), found.paths)
-        return [
-            dict(zip(keys, row, strict=True)) | {"probability": float(row[4]), "score": float(row[5])} for row in rows
-        ]
+        return [row | {name: float(row[name]) for name in ("probability", "score")} for row in rows]
 
     return {
         "source": found.note,
@@ -164,7 +160,9 @@ def _print_audit(result: Audit, found: Source, console: Console) -> None:
     """Print the estimates by label, the first rows of the lists, confused pairs and contradictions."""
     say(console, f"{plural(len(result.table), 'item')}, {plural(result.table.n_labels, 'label')}; {found.note}.")
     say(console, f"About {100 * result.rates.shared:.1f} % of a label's positives are wrong, and as many are missing.")
-    table = _table("label", "present", "of these wrong", "absent", "of these wrong", "unknown", "probably present")
+    table = right_aligned(
+        "label", "present", "of these wrong", "absent", "of these wrong", "unknown", "probably present"
+    )
     order = sorted(result.labels, key=lambda r: -np.nan_to_num(r.wrong_positives.estimate + r.wrong_negatives.estimate))
     for row in order[:_ROWS]:
         wrong = (_interval(row.wrong_positives), _interval(row.wrong_negatives))
@@ -191,19 +189,12 @@ def _interval(value: Interval) -> str:
     return f"{value.estimate:,.0f} ({value.low:,.0f} to {value.high:,.0f})"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for k, name in enumerate(columns):
-        table.add_column(name, justify="left" if k == 0 else "right")
-    return table
-
-
 def _listed(ranked: Ranked, labels: Labels, why: Any) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("score", "id", "label", "why"):
         table.add_column(name, justify="right" if name == "score" else "left")
-    for row in rows_of(ranked, labels, why, None):
-        table.add_row(f"{float(row[5]):.3g}", *(Text(plain(str(row[k]))) for k in (0, 1, 6)))
+    for row in rows_of(ranked, labels, why):
+        table.add_row(f"{float(row['score']):.3g}", *(Text(plain(row[name])) for name in ("id", "label", "why")))
     return table
 
 
@@ -249,10 +240,7 @@ def show_next(
     if out is not None:
         write_queue(out, cells, labels, why, paths)
     if as_json:
-        keys = ("id", "label", "question", "given", "probability", "score", "why", "path")
-        print(
-            dumps([dict(zip(keys, row, strict=True)) for row in rows_of(cells, labels, why, paths)], ensure_ascii=False)
-        )
+        print(dumps(rows_of(cells, labels, why, paths), ensure_ascii=False))
         return
     console = console_of()
     say(console, f"{cells.n:,} of {int((labels.n_items - labels.n_known).sum()):,} unknown labels, by {by}:")

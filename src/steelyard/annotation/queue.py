@@ -90,16 +90,18 @@ def write_queue(path: str | Path, ranked: Ranked, labels: Labels, why: Why, path
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(QUEUE_COLUMNS)
-        for rank, row in enumerate(rows_of(ranked, labels, why, paths)):
-            out.writerow([rank + 1, harmless(row[0]), harmless(row[1]), *row[2:]])
+        for rank, row in enumerate(rows_of(ranked, labels, why, paths), 1):
+            texts = {name: harmless(row[name]) for name in ("id", "label")}
+            out.writerow([rank, *(row | texts).values()])
 
 
-def rows_of(ranked: Ranked, labels: Labels, why: Why, paths: Sequence[str] | None) -> list[list[Any]]:
-    """Return the rows of the file but for their rank."""
+def rows_of(ranked: Ranked, labels: Labels, why: Why, paths: Sequence[str] | None = None) -> list[dict[str, str]]:
+    """Return the rows of the file, by column, but for their rank."""
     rows = []
     for k, (item, label, given, eta, score) in enumerate(zip(*(part.tolist() for part in ranked), strict=True)):
         question, shown = (PRESENT, "") if given == UNKNOWN else (WRONG, str(given))
         where = "" if paths is None else paths[item]
         numbers = (f"{eta:.6g}", f"{score:.6g}")
-        rows.append([labels.ids[item], labels.names[label], question, shown, *numbers, why(k), where])
+        values = (labels.ids[item], labels.names[label], question, shown, *numbers, why(k), where)
+        rows.append(dict(zip(QUEUE_COLUMNS[1:], values, strict=True)))
     return rows

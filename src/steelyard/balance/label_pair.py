@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from steelyard.balance.checks import check_range
 from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike, as_targets
 
@@ -31,8 +31,7 @@ class LabelPair(nn.Module):
 
     def __init__(self, weight: float = 1.0, link: bool = True) -> None:
         super().__init__()
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"weight is {weight}: it must be at least 0 and finite")
+        check_range("at least 0", weight=weight)
         self.weight, self.link = float(weight), bool(link)
 
     def forward(self, log_odds: Tensor, targets: ArrayLike) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from steelyard.balance.ahead import Ahead
+from steelyard.balance.checks import check_choice, check_range
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
 from steelyard.kernels.choice import fuses
@@ -64,14 +64,12 @@ class PartialLabelMasking(nn.Module):
         observes: Observed = "training",
     ) -> None:
         super().__init__()
-        if observes not in get_args(Observed):
-            raise ValueError(f"observes is {observes!r}: choose one of {', '.join(get_args(Observed))}")
+        check_choice(Observed, observes=observes)
         self.observes = observes
         n = check_vector("counts", counts)
         k = check_known(n_known, len(n))
         check_within(n, k)
-        if not 0 <= rate < math.inf:
-            raise ValueError(f"rate is {rate}: it must be at least 0 and finite")
+        check_range("at least 0", rate=rate)
         bins, seed = as_whole(bins, "bins"), as_whole(seed, "seed")
         if bins < 2:
             raise ValueError(f"bins is {bins}: it must be at least 2")

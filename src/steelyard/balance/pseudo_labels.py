@@ -7,13 +7,14 @@ import math
 import mmap
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from steelyard._files import naming
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import refuse
 
@@ -41,8 +42,7 @@ class PseudoLabels:
     """
 
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:
-        if feedback not in get_args(Feedback):
-            raise ValueError(f"feedback is {feedback!r}: choose one of {', '.join(get_args(Feedback))}")
+        check_choice(Feedback, feedback=feedback)
         n_items, n_labels = as_whole(n_items, "n_items"), as_whole(n_labels, "n_labels")
         if n_items < 1 or n_labels < 1:
             raise ValueError(f"n_items and n_labels are {n_items} and {n_labels}: both must be at least 1")

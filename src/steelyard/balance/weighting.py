@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from steelyard.balance.checks import check_choice, check_range
 from steelyard.balance.processes import summed
 from steelyard.kernels import fused
 from steelyard.labels.inputs import as_whole
@@ -62,8 +63,7 @@ class InverseFrequency(Weighting):
 
     def __init__(self, counts: ArrayLike, power: float = 0.5, *, floor: int | None = None) -> None:
         super().__init__()
-        if not 0 <= power < math.inf:
-            raise ValueError(f"power is {power}: it must be at least 0 and finite")
+        check_range("at least 0", power=power)
         n = check_counts(counts, floor=floor)
         self.n_labels = len(n)
         self.register_buffer("inverse", (n / n.min()).pow(-power), persistent=False)
@@ -99,10 +99,8 @@ class ClassBalanced(Weighting):
         self, counts: ArrayLike, beta: float = 0.9999, mode: Mode = "class", *, floor: int | None = None
     ) -> None:
         super().__init__()
-        if not 0 <= beta < 1:
-            raise ValueError(f"beta is {beta}: it must be in [0, 1)")
-        if mode not in get_args(Mode):
-            raise ValueError(f"mode is {mode!r}: choose one of {', '.join(get_args(Mode))}")
+        check_range("in [0, 1)", beta=beta)
+        check_choice(Mode, mode=mode)
         n = check_counts(counts, floor=floor)
         self.n_labels, self.beta, self.mode = len(n), float(beta), mode
         self.register_buffer("counts", n, persistent=False)
@@ -164,13 +162,9 @@ class Rebalanced(Weighting):
         floor: int | None = None,
     ) -> None:
         super().__init__()
-        for name, value in dict(alpha=alpha, beta=beta, mu=mu).items():
-            if not math.isfinite(value):
-                raise ValueError(f"{name} is {value}: it must be finite")
-        if alpha < 0:
-            raise ValueError(f"alpha is {alpha}: a least weight is at least 0")
-        if beta <= 0:
-            raise ValueError(f"beta is {beta}: a steepness is positive")
+        check_range("at least 0", alpha=alpha)
+        check_range("positive", beta=beta)
+        check_range("finite", mu=mu)
         n = check_counts(counts, floor=floor)
         self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
         self.register_buffer("inverse", n.min() / n, persistent=False)

@@ -18,8 +18,6 @@ from torch.nn.functional import softplus
 from steelyard.calibrate.lines import PRIOR_POSITIVES, check_prior_positives
 from steelyard.calibrate.scaling import Platt
 
-_STEPS, _HALVINGS = 100, 30
-
 
 class Cells(NamedTuple):
     """Some cells of held-out items: log-odds, target (0 or 1), label and weight of each, (n,).
@@ -53,61 +51,34 @@ def fit_bands(cells: Cells, counts: ArrayLike, prior_positives: float = PRIOR_PO
     if len(z) == 0 or float(y.sum()) == 0 or not bool(torch.isfinite(z).all()):
         raise ValueError("bands cannot be fitted: give finite log-odds of held-out cells, some of them positive")
     of_cell = torch.from_numpy(band)[cells.labels.cpu()].to(z.device)
-    one = torch.zeros_like(of_cell)
-    start = torch.tensor([[1.0, 0.0]], dtype=torch.float64, device=z.device)
-    identity = torch.eye(2, dtype=torch.float64, device=z.device)[None]
-    pooled = _fit(z, y, w, one, start, identity)
-    information = _moments(z, w, one, pooled, 1)[1] / (w * y).sum()
-    n = int(band.max()) + 1
-    lines = _fit(z, y, w, of_cell, pooled.expand(n, 2).clone(), worth * information.expand(n, 2, 2))
-    slope, shift = lines.cpu().unbind(1)
+    pooled = _fitted(z, y, w, np.array([1.0, 0.0]), np.eye(2))
+    eta = torch.sigmoid(pooled[0] * z + pooled[1])
+    sums = [float((w * eta * (1 - eta) * z**power).sum()) for power in (2, 1, 1, 0)]
+    precision = worth * np.array(sums).reshape(2, 2) / float((w * y).sum())
+    masks = (of_cell == b for b in range(int(band.max()) + 1))
+    lines = [_fitted(z[mask], y[mask], w[mask], pooled, precision) for mask in masks]
+    slope, shift = torch.from_numpy(np.array(lines)).unbind(1)
     at = torch.from_numpy(band)
     platt = Platt()
     platt.restore({"slope": slope[at].tolist(), "shift": shift[at].tolist()})
     return platt
 
 
-def _moments(z: Tensor, w: Tensor, band: Tensor, lines: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return η of every cell, and the information Σ w η(1−η) (z, 1)(z, 1)ᵀ of every band, (n, 2, 2)."""
-    eta = torch.sigmoid(lines[band, 0] * z + lines[band, 1])
-    h = w * eta * (1 - eta)
-    sums = [z.new_zeros(n).index_add_(0, band, h * z**power) for power in (2, 1, 0)]
-    return eta, torch.stack([sums[0], sums[1], sums[1], sums[2]], 1).view(n, 2, 2)
+def _fitted(
+    z: Tensor, y: Tensor, w: Tensor, prior: NDArray[np.float64], precision: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the line (a ≥ 0, b) that minimises the log-loss + ½ (l − prior)ᵀ precision (l − prior), a convex cost."""
+    from scipy.optimize import minimize
 
+    scale = 1 / (float(w.sum()) + np.trace(precision))
 
-def _fit(z: Tensor, y: Tensor, w: Tensor, band: Tensor, prior: Tensor, precision: Tensor) -> Tensor:
-    """Return lines (n, 2) that minimise the log-loss + ½ (l − prior)ᵀ precision (l − prior), slopes at least 0.
+    def cost(line: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        odds, off = line[0] * z + line[1], line - prior
+        pull = w * (torch.sigmoid(odds) - y)
+        value = float((w * (softplus(odds) - y * odds)).sum()) + off @ precision @ off / 2
+        gradient = np.array([float((pull * z).sum()), float(pull.sum())]) + precision @ off
+        return scale * value, scale * gradient
 
-    Newton's steps, each band's halved until its loss falls: the loss is convex.
-    """
-    n, lines = len(prior), prior.clone()
-
-    def losses(at: Tensor) -> Tensor:
-        odds = at[band, 0] * z + at[band, 1]
-        cost = z.new_zeros(n).index_add_(0, band, w * (softplus(odds) - y * odds))
-        off = at - prior
-        return cost + ((precision @ off[..., None])[..., 0] * off).sum(1) / 2
-
-    before = losses(lines)
-    for _ in range(_STEPS):
-        eta, information = _moments(z, w, band, lines, n)
-        pull = w * (eta - y)
-        gradient = torch.stack([z.new_zeros(n).index_add_(0, band, pull * x) for x in (z, torch.ones_like(z))], 1)
-        gradient = gradient + (precision @ (lines - prior)[..., None])[..., 0]
-        step = torch.linalg.solve(information + precision, gradient[..., None])[..., 0]
-        share, reached = z.new_ones(n), before
-        for _ in range(_HALVINGS):
-            moved = lines - share[:, None] * step
-            moved[:, 0].clamp_(min=0)
-            reached = losses(moved)
-            worse = reached > before
-            if not bool(worse.any()):
-                break
-            share = torch.where(worse, share / 2, share)
-        better = reached < before
-        lines = torch.where(better[:, None], moved, lines)
-        gain = (before - reached).clamp_min(0)
-        before = torch.where(better, reached, before)
-        if float((gain / before.clamp_min(1)).max()) < 1e-13:
-            break
-    return lines
+    options = {"ftol": 1e-15, "gtol": 1e-11}
+    found = minimize(cost, prior, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)], options=options).x
+    return np.asarray(found)

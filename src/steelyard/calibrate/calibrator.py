@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
@@ -93,10 +93,14 @@ class Held:
             z, t = (torch.where(known, x.to(torch.float64), 0.0) for x in (z, t))
             yield Chunk(z, t, known.to(torch.float64))
 
+    def sums(self, parts: Callable[[Chunk], Sequence[Tensor]]) -> Tensor:
+        """Return the sums over all rows of what `parts` makes of some of them, one row per part, float64 (k, L)."""
+        return torch.stack([torch.stack([part.sum(0) for part in parts(c)]) for c in self.chunks()]).sum(0)
+
     @cached_property
     def present(self) -> Tensor:
         """Known positives of each label, Σ y, float64 (L,)."""
-        return torch.stack([c.t.sum(0) for c in self.chunks()]).sum(0)
+        return self.sums(lambda c: (c.t,))[0]
 
     @cached_property
     def absent(self) -> Tensor:

@@ -23,11 +23,8 @@ from steelyard.labels.targets import labels_of_all_frequencies
 Folds: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
-MAKERS: dict[str, type[Temperature | Platt | Isotonic]] = {
-    "temperature": Temperature,
-    "platt": Platt,
-    "isotonic": Isotonic,
-}
+Fitted: TypeAlias = type[Temperature | Platt | Isotonic]
+MAKERS: dict[str, Fitted] = {"temperature": Temperature, "platt": Platt, "isotonic": Isotonic}
 """The calibrators that are fitted, the simpler first."""
 
 BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses.loss import compute_dtype
 from steelyard.metrics.inputs import Pair, positive, probable
@@ -53,8 +54,7 @@ class Promise:
     joint: bool = False
 
     def __post_init__(self) -> None:
-        if self.guarantee not in get_args(Guarantee):
-            raise ValueError(f"guarantee is {self.guarantee!r}: choose one of {', '.join(get_args(Guarantee))}")
+        check_choice(Guarantee, guarantee=self.guarantee)
         if self.goal not in get_args(Goal):
             raise ValueError(f"the goal is {self.goal!r}, but a guarantee is given for precision or recall")
         if self.guarantee == "expected" and self.goal == "precision":
@@ -200,11 +200,8 @@ def _of_label(column: _Column, promise: Promise, delta: float) -> tuple[float, i
             return 0.0, 0, _NONE_KNOWN["recall"]
         most = _most_missed(len(scores), promise, delta)
         if most < 0:
-            return (
-                0.0,
-                len(scores),
-                f"{_items(len(scores), 'known positive')}, at least {_fewest(promise, delta)} needed",
-            )
+            few = f"{_items(len(scores), 'known positive')}, at least {_fewest(promise, delta)} needed"
+            return 0.0, len(scores), few
         return float(scores[most]), len(scores), ""
     n = len(column.p)
     if len(scores) == n:

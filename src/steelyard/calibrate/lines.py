@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from steelyard.calibrate.calibrator import Held, as_vector
+from steelyard.balance.checks import check_range
+from steelyard.calibrate.calibrator import Chunk, Held, as_vector
 from steelyard.labels.targets import ArrayLike, refuse
 
 PRIOR_POSITIVES = 20.0
@@ -46,8 +46,7 @@ def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positiv
 
 def check_prior_positives(value: float) -> float:
     """Return `value`, positive and finite."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"prior_positives is {value}: it must be positive and finite")
+    check_range("positive", prior_positives=value)
     return float(value)
 
 
@@ -154,14 +153,11 @@ def _minimum(
 
 def _moments(held: Held, prior: Line, pooled: bool, has_shift: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return mean and deviation of the known logits (0 and root mean square without shift), their number, and Σ q."""
-    sums = _total(
-        torch.stack([c.known.sum(0), c.z.sum(0), (c.known * torch.sigmoid(prior.at(c.z))).sum(0)])
-        for c in held.chunks()
-    )
+    sums = held.sums(lambda c: (c.known, c.z, c.known * torch.sigmoid(prior.at(c.z))))
     n, z_sum, expected = _grouped(sums, pooled)
     n = n.clamp_min(1.0)
     centre = z_sum / n if has_shift else torch.zeros_like(n)
-    square = _total((c.known * (c.z - centre).square()).sum(0)[None] for c in held.chunks())
+    square = held.sums(lambda c: (c.known * (c.z - centre).square(),))
     return centre, (_grouped(square, pooled)[0] / n).sqrt(), n, expected
 
 
@@ -170,19 +166,16 @@ def _derivatives(
 ) -> Tensor:
     """Return the cost of each label and its derivatives a, b, aa, ab, bb, (6, L), at lines in standardised logits."""
     safe = torch.where(spread > 0, spread, 1.0)
-    parts = []
-    for c in held.chunks():
+
+    def parts(c: Chunk) -> tuple[Tensor, ...]:
         u = (c.z - centre) / safe
         x, t = a * u + b, (1 - share) * c.t + share * torch.sigmoid(prior.at(c.z))
         p, q = torch.sigmoid(x), torch.sigmoid(-x)
         slope, bend = c.known * (p * (1 - t) - q * t), c.known * p * q
         value = -c.known * (t * logsigmoid(x) + (1 - t) * logsigmoid(-x))
-        parts.append(torch.stack([v.sum(0) for v in (value, slope * u, slope, bend * u * u, bend * u, bend)]))
-    return _total(parts)
+        return value, slope * u, slope, bend * u * u, bend * u, bend
 
-
-def _total(parts: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(parts)).sum(0)
+    return held.sums(parts)
 
 
 def _grouped(sums: Tensor, pooled: bool) -> Tensor:
@@ -329,28 +322,20 @@ def _all_where_none_known(held: Held) -> Held:
 
 def _range(cells: Held) -> tuple[Tensor, Tensor, Tensor]:
     """Return the smallest and the largest known logit of each label, 0 where there is none, and their number."""
-    lowest = torch.full_like(cells.present, torch.inf)
-    highest, n = -lowest, torch.zeros_like(lowest)
-    for c in cells.chunks():
-        known = c.known > 0
-        lowest = torch.minimum(lowest, torch.where(known, c.z, torch.inf).amin(0))
-        highest = torch.maximum(highest, torch.where(known, c.z, -torch.inf).amax(0))
-        n += c.known.sum(0)
+    n = cells.known.sum(0, dtype=torch.float64)
+    lowest = torch.where(cells.known, cells.logits, torch.inf).amin(0).double()
+    highest = torch.where(cells.known, cells.logits, -torch.inf).amax(0).double()
     return torch.where(n > 0, lowest, 0.0), torch.where(n > 0, highest, 0.0), n
 
 
 def _mean_eta(cells: Held, line: Line, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of η and of η² over the known items of each label."""
-    total, squares = torch.zeros_like(n), torch.zeros_like(n)
-    for c in cells.chunks():
-        eta = c.known * torch.sigmoid(line.at(c.z))
-        total += eta.sum(0)
-        squares += eta.square().sum(0)
-    return total / n.clamp_min(1), squares / n.clamp_min(1)
+    mean, square = cells.sums(lambda c: [(c.known * torch.sigmoid(line.at(c.z))) ** k for k in (1, 2)]) / n.clamp_min(1)
+    return mean, square
 
 
 def _explained(cells: Held, line: Line) -> Tensor:
     """Return ρ = Var η/(mean η (1 − mean η)) of each label, in [0, 1]; 0 where no item is known."""
-    mean, square = _mean_eta(cells, line, _range(cells)[2])
+    mean, square = _mean_eta(cells, line, cells.known.sum(0))
     variance = (square - mean.square()).clamp_min(0)
     return torch.where(mean > 0, variance / (mean * (1 - mean)), 0.0).clamp(0, 1)

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from steelyard._files import write_atomic
 from steelyard._sealed import sealed, unsealed
 from steelyard.calibrate.calibrator import Calibrator, State
-from steelyard.calibrate.isotonic import Isotonic
+from steelyard.calibrate.crossfit import MAKERS, Fitted
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.link import Link, has_probes, pair_of
-from steelyard.calibrate.scaling import Platt, Temperature
 from steelyard.calibrate.thresholds import Aim
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Loss, NoLink
@@ -33,15 +32,10 @@ if TYPE_CHECKING:
 
 FORMAT = "steelyard calibration"
 VERSION = 1
-FITTED: dict[str, type[Temperature | Platt | Isotonic]] = {
-    "Temperature": Temperature,
-    "Platt": Platt,
-    "Isotonic": Isotonic,
-}
-
+FITTED: dict[str, Fitted] = {maker.__name__: maker for maker in MAKERS.values()}
 
 READING_FORMAT = "steelyard reading"
-_KINDS = ("none", "link", "temperature", "platt", "isotonic")
+_KINDS = ("none", "link", *MAKERS)
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
 """The vectors that a reading may lack, and what null stands for in each."""
 _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"

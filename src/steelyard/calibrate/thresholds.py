@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice, check_range
 from steelyard.calibrate.calibrator import one_per_label
 from steelyard.calibrate.guarantees import Guarantee, Promise, guaranteed_thresholds, promise_of, promised_thresholds
 from steelyard.calibrate.lines import PRIOR_POSITIVES
@@ -147,8 +148,7 @@ def threshold_report(
         prior_positives: m ≥ 0 (0).
         prior: π', a number or (L,) in [0, 1]; NaN, like None, takes a label as often as it comes.
     """
-    if not 0 <= prior_positives < math.inf:
-        raise ValueError(f"prior_positives is {prior_positives}: it must be at least 0 and finite")
+    check_range("at least 0", prior_positives=prior_positives)
     pair, label_known = _inputs(probabilities, targets)
     aim = _aim(goal, level, cost_fp, cost_fn, prior, pair.values)
     n_items, n_labels = pair.values.shape
@@ -270,8 +270,7 @@ def _aim(
 ) -> _Aim:
     """Check the goal and what belongs to it."""
     n_labels, given = like.shape[1], {"cost_fp": cost_fp, "cost_fn": cost_fn}
-    if goal not in get_args(Goal):
-        raise ValueError(f"goal is {goal!r}: choose one of {', '.join(get_args(Goal))}")
+    check_choice(Goal, goal=goal)
     needs_level = goal in ("precision", "recall")
     if needs_level and (level is None or not 0 < level <= 1):
         raise ValueError(f"level is {level}: give the {goal} to reach, in (0, 1]")
@@ -315,8 +314,7 @@ class Aim:
     joint: bool = False
 
     def __post_init__(self) -> None:
-        if self.goal not in get_args(AimGoal):
-            raise ValueError(f"goal is {self.goal!r}: choose one of {', '.join(get_args(AimGoal))}")
+        check_choice(AimGoal, goal=self.goal)
         if self.goal in ("precision", "recall") and not 0 < self.target <= 1:
             raise ValueError(f"target is {self.target}: give the precision or recall to reach, above 0, at most 1")
         costs = (self.false_positive_cost, self.false_negative_cost)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.kernels.fused import SHIFTED, SOFTPLUS, Pair
 from steelyard.losses.focused import LOG_ZERO, focused, focused_log_slope, log1mexp, power
 from steelyard.losses.loss import Reduction
@@ -51,11 +52,8 @@ class Asymmetric(AnalyticLoss):
         validate: bool = False,
     ) -> None:
         super().__init__(reduction=reduction, validate=validate)
-        for name, value in dict(gamma_pos=gamma_pos, gamma_neg=gamma_neg).items():
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name} is {value}: it must be at least 0 and finite")
-        if not 0 <= margin < 1:
-            raise ValueError(f"margin is {margin}: it must be in [0, 1)")
+        check_range("at least 0", gamma_pos=gamma_pos, gamma_neg=gamma_neg)
+        check_range("in [0, 1)", margin=margin)
         self.gamma_pos, self.gamma_neg = float(gamma_pos), float(gamma_neg)
         self.margin, self.detach_focus = float(margin), bool(detach_focus)
         self.z_margin = math.log(margin / (1 - margin)) if margin > 0 else -math.inf

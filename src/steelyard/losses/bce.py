@@ -8,6 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.kernels.fused import Pair
 from steelyard.losses.focused import LOG_ZERO, focused, log1mexp
 from steelyard.losses.loss import Reduction
@@ -26,8 +27,7 @@ class BCE(AnalyticLoss):
 
     def __init__(self, smoothing: float = 0.0, *, reduction: Reduction = "mean", validate: bool = False) -> None:
         super().__init__(reduction=reduction, validate=validate)
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"smoothing is {smoothing}: it must be in [0, 1)")
+        check_range("in [0, 1)", smoothing=smoothing)
         self.smoothing = float(smoothing)
 
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:

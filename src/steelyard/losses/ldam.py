@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.labels.targets import ArrayLike, check_counts
 from steelyard.losses.loss import Cells, Loss, NoLink, Reduction, compute_dtype
 from steelyard.losses.softplus_pair import SoftplusPair
@@ -97,8 +98,7 @@ def LDAM(
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
     """
-    if not 0 < max_margin < math.inf:
-        raise ValueError(f"max_margin is {max_margin}: it must be positive and finite")
+    check_range("positive", max_margin=max_margin)
     n = check_counts(counts, floor=floor)
     margins = max_margin * (n.min() / n) ** 0.25
     return (SoftmaxLDAM if softmax else SigmoidLDAM)(margins, reduction, validate)

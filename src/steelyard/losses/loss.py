@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from steelyard.balance.checks import check_choice
 from steelyard.kernels.fused import IGNORED, Mask, Rebalanced, Rule
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 
@@ -121,8 +122,7 @@ class Loss(nn.Module, ABC):
 
     def __init__(self, n_labels: int | None, reduction: Reduction, validate: bool) -> None:
         super().__init__()
-        if reduction not in get_args(Reduction):
-            raise ValueError(f"reduction is {reduction!r}: choose one of {', '.join(get_args(Reduction))}")
+        check_choice(Reduction, reduction=reduction)
         self.n_labels = n_labels
         self.reduction: Reduction = reduction
         self.validate = validate

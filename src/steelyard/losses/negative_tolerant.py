@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
+from steelyard.balance.checks import check_range
 from steelyard.labels.targets import ArrayLike, check_counts, check_known
 from steelyard.losses.loss import Reduction
 from steelyard.losses.softplus_pair import SoftplusPair
@@ -33,8 +32,7 @@ def LogitAdjusted(
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
     """
-    if not math.isfinite(tau):
-        raise ValueError(f"tau is {tau}: it must be finite")
+    check_range("finite", tau=tau)
     return NegativeTolerant(counts, n_known, 1.0, tau, floor=floor, reduction=reduction, validate=validate)
 
 
@@ -71,12 +69,8 @@ class NegativeTolerant(SoftplusPair):
         reduction: Reduction = "mean",
         validate: bool = False,
     ) -> None:
-        if not 0 < lam < math.inf:
-            raise ValueError(f"lam is {lam}: it must be positive and finite")
-        if not math.isfinite(kappa):
-            raise ValueError(f"kappa is {kappa}: it must be finite")
-        if not 0 < focal_scale < math.inf:
-            raise ValueError(f"focal_scale is {focal_scale}: it must be positive and finite")
+        check_range("positive", lam=lam, focal_scale=focal_scale)
+        check_range("finite", kappa=kappa)
         n = check_counts(counts, n_known, floor)
         absent = check_known(n_known, len(n)) - n
         if floor is not None:

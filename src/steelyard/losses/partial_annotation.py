@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from steelyard.balance.ahead import Ahead
+from steelyard.balance.checks import check_choice, check_range
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
@@ -63,17 +64,13 @@ class Annotation(Resolver):
         count: Count = "known",
     ) -> None:
         super().__init__()
-        if count not in get_args(Count):
-            raise ValueError(f"count is {count!r}: choose one of {', '.join(get_args(Count))}")
-        if not 0 < gamma < 1:
-            raise ValueError(f"gamma is {gamma}: it must be between 0 and 1")
-        if not math.isfinite(m):
-            raise ValueError(f"m is {m}: it must be finite")
+        check_choice(Count, count=count)
+        check_choice(Schedule, schedule=schedule)
+        check_range("between 0 and 1", gamma=gamma)
+        check_range("finite", m=m)
         first, last = (q, q) if isinstance(q, int | float) else q
         if not (0 <= first <= 1 and 0 <= last <= 1):
             raise ValueError(f"q is {q}: it must be in [0, 1]")
-        if schedule not in get_args(Schedule):
-            raise ValueError(f"schedule is {schedule!r}: choose one of {', '.join(get_args(Schedule))}")
         self.store, self.gamma, self.m, self.seed = store, float(gamma), float(m), int(seed)
         self.q_first, self.q_last, self.schedule = float(first), float(last), schedule
         self.use_alpha_beta, self.use_d, self.use_p, self.count = use_alpha_beta, use_d, use_p, count

@@ -7,12 +7,13 @@ of its paper; its value may differ by what no gradient depends on.
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from steelyard.balance.checks import check_choice, check_range
 from steelyard.balance.processes import n_processes
 from steelyard.labels.targets import ArrayLike, Targets, as_tensor, check_known, known
 from steelyard.losses.focused import LOG_ZERO
@@ -55,10 +56,8 @@ class LargeLoss(Changing):
 
     def __init__(self, mode: Mode = "reject", delta: float = 0.002, n_items: int = 0, n_labels: int = 0) -> None:
         super().__init__()
-        if mode not in get_args(Mode):
-            raise ValueError(f"mode is {mode!r}: choose one of {', '.join(get_args(Mode))}")
-        if not 0 < delta < 1:
-            raise ValueError(f"delta is {delta}: it must be between 0 and 1")
+        check_choice(Mode, mode=mode)
+        check_range("between 0 and 1", delta=delta)
         self.mode, self.delta = mode, float(delta)
         self._register_now(0.0)
         kept = (n_items, n_labels) if mode == "correct_for_good" else (0, 0)
@@ -99,8 +98,7 @@ class SPLC(Changing):
 
     def __init__(self, tau: float = 0.6, start: int = 2) -> None:
         super().__init__()
-        if not 0 < tau < 1:
-            raise ValueError(f"tau is {tau}: it must be between 0 and 1")
+        check_range("between 0 and 1", tau=tau)
         if start < 1:
             raise ValueError(f"start is {start}: epochs count from 1")
         self.tau, self.start = float(tau), int(start)
@@ -175,8 +173,7 @@ class EntropyMaximizing(Changing):
 
     def __init__(self, alpha: float = 0.1) -> None:
         super().__init__()
-        if not 0 < alpha < math.inf:
-            raise ValueError(f"alpha is {alpha}: it must be positive and finite")
+        check_range("positive", alpha=alpha)
         self.alpha = float(alpha)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
@@ -315,8 +312,7 @@ class Teacher(Resolver):
         t = as_tensor(probabilities).float()
         if t.ndim != 2 or not bool(((t >= 0) & (t <= 1) | t.isnan()).all()):
             raise ValueError("probabilities: give (N, L) in [0, 1], one row for each training item, NaN for none")
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"weight is {weight}: it must be at least 0 and finite")
+        check_range("at least 0", weight=weight)
         self.weight = float(weight)
         self.register_buffer("probabilities", t, persistent=False)
         self.probabilities: Tensor

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.kernels.fused import Pair
 from steelyard.losses.focused import focused, focused_log_slope
 from steelyard.losses.loss import Reduction
@@ -40,8 +41,7 @@ class SoftplusPair(AnalyticLoss):
         for name, value in (("slope", slope), ("scale", scale)):
             if not all(0 < v < math.inf for v in value):
                 raise ValueError(f"{name} is {value}: both must be positive and finite")
-        if not 0 <= gamma < math.inf:
-            raise ValueError(f"gamma is {gamma}: it must be at least 0 and finite")
+        check_range("at least 0", gamma=gamma)
         self.k_pos, self.k_neg = map(float, slope)
         self.c_pos, self.c_neg = map(float, scale)
         self.gamma = float(gamma)

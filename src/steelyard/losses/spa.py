@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from steelyard.balance.checks import check_range
 from steelyard.losses.loss import Reduction
 from steelyard.losses.softplus_pair import SoftplusPair
 
@@ -33,12 +32,8 @@ class SPA(SoftplusPair):
         reduction: Reduction = "mean",
         validate: bool = False,
     ) -> None:
-        for name, value in dict(zeta_pos=zeta_pos, k_pos=k_pos, zeta_neg=zeta_neg, k_neg=k_neg).items():
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value}: it must be positive and finite")
-        for name, value in dict(b_pos=b_pos, b_neg=b_neg).items():
-            if not math.isfinite(value):
-                raise ValueError(f"{name} is {value}: it must be finite")
+        check_range("positive", zeta_pos=zeta_pos, k_pos=k_pos, zeta_neg=zeta_neg, k_neg=k_neg)
+        check_range("finite", b_pos=b_pos, b_neg=b_neg)
         super().__init__(
             slope=(k_pos, k_neg),
             shift=(b_pos, b_neg),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.kernels import fused, two_way
 from steelyard.kernels.choice import fuses
 from steelyard.kernels.fused import IGNORED
@@ -32,9 +32,7 @@ class TwoWay(Loss):
 
     def __init__(self, t_pos: float = 4.0, t_neg: float = 1.0, *, validate: bool = False) -> None:
         super().__init__(None, "mean", validate)
-        for name, value in dict(t_pos=t_pos, t_neg=t_neg).items():
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value}: it must be positive and finite")
+        check_range("positive", t_pos=t_pos, t_neg=t_neg)
         self.t_pos, self.t_neg = float(t_pos), float(t_neg)
 
     def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from steelyard.balance.checks import check_range
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.kernels.fused import IGNORED, Rule
 from steelyard.labels.targets import Targets, known
@@ -147,8 +147,7 @@ class Pseudo(Resolver):
 
     def __init__(self, store: PseudoLabels, weight: float = 1.0) -> None:
         super().__init__()
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"weight is {weight}: it must be at least 0 and finite")
+        check_range("at least 0", weight=weight)
         self.store, self.weight = store, float(weight)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:

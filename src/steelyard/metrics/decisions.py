@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import Pair, decided, positive
 
@@ -107,8 +108,7 @@ def jaccard(decisions: ArrayLike, targets: ArrayLike, per: Over = "label") -> An
 
 def _over(above: Tensor, below: Tensor, per: Over, pair: Pair, otherwise: float) -> Any:
     """Return the quotient of two counts of cells by label, by item or of all, `otherwise` for x/0."""
-    if per not in get_args(Over):
-        raise ValueError(f"per is {per!r}: choose one of {', '.join(get_args(Over))}")
+    check_choice(Over, per=per)
     axis: tuple[int, ...] = {"label": (0,), "item": (1,), "all": (0, 1)}[per]
     a, b = above.sum(axis), below.sum(axis)
     shares = torch.where(b > 0, a.double() / b, otherwise)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.balance.processes import n_processes, summed
 from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype
@@ -28,8 +27,7 @@ class ExpectedPositives(Resolver):
 
     def __init__(self, expected_positives: float) -> None:
         super().__init__()
-        if not 0 < expected_positives < math.inf:
-            raise ValueError(f"expected_positives is {expected_positives}: it must be positive and finite")
+        check_range("positive", expected_positives=expected_positives)
         self.expected_positives = float(expected_positives)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:

@@ -23,7 +23,7 @@ from steelyard.losses.pair import PairLoss
 from steelyard.models.block import BlockHead, Top, top_labels
 from steelyard.models.block.terms import of_labels
 from steelyard.models.block.top import Reading as ByBlocks
-from steelyard.predict.files import LONG, format_of, open_sink
+from steelyard.predict.files import LONG, format_of, long_batch, open_sink
 from steelyard.predict.prediction import Predicted, Progress, check_batch, check_kind
 
 
@@ -107,14 +107,9 @@ def top_sink(
         label, eta = rows.labels.numpy().ravel(), rows.probabilities.numpy().ravel()
         blank = np.arange(len(ids)) >= n * k
         label, eta = (np.concatenate([x, np.zeros(len(bad), x.dtype)]) for x in (label, eta))
-        decided = (eta >= thresholds[label].astype(np.float32)).astype(np.int8)
-        columns = [
-            pa.array(list(map(harmless, ids)) if guarded else ids, pa.string()),
-            texts.take(pa.array(label, mask=blank)),
-            pa.array(eta, mask=blank),
-            pa.array(decided, mask=blank),
-        ]
-        return pa.record_batch(columns, schema=LONG)
+        decided = eta >= thresholds[label].astype(np.float32)
+        named = pa.array(list(map(harmless, ids)) if guarded else ids, pa.string())
+        return long_batch(named, texts, label, eta, decided, blank)
 
     with replacing(path) as partial, open_sink(partial, kind, LONG) as put:
         yield lambda rows: put(record(rows))

@@ -143,13 +143,22 @@ def _long(rows: Rows, names: Sequence[str], top: int) -> pa.RecordBatch:
     order = np.argsort(np.concatenate([item, bare]), kind="stable")
     absent = np.concatenate([np.zeros(len(item), bool), np.ones(len(bare), bool)])[order]
     item, label = (np.concatenate([a, b])[order] for a, b in ((item, bare), (label, np.zeros_like(bare))))
-    columns = [
-        pa.array(rows.ids, pa.string()).take(pa.array(item)),
-        pa.array(list(names), pa.string()).take(pa.array(label, mask=absent)),
-        pa.array(eta[item, label], mask=absent),
-        pa.array(rows.decisions[item, label].astype(np.int8), mask=absent),
-    ]
-    return pa.record_batch(columns, schema=LONG)
+    ids = pa.array(rows.ids, pa.string()).take(pa.array(item))
+    return long_batch(ids, pa.array(names, pa.string()), label, eta[item, label], rows.decisions[item, label], absent)
+
+
+def long_batch(
+    ids: pa.Array,
+    names: pa.Array,
+    label: NDArray[np.int64],
+    eta: NDArray[np.float32],
+    decided: NDArray[np.bool_],
+    absent: NDArray[np.bool_],
+) -> pa.RecordBatch:
+    """Return rows (id, label, probability, decision) of cells, (n,) each; null but for the id where `absent`."""
+    labels = names.take(pa.array(label, mask=absent))
+    numbers = (pa.array(column, mask=absent) for column in (eta, decided.astype(np.int8)))
+    return pa.record_batch([ids, labels, *numbers], schema=LONG)
 
 
 def _blank(rows: Rows) -> NDArray[np.bool_]:

@@ -65,7 +65,7 @@ def summary_lines(metrics: Metrics) -> list[str]:
         )
     lines.append(
         f"mAP over the labels of each item {percent(get(metrics, 'mAP', 'item'))}, "
-        f"P@1 {percent(_top(metrics, 'p@1'))}, nDCG@5 {percent(_top(metrics, 'ndcg@5'))}; "
+        f"P@1 {percent(get(metrics, 'top', 'p@1'))}, nDCG@5 {percent(get(metrics, 'top', 'ndcg@5'))}; "
         f"AUROC {percent(get(metrics, 'auroc', 'label'))}"
     )
     lines += baseline_lines(metrics)
@@ -80,11 +80,6 @@ def summary_lines(metrics: Metrics) -> list[str]:
     if get(metrics, "deploy_prior", "shifted") is not False and metrics["deploy_prior"] is not None:
         lines.append(f"read for the label frequencies of {_prior(metrics['deploy_prior'])}")
     return lines
-
-
-def _top(metrics: Metrics, name: str) -> float | None:
-    value: float | None = get(metrics, "top", name)
-    return value
 
 
 def baseline_lines(metrics: Metrics) -> list[str]:
@@ -106,13 +101,7 @@ def baseline_lines(metrics: Metrics) -> list[str]:
     return lines
 
 
-_GOALS = {
-    "half": "½",
-    "f1": "best F1",
-    "precision": "a precision",
-    "recall": "a recall",
-    "cost": "least cost",
-}
+_GOALS = {"half": "½", "f1": "best F1", "precision": "a precision", "recall": "a recall", "cost": "least cost"}
 
 
 def _prior(report: Metrics) -> str:
