@@ -118,7 +118,7 @@ def _said(problem: BaseException) -> int:
     if isinstance(problem, UsageProblem):
         context = getattr(problem, "ctx", None)  # of the command, where one was typed
         name = "" if context is None or context.parent is None else f"{context.info_name} "
-        sentence = f"{problem.format_message()} (see steelyard {name}--help)"
+        sentence = f"{_about_value(problem) or problem.format_message()} (see steelyard {name}--help)"
     elif isinstance(problem, OSError) and problem.filename:
         sentence = f"{problem.filename}: {problem.strerror}"
     elif isinstance(problem, ValueError | OSError):
@@ -131,6 +131,17 @@ def _said(problem: BaseException) -> int:
         raise problem
     print(f"steelyard: {' '.join(sentence.splitlines())}", file=sys.stderr)
     return code
+
+
+def _about_value(problem: UsageProblem) -> str:
+    """Return that an option takes a number, where it was given none; typer says it in other words in every version."""
+    kind = getattr(getattr(getattr(problem, "param", None), "type", None), "name", "")
+    if type(problem) is not typer.BadParameter or kind not in _NUMBERS:
+        return ""
+    return f"{problem.param.opts[0]} takes {_NUMBERS[kind]}: give one"  # type: ignore[union-attr]
+
+
+_NUMBERS = {"integer": "a whole number", "float": "a number"}
 
 
 @contextmanager

@@ -35,7 +35,7 @@ _VERSION = 1
 _BEGUN = "steelyard run"
 _FILES = (  # but for those by which a run is known: they are written over
     *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
-    *("model.onnx", "model.json", "race.json", "folds.npz", FILE),
+    *("model.onnx", "model.json", "race.json", "folds.npz", "corrections.csv", "corrections.json", FILE),
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _LOCK = ".writing"
@@ -177,6 +177,16 @@ class RunFolder:
         begun = {"format": _BEGUN, **started, "config": _digest(config), "folder": str(self.path.absolute())}
         write_atomic(self / "started.json", json.dumps(begun, allow_nan=False) + "\n")
         write_atomic(self / "config.toml", config)
+
+    def write_corrections(self, path: str | os.PathLike[str]) -> None:
+        """Keep a copy of the answers that were merged into the labels: the file itself may grow later."""
+        ending = ".json" if Path(path).suffix.lower() == ".json" else ".csv"
+        write_atomic(self / f"corrections{ending}", Path(path).read_bytes())
+
+    @property
+    def corrections(self) -> Path | None:
+        """The copy of the answers, None where the run keeps none."""
+        return next((file for ending in ("csv", "json") if (file := self / f"corrections.{ending}").is_file()), None)
 
     def unfinished(self) -> Unfinished | None:
         """Return the settings and facts of the run that was begun here and not finished, None where there is none."""

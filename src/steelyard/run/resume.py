@@ -44,6 +44,8 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     before = None if overwrite else folder.unfinished()
     if before is None or not any((folder / "checkpoint").glob("*.safetensors")):
         folder.create(overwrite or before is not None, dump_config(config), started)
+        if datasets.corrections is not None:
+            folder.write_corrections(datasets.corrections.source)
         return
     remedy = "give the same to go on, --overwrite to start anew, or another --out"
     old = load_config(folder / "config.toml").as_dict()
