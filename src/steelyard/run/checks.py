@@ -41,7 +41,7 @@ def refuse(config: Config, datasets: Datasets) -> None:
 def _check_rate(optimizer: OptimizerSettings) -> None:
     """Refuse a learning rate whose first step is no float32: torch would end with an error of its own."""
     first = 1 / (1 - optimizer.betas[0]) if optimizer.kind == "adamw" else 1.0
-    if optimizer.lr * first * max(1.0, optimizer.weight_decay) > np.finfo(np.float32).max:
+    if optimizer.lr * first * max(1.0, optimizer.weight_decay) > float(np.finfo(np.float32).max):
         raise ValueError(f"optimizer.lr is {optimizer.lr:g}, with which a step overflows float32: lower it")
 
 
