@@ -285,8 +285,8 @@ def test_probabilities_undo_what_training_did() -> None:
 
 def test_methods_do_learn() -> None:
     """Ten epochs of a few methods rank test items far better than chance: nothing is scrambled on the way."""
-    x, y = items(300, unknown=0.2)
-    for name in ("plm", "pal", "db", "spa-lpr", "role"):
+    x, y = items(400, unknown=0.2)
+    for name in ("bce", "plm", "pal", "db", "spa-lpr", "role"):
         settings = {**CALIBRATED, "train": {"epochs": 12}, "optimizer": {"lr": 0.03}}
         run = fit((x, y), name, test=items(200, 9), settings=settings)
         assert run.metrics["test"]["mAP"]["label"] > 0.75, name
