@@ -364,6 +364,13 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "names.csv"), "names.csv holds labels, but no inputs are found: name the folder"),
         (("train", "--data", "nan.csv"), "nan.csv: line 9, column 'f2' holds no finite number"),
         (("train", "--data", "items.csv", "--out", "runs/wild", *WILD, *QUICK), "lower optimizer.lr"),
+        (("train", "--data", "items.csv", *QUICK, "--set", "optimizer.lr=1e38"), "optimizer.lr is 1e+38, with which"),
+        (("predict", "run", "new.csv", "--top", "x"), "--top takes a whole number: give one (see steelyard predict"),
+        (("calibrate", "run", "--target", "x"), "--target takes a number: give one (see steelyard calibrate --help)"),
+        (("inspect", "items.csv", "--year", "x"), "--year takes a whole number: give one (see steelyard inspect"),
+        (("inspect", "latin.csv"), "or give its encoding, e.g. --encoding latin-1"),
+        (("train", "--data", "latin.csv", "--labels", "nowhere"), "or give its encoding, e.g. --encoding latin-1"),
+        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "name the label columns by --labels"),
         (("train", "--data", "items.csv", "--set", "train.epoch=3"), "did you mean train.epochs?"),
         (("train", "--data", "items.csv", "--set", "train.epochs=many"), "train.epochs is 'many'"),
         (("train", "--data", "items.csv", "--recipe", "pln"), "did you mean plm?"),
@@ -434,6 +441,8 @@ def mistakes(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = (folder / "torn" / "images" / "photo005.png").read_bytes()
     (folder / "torn" / "images" / "photo005.png").write_bytes(whole[:60])
     (folder / "names.csv").write_text("id,cat,dog\na,1,0\nb,0,1\nc,1,1\nd,0,0\n")
+    (folder / "latin.csv").write_bytes("id,f0,café\na,1,0\nb,2,1\n".encode("latin-1"))
+    (folder / "words.csv").write_text("id,f0,cat,dog\na,1,0,good\nb,2,1,bad\nc,3,1,1\n")
     x, y = items(40)
     write_table(folder / "none.csv", x, 0 * y)
     x[7, 2] = np.nan

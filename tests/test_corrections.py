@@ -161,7 +161,14 @@ def test_train_merges_answers_reports_them_and_refuses_others_when_it_goes_on(tm
     kept = json.loads((out / "run.json").read_text())["corrections"]
     assert kept[NAMES[1]]["unknown"] == 1
     config = run_config(out)
-    assert config.data.corrections == str(path)
+    assert config.data.corrections == str(out / "corrections.csv")
+    assert (out / "corrections.csv").read_bytes() == path.read_bytes()
+    before = done("evaluate", out, "--json").out
+    answers = path.read_bytes()
+    for change in (lambda: write_answers(path, (ids[9], NAMES[0], "y")), path.unlink):
+        change()
+        assert done("evaluate", out, "--json").out == before
+    path.write_bytes(answers)
     plain = open_datasets(config.with_overrides({"data": {"corrections": ""}}).data, config.model, config.train.seed)
     merged = open_datasets(config.data, config.model, config.train.seed)
     assert list(merged.validation.labels.ids) == list(plain.validation.labels.ids)  # no answer moves an item
@@ -179,7 +186,12 @@ def test_train_merges_answers_reports_them_and_refuses_others_when_it_goes_on(tm
     write_answers(path, *flipped, (ids[7], NAMES[1], "?"))  # the same labels, from another file
     other = typed("train", "--data", data, "--out", out, "--corrections", path, *QUICK)
     assert "holds an unfinished run on other corrections" in other.err
+    path.unlink()
+    gone = typed("train", "--data", data, "--out", out, "--corrections", path, *QUICK)
+    assert f"{path} cannot be read" in gone.line
     assert RunFolder(out).unfinished() is not None
+    assert (out / "corrections.csv").read_bytes() == answers
+    path.write_bytes(answers)
     without = typed("train", "--data", data, "--out", out, *QUICK)
     assert "holds an unfinished run with another data.corrections" in without.err
 

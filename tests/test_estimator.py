@@ -232,7 +232,9 @@ needs_expected_failures = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"train": {"budget": 1.0}}, id="the candidates that always run"),
+        pytest.param(
+            {"train": {"budget": 1.0}, "evaluate": {"calibration": "link"}}, id="the candidates that always run"
+        ),
         pytest.param(None, marks=pytest.mark.slow, id="as it comes"),
     ],
 )

@@ -16,7 +16,6 @@ from sklearn.metrics import average_precision_score
 
 from small_run import NAMES, items, part, small_run
 from steelyard.config.sections import EvaluateSettings
-from steelyard.config.settings import Config
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.retrieval import RetrievalCurve, Study, retrieval_curves, show, study, write_study
 from steelyard.run import comparing
@@ -102,7 +101,6 @@ def test_runs_that_cannot_be_compared() -> None:
 def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings(), torch.device("cpu"))
     monkeypatch.setattr(comparing, "judged_on", lambda *_: judged)
-    monkeypatch.setattr(comparing, "config_of", lambda _: Config())
     for runs, said in (
         (["a c"], "a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "),
         (["a", "a"], "a is given more than once"),

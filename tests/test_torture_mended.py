@@ -22,7 +22,7 @@ from steelyard import cli
 from steelyard._signals import stoppable
 from steelyard.data.loading import WORKER_DIED, beginning, fetched, loader
 from steelyard.folder.run_folder import RunFolder
-from steelyard.run.command import config_of
+from steelyard.run.locating import run_config
 from steelyard_papers.trial import read_facts
 from training_jobs import forked, images, waited
 
@@ -31,9 +31,9 @@ NAMES = ["cat", "dog", "car"]
 
 def test_a_configuration_that_was_edited_is_told(tmp_path: Path) -> None:
     run = saved_run(tmp_path / "run", small_run())
-    assert config_of(str(run.path)).train.epochs == 1
+    assert run_config(str(run.path)).train.epochs == 1
     (run / "config.toml").write_text("[train]\nepochs = 2\n")
-    for use in (run.load, run.read_config, lambda: config_of(str(run.path))):
+    for use in (run.load, run.read_config, lambda: run_config(str(run.path))):
         with pytest.raises(ValueError, match=r"config\.toml is damaged or was edited"):
             use()
     begun = json.loads((run / "started.json").read_text())

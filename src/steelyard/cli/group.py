@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -72,6 +73,11 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             raise Interrupted(str(stop) or "stopped") from None
+        except ValueError as error:
+            files = sys.modules.get("steelyard.data.files")  # what is not imported has raised nothing
+            if files is not None and isinstance(error, files.DataError):
+                error.args = (_in_options(str(error), self.get_command(ctx, ctx.invoked_subcommand).params),)
+            raise
 
 
 app = typer.Typer(
@@ -118,7 +124,7 @@ def _said(problem: BaseException) -> int:
     if isinstance(problem, UsageProblem):
         context = getattr(problem, "ctx", None)  # of the command, where one was typed
         name = "" if context is None or context.parent is None else f"{context.info_name} "
-        sentence = f"{problem.format_message()} (see steelyard {name}--help)"
+        sentence = f"{_about_value(problem) or problem.format_message()} (see steelyard {name}--help)"
     elif isinstance(problem, OSError) and problem.filename:
         sentence = f"{problem.filename}: {problem.strerror}"
     elif isinstance(problem, ValueError | OSError):
@@ -131,6 +137,29 @@ def _said(problem: BaseException) -> int:
         raise problem
     print(f"steelyard: {' '.join(sentence.splitlines())}", file=sys.stderr)
     return code
+
+
+def _about_value(problem: UsageProblem) -> str:
+    """Return that an option takes a number, where it was given none; typer says it in other words in every version."""
+    option, context = getattr(problem, "param", None), getattr(problem, "ctx", None)
+    if type(problem) is not typer.BadParameter or option is None or context is None:
+        return ""
+    hint = get_type_hints(context.command.callback).get(option.name)
+    kind = next((words for one, words in _NUMBERS.items() if one in (hint, *get_args(hint))), "")
+    return f"{option.opts[0]} takes {kind}: give one" if kind else ""
+
+
+def _in_options(sentence: str, parameters: Iterable[Any]) -> str:
+    """Return what a reader says of its arguments, such as labels= or form='long', with a command's options instead."""
+    options = {parameter.name: parameter.opts[0] for parameter in parameters}
+
+    def option(match: re.Match[str]) -> str:
+        return f"{options[match[1]]} {match[2] or ''}".rstrip() if match[1] in options else match[0]
+
+    return re.sub(r"(?<=\s)([a-z_]+)=(?:'([^']*)')?(?=[\s,.:;]|$)", option, sentence)
+
+
+_NUMBERS = {int: "a whole number", float: "a number"}
 
 
 @contextmanager

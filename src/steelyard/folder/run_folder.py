@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, TypeAlias, final
 from zipfile import BadZipFile
 
 import numpy as np
@@ -35,7 +35,7 @@ _VERSION = 1
 _BEGUN = "steelyard run"
 _FILES = (  # but for those by which a run is known: they are written over
     *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
-    *("model.onnx", "model.json", "race.json", "folds.npz", FILE),
+    *("model.onnx", "model.json", "race.json", "folds.npz", "corrections.csv", "corrections.json", FILE),
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _LOCK = ".writing"
@@ -80,15 +80,6 @@ class Trained:
     def read_by(self, reading: Reading) -> Trained:
         """Return the same with another reading of its logits."""
         return replace(self, reading=reading)
-
-
-class Unfinished(NamedTuple):
-    """A run that can go on."""
-
-    config: dict[str, Any]
-    """Its configuration, in the shape of the TOML file."""
-    started: dict[str, Any]
-    """The facts it was begun with."""
 
 
 @final
@@ -178,18 +169,27 @@ class RunFolder:
         write_atomic(self / "started.json", json.dumps(begun, allow_nan=False) + "\n")
         write_atomic(self / "config.toml", config)
 
-    def unfinished(self) -> Unfinished | None:
-        """Return the settings and facts of the run that was begun here and not finished, None where there is none."""
+    def write_corrections(self, path: str | os.PathLike[str]) -> None:
+        """Keep a copy of the answers that were merged into the labels: the file itself may grow later."""
+        ending = ".json" if Path(path).suffix.lower() == ".json" else ".csv"
+        write_atomic(self / f"corrections{ending}", Path(path).read_bytes())
+
+    @property
+    def corrections(self) -> Path | None:
+        """The copy of the answers, None where the run keeps none."""
+        return next((file for ending in ("csv", "json") if (file := self / f"corrections.{ending}").is_file()), None)
+
+    def unfinished(self) -> dict[str, Any] | None:
+        """Return the facts of the run that was begun here and not finished, None where there is none."""
         if not self.is_run or self.is_finished:
             return None
         try:
-            config = tomllib.loads(self.read_config())
+            tomllib.loads(self.read_config())
         except tomllib.TOMLDecodeError as error:
             raise ValueError(
-                f"{self / 'config.toml'} is damaged ({error}): restore it, or begin anew with --overwrite"
+                f"{self / 'config.toml'} is damaged ({error}): restore it, or begin again with --overwrite"
             ) from None
-        started = self._json("started.json")
-        return Unfinished(config, {what: value for what, value in started.items() if what not in _OF_FOLDER})
+        return {name: value for name, value in self._json("started.json").items() if name not in _OF_FOLDER}
 
     @property
     def first_place(self) -> str | None:

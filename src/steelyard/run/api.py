@@ -73,6 +73,8 @@ class Run:
             raise ValueError(f"{folder} is where the run lies: give another folder")
         with place.writing():
             place.create(overwrite, here.config, {})
+            if here.folder is not None and (answers := RunFolder(here.folder).corrections) is not None:
+                place.write_corrections(answers)
             place.write_model(here.model.cpu(), here.names, here.counts, here.n_known, here.single_label)
             place.write_reading(here.reading)
             if here.encoder is not None:

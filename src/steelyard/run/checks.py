@@ -18,7 +18,7 @@ from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE, read_prior
 from steelyard.run.validation import is_single_label
 from steelyard.training.batches import check_share
-from steelyard.training.settings import LOOPS, AugmentSettings
+from steelyard.training.settings import LOOPS, AugmentSettings, OptimizerSettings
 from steelyard.training.small_models import annotated_share, assuming_negative
 
 _PSEUDO = ("pseudo", "annotation", "role", "epr", "large_loss", "splc", "selective", "entropy", "entropy_apl", "gr")
@@ -28,12 +28,21 @@ def refuse(config: Config, datasets: Datasets) -> None:
     """Refuse what cannot work, before anything is written."""
     if config.train.learner in LOOPS:
         check_share(config.train.batch_size, n_processes())
+    if config.train.learner in (*LOOPS, "blocks"):
+        _check_rate(config.optimizer)
     _check_data(config, datasets)
     _check_settings(config, datasets)
     rule = config.objective.unknown
     without_files = Part("ignore") if rule.kind in ("pseudo", "annotation") else rule
     objective = replace(config.objective, unknown=without_files)
     make_objective(objective, datasets.train.labels, None, config.train.seed)
+
+
+def _check_rate(optimizer: OptimizerSettings) -> None:
+    """Refuse a learning rate whose first step is no float32: torch would end with an error of its own."""
+    first = 1 / (1 - optimizer.betas[0]) if optimizer.kind == "adamw" else 1.0
+    if optimizer.lr * first * max(1.0, optimizer.weight_decay) > float(np.finfo(np.float32).max):
+        raise ValueError(f"optimizer.lr is {optimizer.lr:g}, with which a step overflows float32: lower it")
 
 
 def _check_data(config: Config, datasets: Datasets) -> None:

@@ -47,8 +47,6 @@ from steelyard.training.step import pick_device
 _OPTION = {"path_column": "path"}
 _OF_FORM = ("form", "labels", "value", "separator", "absent")
 
-config_of = run_config
-
 
 class TrainArgs(NamedTuple):
     """The arguments of `steelyard train` that make its settings."""
@@ -170,7 +168,7 @@ class JudgedOn(NamedTuple):
 def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int = 0) -> JudgedOn:
     """Return a finished run with other data, or with its own test or validation items."""
     trained = RunFolder(run).load()
-    config = config_of(run)
+    config = run_config(run)
     changes = {"deploy_prior": deploy_prior, "bootstrap": bootstrap or None}
     settings = config.with_overrides({"evaluate": changes}).evaluate
     items, name = items_of(config, trained, other)
@@ -188,7 +186,7 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
     on = judged_on(run, other, deploy_prior, bootstrap)
     metrics = evaluation.report(on.trained, on.judge(), on.settings)
     if other.data is None:  # what training measured of baselines on the run's own items needs no second fit
-        data = config_of(run).data
+        data = run_config(run).data
         part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
         stored = RunFolder(run).read_metrics().get(part, {})
         metrics |= {"baselines": stored["baselines"]} if "baselines" in stored else {}
@@ -250,7 +248,7 @@ def calibrate(
         guarantee: how thresholds are to keep a promise.
     """
     trained = RunFolder(run).load()
-    config = config_of(run)
+    config = run_config(run)
     if changes["deploy_prior"] is None and config.evaluate.deploy_prior == ESTIMATE:
         changes = {**changes, "deploy_prior": ""}
     settings = config.with_overrides({"evaluate": changes}).evaluate

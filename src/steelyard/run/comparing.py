@@ -9,11 +9,8 @@ from pathlib import Path
 
 from steelyard.report import retrieval, webpage
 from steelyard.report.terminal import console_of, plain, say
-from steelyard.run import evaluation
-from steelyard.run.command import Other, config_of, judged_on
+from steelyard.run.command import Other, judged_on
 from steelyard.run.run_report import evaluated_of
-from steelyard.training.batches import n_workers
-from steelyard.training.step import pick_device
 
 
 def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: str | None, as_json: bool) -> None:
@@ -32,20 +29,17 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
         raise ValueError(f"{twice[0]} is given more than once: give every run once")
     candidates, on = {}, set()
     for name, run in zip(_names(runs), runs, strict=True):
-        judged = judged_on(run, other, deploy_prior)
-        device, workers = pick_device(config_of(run).train.device), n_workers(-1, judged.items)
-        found = evaluation.judge(
-            judged.trained, judged.items, judged.settings, judged.own, device, workers, console_of(stderr=True)
-        )
-        if found.unreadable:
-            say(console_of(stderr=True), f"Beware: of {name}, {plain(found.unreadable)}.", "yellow")
-        if not found.reading.has_probability:
+        target = judged_on(run, other, deploy_prior)
+        judged = target.judge()
+        if judged.unreadable:
+            say(console_of(stderr=True), f"Beware: of {name}, {plain(judged.unreadable)}.", "yellow")
+        if not judged.reading.has_probability:
             raise ValueError(
-                f"{name} cannot be searched with, it has no probabilities, since {found.reading.why}: run "
+                f"{name} cannot be searched with, it has no probabilities, since {judged.reading.why}: run "
                 f"{shlex.join(['steelyard', 'calibrate', run])} first"
             )
-        candidates[name] = evaluated_of(judged.trained, found, judged.settings)
-        on.add(judged.name)
+        candidates[name] = evaluated_of(target.trained, judged, target.settings)
+        on.add(target.name)
     study = retrieval.study(candidates)
     if html is not None:
         retrieval.write_study(study, html)

@@ -25,7 +25,7 @@ from steelyard.predict.feature_cache import feature_progress, keeping_of, size_s
 from steelyard.report.race_table import race_progress, show_race
 from steelyard.run.blocks.learn import takes_blocks, train_blocks
 from steelyard.run.datasets import PARTS, Datasets
-from steelyard.run.validation import followed, is_single_label, validator
+from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group, small_models
 from steelyard.training.batches import n_workers
 from steelyard.training.distributed import one_voice, together
@@ -189,10 +189,9 @@ def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow
         together(lambda: small_models.start_from_regression(learner, datasets.train, result.device, config.train.seed))
     check = None
     if (held := datasets.validation) is not None:
-        workers = n_workers(config.train.workers, held)
-        check = validator(held, objective, config.evaluate, result.single_label, workers, config.train.precision)
-        if follow is not None:
-            check = followed(check, lambda model, device: follow(model, device, datasets))
+        workers, precision = n_workers(config.train.workers, held), config.train.precision
+        follows = None if follow is None else lambda model, device: follow(model, device, datasets)
+        check = validator(held, objective, config.evaluate, result.single_label, workers, precision, follows)
     sections = (config.optimizer, config.schedule, config.train)
     with one_voice():
         outcome = train(learner, objective, datasets.train, *sections, result.folder.path, check, shown)

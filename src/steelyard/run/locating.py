@@ -30,10 +30,15 @@ def with_absolute_paths(config: Config, datasets: Datasets) -> Config:
 
 
 def run_config(run: str | os.PathLike[str]) -> Config:
-    """Return the settings of a run; a file that lay beside its folder is found where both were moved together."""
+    """Return the settings of a run; a file that lay beside its folder is found where both were moved together.
+
+    Answers merged into the labels are those that the run keeps a copy of, whatever became of their file.
+    """
     folder = RunFolder(run)
     folder.read_config()  # which tells whether it is whole
     config = load_config(folder / "config.toml")
+    if (answers := folder.corrections) is not None:
+        config = config.with_overrides({"data": {"corrections": str(answers.absolute())}})
     if (was := folder.first_place) is None:
         return config
     changes: dict[str, dict[str, str]] = {}

@@ -44,6 +44,8 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     before = None if overwrite else folder.unfinished()
     if before is None or not any((folder / "checkpoint").glob("*.safetensors")):
         folder.create(overwrite or before is not None, dump_config(config), started)
+        if datasets.corrections is not None:
+            folder.write_corrections(datasets.corrections.source)
         return
     remedy = "give the same to go on, --overwrite to start anew, or another --out"
     old = load_config(folder / "config.toml").as_dict()
@@ -53,7 +55,7 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     if changed := [name for name in differences(config.as_dict(), old) if name not in free]:
         raise ValueError(f"{folder.path} holds an unfinished run with another {changed[0]}: {remedy}")
     for what, value in started.items():
-        was = before.started.get(what)
+        was = before.get(what)
         if was != value and (what != "inputs" or None not in (was, value)):  # files may lie in memory the next time
             raise ValueError(f"{folder.path} holds an unfinished run on other {what}: {remedy}")
 

@@ -31,15 +31,24 @@ def is_single_label(settings: EvaluateSettings, labels: Labels) -> bool:
 
 
 def validator(
-    data: Any, objective: Objective, settings: EvaluateSettings, single_label: bool, workers: int, precision: str
+    data: Any,
+    objective: Objective,
+    settings: EvaluateSettings,
+    single_label: bool,
+    workers: int,
+    precision: str,
+    follow: Callable[[nn.Module, torch.device], None] | None = None,
 ) -> Validate:
     """Return what the training loop calls after an epoch: (model, device) → metrics of `data`, read by the link.
 
-    PLM that observes validation items has its ratios moved by these outputs.
+    `follow`, if given, is called first, with the same model and device. PLM that observes validation items has its
+    ratios moved by these outputs.
     """
     masking = objective.masking
 
     def validate(model: nn.Module, device: torch.device) -> dict[str, float]:
+        if follow is not None:
+            follow(model, device)
         dtype = pick_precision(precision, device)
         outputs = all_outputs(model, data, settings.batch_size, device, workers, dtype)
         logits, targets = (part.to(device) for part in outputs)
@@ -48,16 +57,6 @@ def validator(
         return scores(logits, targets, objective, settings.bins, single_label)
 
     return validate
-
-
-def followed(validate: Validate, follow: Callable[[nn.Module, torch.device], None]) -> Validate:
-    """Return `validate` that calls `follow` first, with the same model and device."""
-
-    def both(model: nn.Module, device: torch.device) -> dict[str, float]:
-        follow(model, device)
-        return validate(model, device)
-
-    return both
 
 
 def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, single_label: bool) -> dict[str, float]:

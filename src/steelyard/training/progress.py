@@ -106,23 +106,12 @@ class Logged(Watch):
 
     def __init__(self, logger: Logger, inner: Watch) -> None:
         self.logger, self.inner = logger, inner
-
-    def begin(self, epoch: int, step: int, epochs: int) -> None:
-        """Pass it on."""
-        self.inner.begin(epoch, step, epochs)
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        """Pass it on."""
-        self.inner.step(epoch, step, steps)
+        self.begin, self.step, self.end = inner.begin, inner.step, inner.end  # type: ignore[method-assign]
 
     def epoch(self, record: dict[str, Any], epochs: int) -> None:
         """Log the numbers of an epoch."""
         self.logger.log(numbers_of(record), record["epoch"])
         self.inner.epoch(record, epochs)
-
-    def end(self) -> None:
-        """Pass it on."""
-        self.inner.end()
 
 
 def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
@@ -145,15 +134,12 @@ class Board(Watch):
             ) from None
         self.folder, self.inner, self._make = folder, inner, SummaryWriter
         self._writer: Any = None
+        self.step = inner.step  # type: ignore[method-assign]
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
         """Open the folder; what was written of this and later epochs is superseded."""
         self._writer = self._make(str(self.folder), purge_step=epoch)
         self.inner.begin(epoch, step, epochs)
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        """Pass it on."""
-        self.inner.step(epoch, step, steps)
 
     def epoch(self, record: dict[str, Any], epochs: int) -> None:
         """Write the numbers of an epoch."""
