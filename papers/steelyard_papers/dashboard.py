@@ -75,13 +75,15 @@ def dashboard(results: Mapping[str, Result], catalogue: Mapping[str, Reproductio
         "# The papers, in print and here",
         "Of every main claim of four papers: its gain in print in points, ours ± its standard error, and a computed "
         f"verdict. *Holds*: every difference is beyond {ERRORS:g} standard errors; *in part*: some are, or all point "
-        "the right way; *not here*: neither; “2 of 3” counts the differences beyond chance, where there are several. "
+        "the right way; *not here*: neither; *not run*: not yet, though its data is at hand; “2 of 3” counts the "
+        "differences beyond chance, where there are several. "
         f"† over another network than the paper's, or a copy of small images. [Beyond the papers]({BEYOND_PAGE}); "
         "[notation](../notation.md); [errata of the papers](../errata.md).",
     ]
     there = {need.what for name in results if name in catalogue for need in catalogue[name].needs}
     if known:
-        parts.append(as_table(_claims(list(known.values()), results)))
+        at_hand = {key for key, entry in catalogue.items() if {need.what for need in entry.needs} <= there}
+        parts.append(as_table(_claims(list(known.values()), results, at_hand)))
     for name in names:
         parts.append(f"## {name}")
         paper = known.get(name)
@@ -99,13 +101,13 @@ def dashboard(results: Mapping[str, Result], catalogue: Mapping[str, Reproductio
     return "\n\n".join(parts) + "\n"
 
 
-def _claims(papers: Sequence[Paper], results: Mapping[str, Result]) -> list[list[str]]:
+def _claims(papers: Sequence[Paper], results: Mapping[str, Result], at_hand: set[str]) -> list[list[str]]:
     """One line per claim, those of one paper together."""
     other = {name for name, result in results.items() if any("backbone" in text for text in result.changed)}
     lines = [["", "claim", "in print", "here", "verdict"], ["---", "---", "---:", "---:", "---"]]
     for paper in papers:
         claimed = [one.judged[0].printed for one in judge_all(paper.claims, {})]  # of the first difference
-        for i, verdict in enumerate(judge_all(paper.claims, results)):
+        for i, verdict in enumerate(judge_all(paper.claims, results, at_hand)):
             name = f"**{paper.key.upper()}**" if not i else ""
             mark = " †" if verdict.judged[0].ours is not None and verdict.judged[0].difference.table in other else ""
             lines.append([name, verdict.text, *_gains(verdict, claimed[i]), f"**{verdict.outcome}**{mark}"])
@@ -133,15 +135,20 @@ def _gains(verdict: Verdict, in_print: float | None) -> tuple[str, str]:
 def _setup(paper: Paper, result: Result) -> list[list[str]]:
     """What the paper does and what was done here."""
     hours = f"{result.seconds / 60:.0f} minutes on {', '.join(result.hardware)}" if result.seconds else ""
+    of_network = [text for text in result.changed if text.startswith(("model.", "data."))]
     here = {
         "data": result.data.split("; ")[0],
-        "network": next((text for text in result.changed if text.startswith("model.backbone")), "as in the paper"),
-        "schedule": ", ".join(f"`{text}`" for text in result.changed if not text.startswith("model"))
-        or "as in the paper",
+        "network": _but(paper.here["network"], of_network),
+        "schedule": _but(paper.here["schedule"], [text for text in result.changed if text not in of_network]),
         "runs": f"{len(result.seeds)} per row" + (f", {hours}" if hours else ""),
     }
     lines = [[f"{paper.table}", "paper", "here"], ["---", "---", "---"]]
     return [*lines, *([aspect, said, here.get(aspect, "")] for aspect, said in paper.setup.items())]
+
+
+def _but(usual: str, changed: Sequence[str]) -> str:
+    """What is done here, and the settings that were changed of it."""
+    return usual + (f"; changed: {', '.join(f'`{text}`' for text in changed)}" if changed else "")
 
 
 def _entries(entries: Mapping[str, Reproduction], results: Mapping[str, Result], there: set[str]) -> str:

@@ -258,7 +258,11 @@ def _size(n: int) -> float:
 
 
 def _bands(axes: Any, counts: NDArray[Any], named: bool = True) -> None:
-    """Put a colour, and its name, behind the labels of each group; counts from the largest on."""
+    """Put a colour, and its name, behind the labels of each group; counts from the largest on.
+
+    Bars that are drawn afterwards stay below the names.
+    """
+    axes.margins(y=0.14)
     for group, members in label_groups(counts).items():
         if len(members):
             left, right = members[0] + 0.5, members[-1] + 1.5

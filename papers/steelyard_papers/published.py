@@ -183,7 +183,7 @@ PUBLISHED: dict[str, Published] = {
     "spa-table3": _table(
         {f"spa-table3, {name}": _of_network(data) for name, data in _SPA_SETS.items()},
         f"{_SPA}, Table 3",
-        f"{_NETWORK}, and ViT-B/32 where it is named; the block of VISPR could not be read",
+        f"{_NETWORK}, and ViT-B/32 where it is named; VISPR's block is not transcribed",
         "BCE",
     ),
     "spa-table4": _table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from statistics import fmean, variance
@@ -12,7 +12,7 @@ from steelyard_papers.markdown import LOWER_IS_BETTER
 from steelyard_papers.published import PUBLISHED
 from steelyard_papers.result import Result, RowResult
 
-Outcome: TypeAlias = Literal["holds", "in part", "not here", "not run: data"]
+Outcome: TypeAlias = Literal["holds", "in part", "not here", "not run", "not run: data"]
 FEATURES = "-features"
 """How the names of tables end that are run over features, and whose printed numbers are those of the name before it."""
 ERRORS = 2.0
@@ -77,16 +77,27 @@ class Verdict(NamedTuple):
         return ", ".join(_gain(one.ours, one.error) for one in self.judged)
 
 
-def judge(claim: Claim, results: Mapping[str, Result]) -> Verdict:
+def judge(claim: Claim, results: Mapping[str, Result], at_hand: Collection[str] = ()) -> Verdict:
     """Return what became of a claim.
 
     It holds where every difference is beyond two standard errors, and holds in part where some are; where the row is
     the better one in all of them, but not beyond chance, too. A difference of one seed each has no error and is never
-    beyond chance. Differences whose rows were not run are left out; where none was run, the data is not there.
+    beyond chance. Differences whose rows were not run are left out; where none was run, the verdict says whether it is
+    for want of data.
+
+    Args:
+        claim: of a paper.
+        results: by the name of their table.
+        at_hand: tables without a result whose data some other result was measured on.
     """
     judged = tuple(one for difference in claim.differences if (one := _judged(difference, results)).ours is not None)
     if not judged:
-        return Verdict(claim.text, "not run: data", tuple(_judged(one, results) for one in claim.differences))
+        has_data = any(
+            one.column in results[one.table].columns if one.table in results else one.table in at_hand
+            for one in claim.differences
+        )
+        missed = tuple(_judged(one, results) for one in claim.differences)
+        return Verdict(claim.text, "not run" if has_data else "not run: data", missed)
     if all(one.holds for one in judged):
         return Verdict(claim.text, "holds", judged)
     rises = all(one.ours is not None and one.ours > -one.difference.margin for one in judged)
@@ -94,9 +105,9 @@ def judge(claim: Claim, results: Mapping[str, Result]) -> Verdict:
     return Verdict(claim.text, outcome, judged)
 
 
-def judge_all(claims: Sequence[Claim], results: Mapping[str, Result]) -> list[Verdict]:
+def judge_all(claims: Sequence[Claim], results: Mapping[str, Result], at_hand: Collection[str] = ()) -> list[Verdict]:
     """Return what became of several claims."""
-    return [judge(claim, results) for claim in claims]
+    return [judge(claim, results, at_hand) for claim in claims]
 
 
 def sentences(claims: Sequence[Claim], result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
@@ -105,7 +116,7 @@ def sentences(claims: Sequence[Claim], result: Result, others: Mapping[str, Resu
     return tuple(
         f"{one.text}: {one.outcome}; in print {one.printed}, here {one.ours}"
         for one in found
-        if one.outcome != "not run: data"
+        if not one.outcome.startswith("not run")
     )
 
 

@@ -286,6 +286,14 @@ def test_columns_that_nothing_was_measured_for_are_printed_too() -> None:
     assert only_in_print(result(row("a", (80.0, 50.0))), replace(wide, columns=COLUMNS)) == ""
 
 
+def test_the_page_names_rows_in_print_that_were_not_run() -> None:
+    printed = published(a=(80.0, 50.0), b=(84.0, None), c=(None, 7.0))
+    whole = result(*(row(name, (70.0, 40.0)) for name in "abc"))
+    assert "Not run here" not in page(whole, entry(of=printed))
+    some = replace(whole, rows=whole.rows[:1])
+    assert "Not run here, with – for our number: b, c." in page(some, entry(of=printed))
+
+
 def test_the_page_says_what_has_fewer_seeds() -> None:
     whole = result(row("a", (80.0, 50.0), (81.0, 51.0)), row("b", (80.0, 50.0), (81.0, 51.0)))
     assert fewer_seeds(whole) == ""

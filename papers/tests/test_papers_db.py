@@ -226,6 +226,9 @@ def test_gains_are_differences_of_the_steps_in_order() -> None:
     assert heights[1][1] == pytest.approx(3.0)
     assert np.isnan(heights[1][0])
     assert figure.axes[0].get_title(loc="left") == "VOC-MLT, ERM → RS: +7.50"
+    figure.canvas.draw()
+    top = max(bar.get_window_extent().y1 for bar in figure.axes[0].containers[0])
+    assert all(text.get_window_extent().y0 > top for text in figure.axes[0].texts), "no bar touches a group's name"
 
 
 def test_a_long_tail_is_watched_while_it_is_made(tmp_path: Path) -> None:

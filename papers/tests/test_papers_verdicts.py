@@ -33,7 +33,7 @@ def claim(margin: float = 0.0, *more: Difference) -> Claim:
         ([72.9, 73, 73.1], [73, 73.1, 73.2], 0, "not here"),
         ([72.9, 73, 73.1], [73, 73.1, 73.2], 0.5, "holds"),  # as good, within half a point
         ([80], [60], 0, "in part"),  # one seed is never beyond chance
-        ([], [60, 61], 0, "not run: data"),
+        ([], [60, 61], 0, "not run"),  # the column was measured, the row was not
     ],
 )
 def test_a_difference_counts_beyond_two_standard_errors(
@@ -43,8 +43,15 @@ def test_a_difference_counts_beyond_two_standard_errors(
     assert found.outcome == outcome
     (one,) = found.judged
     assert one.printed == pytest.approx(75.38 - 70.86)
-    if outcome != "not run: data":
+    if outcome != "not run":
         assert one.ours == pytest.approx(sum(mine) / len(mine) - sum(theirs) / len(theirs))
+
+
+def test_what_was_not_run_for_want_of_data_says_so() -> None:
+    assert judge(claim(), {}).outcome == "not run: data"
+    assert judge(claim(), {}, at_hand={"db-table1"}).outcome == "not run"
+    on_other_data = {"db-table1": result("db-table1", "mAP on COCO-MLT", RS=[1.0], ERM=[2.0])}
+    assert judge(claim(), on_other_data, at_hand={"db-table1"}).outcome == "not run: data"
 
 
 def test_standard_errors_are_those_of_two_means() -> None:
