@@ -25,17 +25,14 @@ from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import Labels
 from steelyard.metrics import average_precision, calibration_error, label_groups
 from steelyard_papers import db_figures as figures
-from steelyard_papers.beside import beside, on
 from steelyard_papers.db_rows import CLAIMS, CONSTANTS, ON_COCO, STEPS, SWEEPS, combinations, rows, sweep, weighted
-from steelyard_papers.findings import first, gain
-from steelyard_papers.job import Job
+from steelyard_papers.findings import first, gain, sentences
 from steelyard_papers.published import PUBLISHED, RANKED
-from steelyard_papers.reproduction import Need, Reproduction, Tuned
-from steelyard_papers.result import Result
+from steelyard_papers.reproduction import Job, Need, Reproduction, Tuned
+from steelyard_papers.result import Result, beside, on
 from steelyard_papers.sources import COCO_MLT, RELEASE, VOC_MLT, Source, left_out, one_of, present
 from steelyard_papers.study import Measured, Row, chosen_rows, study
 from steelyard_papers.trial import Trial
-from steelyard_papers.verdicts import sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,19 +11,15 @@ from steelyard.objective.parts import Part
 from steelyard.run.datasets import Datasets
 from steelyard_papers import db
 from steelyard_papers.auto import ROW, chosen
-from steelyard_papers.beside import beside
 from steelyard_papers.db import base_of, db_scores
 from steelyard_papers.db_rows import CONSTANTS
 from steelyard_papers.db_rows import rows as paper_rows
-from steelyard_papers.findings import above, gain
-from steelyard_papers.job import Job
-from steelyard_papers.plm_rows import Settings, merged
+from steelyard_papers.findings import above, beside_best, gain
 from steelyard_papers.published import RANKED
-from steelyard_papers.reproduction import BEYOND, Reproduction
-from steelyard_papers.result import Result
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
+from steelyard_papers.result import Result, beside
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source, one_of, present
-from steelyard_papers.study import OpenData, Row, chosen_rows, study
-from steelyard_papers.verdicts import beside_best
+from steelyard_papers.study import OpenData, Row, Settings, chosen_rows, merged, study
 
 TRAINING: Settings = {
     "model": {"mirror": True},

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from steelyard.objective.parts import Part
-from steelyard_papers.beside import on
+from steelyard_papers.findings import Claim, Difference
+from steelyard_papers.result import on
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
 from steelyard_papers.study import Row
-from steelyard_papers.verdicts import Claim, Difference
 
 _BATCH, _WARM_UP = 32, 500
 

@@ -16,14 +16,11 @@ from steelyard.metrics import mean_average_precision
 from steelyard.objective.parts import Part
 from steelyard.report.canvas import MARKERS, SERIES, drawing, key
 from steelyard.run.datasets import Datasets
-from steelyard_papers.beside import beside
-from steelyard_papers.data_table import data_table
-from steelyard_papers.feature_sources import COCO_FEATURES, CUB_FEATURES, OVER_FEATURES, VOC_FEATURES, FeatureSource
 from steelyard_papers.findings import alike, firsts
-from steelyard_papers.job import Job
+from steelyard_papers.frozen_features import COCO_FEATURES, CUB_FEATURES, OVER_FEATURES, VOC_FEATURES, FeatureSource
 from steelyard_papers.published import PUBLISHED
-from steelyard_papers.reproduction import BEYOND, Reproduction
-from steelyard_papers.result import Result, RowResult, RunResult
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
+from steelyard_papers.result import Result, RowResult, RunResult, beside
 from steelyard_papers.sources import (
     COCO2014,
     CUB,
@@ -32,6 +29,7 @@ from steelyard_papers.sources import (
     TABLES,
     VOC2012,
     Source,
+    data_table,
     left_out,
     one_of,
     present,

@@ -8,16 +8,13 @@ from functools import partial
 
 from steelyard.labels import Labels
 from steelyard_papers.auto import ROW, chosen
-from steelyard_papers.beside import beside
 from steelyard_papers.findings import over
-from steelyard_papers.job import Job
 from steelyard_papers.markdown import best_row
 from steelyard_papers.pal import OURS, SETTINGS, studied
-from steelyard_papers.plm_rows import Settings, merged
-from steelyard_papers.reproduction import BEYOND, Reproduction
-from steelyard_papers.result import Result
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
+from steelyard_papers.result import Result, beside
 from steelyard_papers.sources import TABLES, VOC2012, Source, one_of, present
-from steelyard_papers.study import Row
+from steelyard_papers.study import Row, Settings, merged
 
 LINEAR: Settings = {"model": {"dropout": 0.5}, "train": {"epochs": 60}}
 """How a linear layer is trained here, whatever the objective; chosen on a fifth of the training items."""

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from steelyard_papers.beside import beside
-from steelyard_papers.feature_sources import VOC_FEATURES
-from steelyard_papers.job import Job
+from steelyard_papers.frozen_features import VOC_FEATURES
 from steelyard_papers.pal import PROPOSED, rule, studied
-from steelyard_papers.reproduction import BEYOND, Reproduction
-from steelyard_papers.result import Result
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
+from steelyard_papers.result import Result, beside
 from steelyard_papers.sources import one_of
 from steelyard_papers.study import Row
 

@@ -9,12 +9,19 @@ from torch import Tensor
 
 from steelyard.metrics import calibration_error, exact_match, precision_recall_f1, rarest_labels
 from steelyard.run.deployment import ESTIMATE, deployment
-from steelyard_papers.job import Job
-from steelyard_papers.plm_data import MNIST, open_multi_mnist
-from steelyard_papers.plm_rows import HEAD_AND_TAIL, MULTI_MNIST, Settings, base_of, chosen, merged, multi_mnist, plm
-from steelyard_papers.reproduction import BEYOND, Reproduction
+from steelyard_papers.plm_rows import (
+    HEAD_AND_TAIL,
+    MNIST,
+    MULTI_MNIST,
+    base_of,
+    chosen,
+    multi_mnist,
+    open_multi_mnist,
+    plm,
+)
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
 from steelyard_papers.result import Result
-from steelyard_papers.study import Measured, Row, study
+from steelyard_papers.study import Measured, Row, Settings, merged, study
 from steelyard_papers.trial import Trial
 
 READINGS = ("σ", "link", "link and prior")

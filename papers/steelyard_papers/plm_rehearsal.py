@@ -12,8 +12,8 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.data.readers.multi_mnist import N_MAX, RHO, balanced_pairs, imbalanced_pairs
 from steelyard.labels import Labels
 from steelyard_papers import fixtures
-from steelyard_papers.job import Job
-from steelyard_papers.plm_data import DRAW, Digits, open_digits
+from steelyard_papers.plm_rows import DRAW, Digits, open_digits
+from steelyard_papers.reproduction import Job
 
 _PAD = 2
 

@@ -24,14 +24,12 @@ from steelyard.metrics import calibration_error, exact_match, precision_recall_f
 from steelyard.run.datasets import Datasets
 from steelyard.run.deployment import ESTIMATE, deployment
 from steelyard.run.resume import facts as known_by
-from steelyard_papers.job import Job
 from steelyard_papers.ledger import claimed, note, noted
-from steelyard_papers.plm_data import MNIST
 from steelyard_papers.plm_rehearsal import Tracks, tracks
-from steelyard_papers.plm_rows import Settings, base_of, merged
-from steelyard_papers.reproduction import BEYOND, Reproduction
+from steelyard_papers.plm_rows import MNIST, base_of
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
 from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.study import Row, chosen_rows, result_of, settings_of
+from steelyard_papers.study import Row, Settings, chosen_rows, merged, result_of, settings_of
 from steelyard_papers.trial import Trial, key_of, trial
 
 READINGS = ("σ", "prior", "label sets", "views")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from steelyard_papers.beside import on
+from steelyard_papers.result import on
 
 Cell: TypeAlias = tuple[str, str]
 """A row and a column."""

@@ -8,15 +8,12 @@ from functools import partial
 
 from steelyard.objective.parts import Part
 from steelyard_papers.auto import ROW, auto_scores, chosen
-from steelyard_papers.findings import above
-from steelyard_papers.job import Job
-from steelyard_papers.plm_rows import Settings, merged
-from steelyard_papers.reproduction import BEYOND, Reproduction
+from steelyard_papers.findings import above, beside_best
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
 from steelyard_papers.result import Result
 from steelyard_papers.sources import VOC2012, one_of
 from steelyard_papers.spa import FINE
-from steelyard_papers.study import Row, study
-from steelyard_papers.verdicts import beside_best
+from steelyard_papers.study import Row, Settings, merged, study
 
 TRAINING: Settings = merged(
     FINE,

@@ -14,12 +14,11 @@ from steelyard.calibrate.crossfit import item_log_loss
 from steelyard.labels.targets import known
 from steelyard.metrics import average_precision, calibration_error, mean_average_precision, retrieval_map
 from steelyard.objective.parts import Part
-from steelyard_papers.beside import on
-from steelyard_papers.result import RunResult
+from steelyard_papers.findings import Claim, Difference
+from steelyard_papers.result import RunResult, on
 from steelyard_papers.spa_figures import best_items
 from steelyard_papers.study import Measured, Row
 from steelyard_papers.trial import Trial
-from steelyard_papers.verdicts import Claim, Difference
 
 WEIGHT = 1.0
 """Of LPR, on which the paper is silent."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from steelyard._files import write_atomic
 from steelyard.balance.split import stratified_split
@@ -19,10 +19,22 @@ from steelyard.config.settings import Config, load_config
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import input_of
 from steelyard.run.datasets import Datasets
-from steelyard_papers.job import Job
 from steelyard_papers.ledger import claimed, note, noted
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult, all_versions
 from steelyard_papers.trial import FINISHED, Trial, key_of, read_facts, tested_on, trial
+
+Settings: TypeAlias = dict[str, Any]
+"""Settings by section, nested as in a TOML file."""
+
+
+def merged(*parts: Settings) -> Settings:
+    """Return settings laid over each other, section by section; of a key that several have, the last one's value."""
+    whole: Settings = {}
+    for part in parts:
+        for section, content in part.items():
+            whole[section] = {**whole.get(section, {}), **content}
+    return whole
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 
 from steelyard_papers import dashboard
-from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.charts import chart
-from steelyard_papers.claims import PAPERS
+from steelyard_papers.catalogue import CATALOGUE, PAPERS
+from steelyard_papers.command import reproduce_one
+from steelyard_papers.dashboard import chart
 from steelyard_papers.findings import over
-from steelyard_papers.job import Job
 from steelyard_papers.markdown import best_row, fewer_seeds, gains, only_in_print, page, table, tables
 from steelyard_papers.published import PUBLISHED, Published
-from steelyard_papers.reproduce import reproduce_one
-from steelyard_papers.reproduction import BEYOND, Need, Reproduction, Tuned
+from steelyard_papers.reproduction import BEYOND, Job, Need, Reproduction, Tuned
 from steelyard_papers.result import Result, RowResult, RunResult, all_versions
 from steelyard_papers.study import Row, chosen_rows, joined
 

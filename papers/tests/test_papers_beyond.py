@@ -22,8 +22,8 @@ from steelyard.run.datasets import Datasets
 from steelyard_papers import auto, db_beyond, findings, pal, pal_beyond, spa_beyond
 from steelyard_papers import trial as trials
 from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.job import Job
-from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.command import prepared, reproduce_one
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.sources import TABLES, VOC_MLT
 from steelyard_papers.study import Row

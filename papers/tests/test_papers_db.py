@@ -17,9 +17,9 @@ from steelyard.config.settings import Config, load_config
 from steelyard.data.builders import pareto_long_tail
 from steelyard.labels import Labels
 from steelyard_papers import db, db_figures
+from steelyard_papers.command import prepared, reproduce_one
 from steelyard_papers.db_rows import ON_COCO, SWEEPS, combinations, rows, sweep, weighted
-from steelyard_papers.job import Job
-from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.reproduction import Job
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
 from steelyard_papers.study import Row
 

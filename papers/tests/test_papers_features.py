@@ -10,8 +10,7 @@ from PIL import Image
 
 from steelyard.data.files import DataError
 from steelyard_papers import frozen_features, pal
-from steelyard_papers.feature_sources import COCO_FEATURES, CUB_FEATURES
-from steelyard_papers.frozen_features import drawn_order, read_features
+from steelyard_papers.frozen_features import COCO_FEATURES, CUB_FEATURES, drawn_order, read_features
 
 
 @pytest.fixture

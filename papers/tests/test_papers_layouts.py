@@ -8,7 +8,7 @@ import pytest
 
 from steelyard_papers import sources
 from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.job import Job
+from steelyard_papers.reproduction import Job
 from steelyard_papers.sources import Source
 
 TRAINED = [

@@ -13,9 +13,9 @@ from steelyard.data import ArrayDataset
 from steelyard.labels import Labels
 from steelyard.run.datasets import Datasets
 from steelyard_papers import pal
-from steelyard_papers.job import Job
+from steelyard_papers.command import prepared, reproduce_one
 from steelyard_papers.pal import SETTINGS, ablation, rows, thinned
-from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.reproduction import Job
 from steelyard_papers.sources import TABLES
 from steelyard_papers.study import measured_on
 

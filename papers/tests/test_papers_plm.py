@@ -23,11 +23,17 @@ from steelyard.training.settings import AugmentSettings
 from steelyard_papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
 from steelyard_papers import study as studies
 from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.feature_sources import COCO_FEATURES
-from steelyard_papers.job import Job
-from steelyard_papers.plm_data import open_cifar, open_multi_mnist
-from steelyard_papers.plm_measures import decisions_of_3, decisions_of_10, errors, rarest_apart
+from steelyard_papers.frozen_features import COCO_FEATURES
+from steelyard_papers.plm_rows import (
+    decisions_of_3,
+    decisions_of_10,
+    errors,
+    open_cifar,
+    open_multi_mnist,
+    rarest_apart,
+)
 from steelyard_papers.published import PRINTED
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.study import settings_of
 

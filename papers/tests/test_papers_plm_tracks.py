@@ -23,7 +23,6 @@ from steelyard.losses import BCE
 from steelyard.objective import Objective
 from steelyard.run.datasets import Datasets
 from steelyard_papers import fixtures, plm_tracks
-from steelyard_papers.job import Job
 from steelyard_papers.plm_rehearsal import tracks
 from steelyard_papers.plm_tracks import (
     READINGS,
@@ -37,6 +36,7 @@ from steelyard_papers.plm_tracks import (
     measured,
     viewed,
 )
+from steelyard_papers.reproduction import Job
 
 
 @pytest.fixture(scope="module")

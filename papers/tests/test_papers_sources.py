@@ -14,13 +14,11 @@ from steelyard.config.recipes import RECIPES
 from steelyard.data.files import DataError
 from steelyard.models import input_of
 from steelyard_papers import sources
-from steelyard_papers.beside import beside, read_as
 from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.data_table import data_table
-from steelyard_papers.job import Job
 from steelyard_papers.published import PRINTED, PUBLISHED, Published
-from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.sources import Source, one_of, present
+from steelyard_papers.reproduction import Job
+from steelyard_papers.result import Result, RowResult, RunResult, beside, read_as
+from steelyard_papers.sources import Source, data_table, one_of, present
 
 SOURCES = [value for value in vars(sources).values() if isinstance(value, Source)] + list(sources.TABLES)
 

@@ -16,8 +16,8 @@ from PIL import Image
 from steelyard.config.settings import load_config
 from steelyard.losses import SPA, Asymmetric
 from steelyard_papers import spa, spa_figures, spa_rows
-from steelyard_papers.job import Job
-from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.command import prepared, reproduce_one
+from steelyard_papers.reproduction import Job
 from steelyard_papers.spa_rows import (
     BY_LINK,
     BY_SIGMA,

@@ -26,8 +26,8 @@ from steelyard.run.datasets import Datasets
 from steelyard.run.resume import FREE, facts
 from steelyard.training.checkpoint import History
 from steelyard_papers import trial as trials
-from steelyard_papers.job import Job
 from steelyard_papers.ledger import claimed
+from steelyard_papers.reproduction import Job
 from steelyard_papers.study import Measured, Row, settings_of, study
 from steelyard_papers.trial import Trial, key_of, read
 from steelyard_papers.trial import tested_on as known_by

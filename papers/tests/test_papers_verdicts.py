@@ -8,9 +8,9 @@ import pytest
 
 from steelyard_papers import db_rows, spa_rows
 from steelyard_papers.catalogue import CATALOGUE
+from steelyard_papers.findings import Claim, Difference, beside_best, judge, sentences
 from steelyard_papers.published import PUBLISHED
 from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.verdicts import Claim, Difference, beside_best, judge, sentences
 
 MAP, ACE = "mAP on VOC-MLT", "ACE on VOC 2012"
 
