@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from steelyard_papers import (
-    db,
-    db_beyond,
-    db_rows,
-    pal,
-    pal_beyond,
-    pal_feedback,
-    plm,
-    plm_beyond,
-    plm_tracks,
-    spa,
-    spa_beyond,
-    spa_rows,
-)
+from steelyard_papers import beyond, db, db_rows, pal, plm, plm_beyond, plm_tracks, spa, spa_rows
 from steelyard_papers.findings import Claim, Difference
 from steelyard_papers.reproduction import Reproduction
 
@@ -167,8 +154,8 @@ PAPERS = (
 CATALOGUE: dict[str, Reproduction] = {
     reproduction.name: reproduction
     for part in (
-        *(plm.REPRODUCTIONS, db.REPRODUCTIONS, db_beyond.TWINS, pal.REPRODUCTIONS, spa.REPRODUCTIONS),
-        *(beyond.REPRODUCTIONS for beyond in (plm_beyond, plm_tracks, db_beyond, pal_beyond, pal_feedback, spa_beyond)),
+        *(plm.REPRODUCTIONS, db.REPRODUCTIONS, db.TWINS, pal.REPRODUCTIONS, spa.REPRODUCTIONS),
+        *(plm_beyond.REPRODUCTIONS, plm_tracks.REPRODUCTIONS, beyond.REPRODUCTIONS),
     )
     for reproduction in part
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard_papers import command, dashboard, db_beyond, fixtures
+from steelyard_papers import beyond, command, dashboard, fixtures
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.markdown import best_row, page
 from steelyard_papers.result import Result
@@ -153,7 +153,7 @@ def test_the_pages_in_docs_are_those_of_the_json_beside_them() -> None:
 def test_the_row_called_the_best_here_is_the_best_of_the_table() -> None:
     """`db-beyond` stands beside it: another row must be named there should the table's runs change."""
     results = dashboard.read(Path(__file__).resolve().parents[2] / "docs" / "results")
-    for name, beside in (("db-table1", db_beyond.BESIDE), ("db-table1-frozen", db_beyond.BESIDE_FROZEN)):
+    for name, beside in (("db-table1", beyond.DB_BESIDE), ("db-table1-frozen", beyond.DB_BESIDE_FROZEN)):
         best = best_row(results[name], "mAP on VOC-MLT")
         assert best.name in beside
 

@@ -173,7 +173,7 @@ def test_statistics_are_those_of_the_definitions() -> None:
 
 
 def test_weights_even_out_what_sampling_draws(shared_data: Path) -> None:
-    found = db._statistics(Job(shared_data, shared_data)).figure or {}
+    found = db_figures.split_statistics(Job(shared_data, shared_data)).figure or {}
     for name, n in (("VOC-MLT", 1142), ("COCO-MLT", 1909)):
         assert found[name]["items"] == n
         assert np.nanmean(np.array(found[name]["weighted"], float)) < np.nanmean(np.array(found[name]["spread"], float))
@@ -234,10 +234,10 @@ def test_gains_are_differences_of_the_steps_in_order() -> None:
 def test_a_long_tail_is_watched_while_it_is_made(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = (rng.random((4000, 80)) < 1 / np.arange(2, 82)).astype(np.uint8)
-    assert "steps" not in (db._construction(Job(tmp_path, tmp_path)).figure or {}), "curves alone"
+    assert "steps" not in (db_figures.construction(Job(tmp_path, tmp_path)).figure or {}), "curves alone"
     (tmp_path / "labels").mkdir()
     np.savez(tmp_path / "labels" / "coco2014_train.npz", ids=np.arange(4000), Y=y)
-    found = db._construction(Job(tmp_path, tmp_path)).figure or {}
+    found = db_figures.construction(Job(tmp_path, tmp_path)).figure or {}
     assert list(found["steps"]) == ["1", "21", "40", "60", "80"]
     taken = pareto_long_tail(Labels(y), 1200)
     order = np.argsort(-Labels(y).resampled_prior(), kind="stable")
@@ -248,12 +248,12 @@ def test_a_long_tail_is_watched_while_it_is_made(tmp_path: Path) -> None:
 def test_test_items_are_counted_in_the_order_of_training(tmp_path: Path) -> None:
     VOC_MLT.fixture(tmp_path)
     order = np.argsort(-VOC_MLT.open(tmp_path).train.labels.counts, kind="stable")
-    here = db._to_test_on(Job(tmp_path, tmp_path)).figure or {}
+    here = db_figures.to_test_on(Job(tmp_path, tmp_path)).figure or {}
     assert here["VOC-MLT"]["test"] == VOC_MLT.open(tmp_path).test.labels.counts[order].tolist()
     official = np.full((6, 20), -1, np.int8)
     official[:3, 14], official[3:5, 2], official[5, 2] = 1, 1, 0
     np.savez(tmp_path / "labels" / "voc2007_test_labels.npz", Y_official=official)
-    found = (db._to_test_on(Job(tmp_path, tmp_path)).figure or {})["VOC-MLT"]
+    found = (db_figures.to_test_on(Job(tmp_path, tmp_path)).figure or {})["VOC-MLT"]
     assert found["test items"] == 6
     assert {name: n for name, n in zip(found["names"], found["test"], strict=True) if n} == {"person": 3, "bird": 3}
 

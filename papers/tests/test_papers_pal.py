@@ -35,7 +35,7 @@ def whole(n: int = 400) -> Datasets:
 
 
 def test_every_name_of_the_paper_is_there() -> None:
-    assert list(BY_NAME) == [*(f"pal-table{i}" for i in range(1, 8)), "pal-fig2", "pal-shares"]
+    assert list(BY_NAME) == [*(f"pal-table{i}" for i in range(1, 8)), "pal-fig2", "pal-shares", "pal-feedback"]
 
 
 def test_settings_hide_what_they_say_and_only_in_training() -> None:
