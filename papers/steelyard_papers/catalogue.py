@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from steelyard_papers import beyond, db, db_rows, pal, plm, plm_beyond, plm_tracks, spa, spa_rows
+from steelyard_papers import beyond, db, db_rows, pal, plm, plm_beyond, spa, spa_rows
 from steelyard_papers.findings import Claim, Difference
 from steelyard_papers.reproduction import Reproduction
 
@@ -155,7 +155,7 @@ CATALOGUE: dict[str, Reproduction] = {
     reproduction.name: reproduction
     for part in (
         *(plm.REPRODUCTIONS, db.REPRODUCTIONS, db.TWINS, pal.REPRODUCTIONS, spa.REPRODUCTIONS),
-        *(plm_beyond.REPRODUCTIONS, plm_tracks.REPRODUCTIONS, beyond.REPRODUCTIONS),
+        *(plm_beyond.REPRODUCTIONS, beyond.REPRODUCTIONS),
     )
     for reproduction in part
 }

@@ -188,6 +188,10 @@ def _table(chosen: Sequence[str], make: Callable[[float, str], Sequence[Row]], j
     return replace(result, notes=(*result.notes, *said, *_missing(job.data_root)))
 
 
+def _data_sets(job: Job) -> Result:
+    return data_table(there(job.data_root), job)
+
+
 def _missing(root: Path) -> tuple[str, ...]:
     """Return a sentence for each data set that is there neither as photographs nor as features."""
     names = {source.name for source in there(root)}
@@ -220,13 +224,14 @@ _BARS = ("BCE", "BCE-LS", "focal", "ASL", "proposed")
 _LINES = ("BCE", "AN", "ROLE", "ASL", "proposed", "proposed, link")
 
 
+def _some(names: Sequence[str]) -> Callable[[float, str], Sequence[Row]]:
+    """Return what makes the rows of these names."""
+    return lambda positives, data: [row for row in rows(positives, data) if row.name in names]
+
+
 def _open_images(job: Job) -> Result:
     """Figure 2: mAP on Open Images, whose labels are partial as they are."""
-
-    def made(positives: float, data: str) -> Sequence[Row]:
-        return [row for row in rows(positives, data) if row.name in _BARS]
-
-    return beside({OPEN_IMAGES.name: studied(job, OPEN_IMAGES, "FAL", made)})
+    return beside({OPEN_IMAGES.name: studied(job, OPEN_IMAGES, "FAL", _some(_BARS))})
 
 
 def bars_figure(result: Result) -> Figure:
@@ -244,10 +249,7 @@ def _shares(job: Job) -> Result:
     found_there = there(job.data_root)
     source = found_there[-1] if job.smoke else next((one for one in found_there if one in OURS), found_there[0])
     chosen = ["PAL 0.3", "FAL"] if job.smoke else [*(f"PAL {q:g}" for q in _SHARES), "FAL"]
-    found = {
-        setting: studied(job, source, setting, lambda k, data: [r for r in rows(k, data) if r.name in _LINES])
-        for setting in chosen
-    }
+    found = {setting: studied(job, source, setting, _some(_LINES)) for setting in chosen}
     means = {name: [found[setting].row(name).mean("mAP") for setting in chosen] for name in _LINES}
     said = []
     if "PAL 0.6" in chosen and (ours := means["proposed"][1]) and (theirs := means["BCE"][-1]):
@@ -323,9 +325,8 @@ def readings_of_the_method(_positives: float, data: str) -> Sequence[Row]:
 def _feedback(job: Job) -> Result:
     """Return mAP of every reading in three settings, on a quarter of the training items by default."""
     held = job if job.validation or job.smoke else replace(job, validation=0.25)
-    taken = FEEDBACK_ON[:1] if job.smoke else FEEDBACK_ON
-    found = {setting: studied(held, VOC_FEATURES, setting, readings_of_the_method) for setting in taken}
-    return beside(found)
+    taken = FEEDBACK_ON[: 1 if job.smoke else None]
+    return beside({setting: studied(held, VOC_FEATURES, setting, readings_of_the_method) for setting in taken})
 
 
 _NOTE = (
@@ -350,14 +351,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
     Reproduction(
         "pal-table1", _PAPER, "the settings: what is known of the labels", (one_of(_SOURCES, CUB),), 0, _settings
     ),
-    Reproduction(
-        "pal-table2",
-        _PAPER,
-        "the data sets",
-        (one_of(_SOURCES, NUS_WIDE),),
-        0,
-        lambda job: data_table(there(job.data_root), job),
-    ),
+    Reproduction("pal-table2", _PAPER, "the data sets", (one_of(_SOURCES, NUS_WIDE),), 0, _data_sets),
     _named(3, "mAP with all labels", COCO2014, ["FAL"], rows, 60),
     _named(4, "mAP with a share of the labels", NUS_WIDE, [f"PAL {q:g}" for q in _SHARES], rows, 180),
     _named(5, "mAP with a share of the positives", CUB, [f"PPL {q:g}" for q in _SHARES], rows, 180),
