@@ -85,10 +85,7 @@ PAPERS = (
             "schedule": "SGD, 90 epochs, batch 128",
             "runs": "not said",
         },
-        {
-            "network": "ResNet-12, layers chosen here",
-            "schedule": "as in the paper; weight decay chosen here",
-        },
+        {"network": "ResNet-12, layers chosen here", "schedule": "as in the paper; weight decay chosen here"},
     ),
     Paper(
         "db",
@@ -104,10 +101,7 @@ PAPERS = (
             "schedule": "SGD, 80 epochs, 8 with re-sampling",
             "runs": "one per row",
         },
-        {
-            "network": "ResNet-50 v1, ImageNet weights, 224 pixels",
-            "schedule": "as in the paper",
-        },
+        {"network": "ResNet-50 v1, ImageNet weights, 224 pixels", "schedule": "as in the paper"},
     ),
     Paper(
         "pal",
@@ -142,10 +136,7 @@ PAPERS = (
             "schedule": "SGD, batch 256, epochs not said",
             "runs": "one per row",
         },
-        {
-            "network": "ResNet-50 v1, ImageNet weights, 224 pixels",
-            "schedule": "SGD, 12 epochs, chosen here",
-        },
+        {"network": "ResNet-50 v1, ImageNet weights, 224 pixels", "schedule": "SGD, 12 epochs, chosen here"},
     ),
 )
 """In the order of the dashboard."""

@@ -230,9 +230,7 @@ def _line(entry: Reproduction, result: Result | None, there: set[str]) -> list[s
 
 
 def beyond(
-    results: Mapping[str, Result],
-    catalogue: Mapping[str, Reproduction],
-    repeated: Mapping[str, Result] | None = None,
+    results: Mapping[str, Result], catalogue: Mapping[str, Reproduction], repeated: Mapping[str, Result] | None = None
 ) -> str:
     """Return the page of what no paper has, and of what came of running some of it again."""
     parts = ["# Beyond the papers", "On the papers' data, what none of them has. [Back to their claims](README.md)."]

@@ -223,11 +223,7 @@ class Track(NamedTuple):
 def _tracks(data: Pictures) -> tuple[Track, Track]:
     """The paper's track, on its 14,694 pictures, and the open one: its digits, paired and shifted at every step."""
     beyond = recipes.settings("multimnist-beyond")
-    paper = {
-        "BCE": base_of("multimnist-plm"),
-        "warped": merged(beyond, UNPAIRED),
-        "warped, label pairs": beyond,
-    }
+    paper = {"BCE": base_of("multimnist-plm"), "warped": merged(beyond, UNPAIRED), "warped, label pairs": beyond}
     settings = merged(recipes.settings("multimnist-open"), OPEN)
     warped = settings["train"]["augment"]
     warps = {"open": {"warp": 0.0}, "open, warped": {}, "open, slightly warped": SLIGHT}

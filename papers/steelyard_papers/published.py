@@ -101,12 +101,7 @@ def _of_network(data: str) -> Callable[[str, str], Cell]:
     return cell
 
 
-def _table(
-    parts: Mapping[str, Callable[[str, str], Cell]],
-    source: str,
-    note: str,
-    baseline: str = "",
-) -> Published:
+def _table(parts: Mapping[str, Callable[[str, str], Cell]], source: str, note: str, baseline: str = "") -> Published:
     """Return tables in print as one, `parts` giving for each the row and the column here of a row and column there."""
     numbers: dict[str, dict[str, float]] = {}
     columns: dict[str, None] = {}

@@ -32,11 +32,6 @@ def configured(source: Source, make: Callable[[Source], tuple[Row, ...]] = rows)
     return {row.name: base.with_overrides(row.settings) for row in make(source)}
 
 
-def test_every_name_of_the_paper_is_there() -> None:
-    figures = (f"db-fig{i}" for i in (2, 3, 5, 6, 7, 8, 9, 10))
-    assert list(BY_NAME) == ["db-table1", "db-table2", *figures, "db-parts", "db-counts", "db-weights"]
-
-
 def test_table_1_is_set_up_as_in_the_paper() -> None:
     found = configured(VOC_MLT)
     assert list(found) == [

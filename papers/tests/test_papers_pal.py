@@ -34,10 +34,6 @@ def whole(n: int = 400) -> Datasets:
     return Datasets(both[0], None, both[1], ("made up",))
 
 
-def test_every_name_of_the_paper_is_there() -> None:
-    assert list(BY_NAME) == [*(f"pal-table{i}" for i in range(1, 8)), "pal-fig2", "pal-shares", "pal-feedback"]
-
-
 def test_settings_hide_what_they_say_and_only_in_training() -> None:
     full = whole()
     y = full.train.labels.values

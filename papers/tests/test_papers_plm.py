@@ -350,12 +350,6 @@ def test_a_figure_without_numbers_says_so() -> None:
         plm_figures.by_class(Result(name="x"))
 
 
-def test_every_name_of_the_paper_is_there() -> None:
-    names = [*(f"plm-table{i}" for i in range(1, 8)), *(f"plm-fig{i}" for i in range(1, 9))]
-    assert [entry.name for entry in plm.REPRODUCTIONS] == [*names, "plm-pictures"]
-    assert all(CATALOGUE[name].draw is not None for name in names if "fig" in name)
-
-
 def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:
     with pytest.raises(ValueError, match="there is no row 'λ 2': choose from 'λ 1'"):
         CATALOGUE["plm-table5"].run(replace(small, rows=("λ 2",)))

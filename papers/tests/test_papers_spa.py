@@ -60,12 +60,6 @@ def trials(smoke: Callable[..., Any]) -> dict[str, Trial]:
 FEATURES = ("spa-table3-features", "spa-table4-features")
 
 
-def test_every_name_of_the_paper_is_there() -> None:
-    names = {*(f"spa-table{i}" for i in range(1, 5)), *(f"spa-fig{i}" for i in range(1, 5)), "spa-vqa"}
-    assert names < set(BY_NAME)
-    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs", *FEATURES} < names
-
-
 def test_rows_are_readings_of_trainings_that_exist() -> None:
     for table in (TABLE3, TABLE4, spa.FIGURE1, spa.FIGURE3, spa.FIGURE4, spa.ANSWERS):
         assert {run for run, _ in table.values()} <= set(RUNS)
