@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -101,108 +101,82 @@ def _beside(result: Result, reproduction: Reproduction, folder: Path) -> dict[st
     return found
 
 
-@dataclass(frozen=True)
-class Typed:
-    """The options of the command."""
-
-    data: str
-    out: str | None
-    seeds: int
-    rows: tuple[str, ...]
-    sets: tuple[str, ...]
-    validation: float
-    ledger: str | None
-    note: str
-    smoke: bool
-    against: str | None = None
-
-
-def reproduce(name: str | None, asked: Typed, lists: bool, dashboard: str | None, as_json: bool) -> None:
-    """List, run, or write the pages of what was run."""
-    if dashboard is not None:
-        pages.write(Path(dashboard), CATALOGUE)
-        print(f"Written: {Path(dashboard) / 'README.md'}")
-        return
-    if lists or name is None:
-        _list(named(ALL if name is None else name), Path(asked.data), as_json)
-    else:
-        _run(named(name), asked, as_json)
-
-
-def _list(chosen: list[Reproduction], root: Path, as_json: bool) -> None:
+def show(name: str | None, root: Path, as_json: bool) -> None:
+    """List one reproduction, or all of them."""
+    chosen = named(name or ALL)
     if as_json:
         print(dumps([entry(reproduction, root) for reproduction in chosen], ensure_ascii=False))
     else:
         show_list(chosen, root, Console())
 
 
-def _run(chosen: list[Reproduction], asked: Typed, as_json: bool) -> None:
-    """Run one after the other; of several, those whose data is not there are passed over."""
-    if asked.seeds < 1:
-        raise ValueError(f"--seeds is {asked.seeds}: give how many runs of every row, at least 1")
-    if asked.against is not None and len(chosen) > 1:
-        raise ValueError(f"--against {asked.against} is the result of one table: name that table in place of {ALL}")
-    before = None if asked.against is None else Result.load(Path(asked.against))
+def write_pages(folder: Path) -> None:
+    """Write the pages of what was run."""
+    pages.write(folder, CATALOGUE)
+    print(f"Written: {folder / 'README.md'}")
+
+
+def run(name: str, seeds: int, out: str | None, against: str | None, as_json: bool, **asked: Any) -> None:
+    """Run one, or one after the other; of several, those whose data is not there are passed over.
+
+    Args:
+        name: of a reproduction, or "all".
+        seeds: how many runs of every row.
+        out: the folder of runs and results.
+        against: the file of an earlier result.
+        as_json: whether results are printed as JSON.
+        asked: the other arguments of a `Job`.
+    """
+    chosen = named(name)
+    if seeds < 1:
+        raise ValueError(f"--seeds is {seeds}: give how many runs of every row, at least 1")
+    if against is not None and len(chosen) > 1:
+        raise ValueError(f"--against {against} is the result of one table: name that table in place of {ALL}")
+    before = None if against is None else Result.load(Path(against))
     if before is not None and before.name != chosen[0].name:
-        raise ValueError(f"--against {asked.against} is a result of {before.name}, not of {chosen[0].name}: name that")
+        raise ValueError(f"--against {against} is a result of {before.name}, not of {chosen[0].name}: name that")
     console = Console(stderr=as_json)
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory() as place:
-        out = Path(place) if asked.smoke and asked.out is None else Path(asked.out or "runs/papers")
-        job = Job(
-            Path(asked.data),
-            out,
-            tuple(range(asked.seeds)),
-            asked.sets,
-            asked.rows,
-            asked.smoke,
-            asked.validation,
-            Path(asked.ledger) if asked.ledger else None,
-            asked.note,
-            progress=say,
-            console=console if console.is_terminal else None,
-        )
+        is_kept = out is not None or not asked["smoke"]
+        folder = Path(out or "runs/papers") if is_kept else Path(place)
+        shown = console if console.is_terminal else None
+        job = Job(out=folder, seeds=tuple(range(seeds)), progress=say, console=shown, **asked)
         for reproduction in chosen:
-            job = replace(job, command=_command(reproduction, asked))
-            if len(chosen) > 1 and not asked.smoke and (missing := reproduction.missing(job.data_root)):
+            if len(chosen) > 1 and not job.smoke and (missing := reproduction.missing(job.data_root)):
                 say(f"{reproduction.name}: passed over, {', '.join(need.what for need in missing)} is not there")
                 continue
-            with prepared(reproduction, job) as ready:
+            with prepared(reproduction, replace(job, command=_command(reproduction, job))) as ready:
                 result = reproduce_one(reproduction, ready)
             if as_json:
                 print(result.to_json(), end="")
             else:
-                _show(result, reproduction, out, asked, say)
+                say(f"{result.name}: {result.title}" + (", on generated data" if job.smoke else ""))
+                if result.columns and not job.smoke:
+                    say(table(result, reproduction.published))
+                if is_kept:
+                    drawn = ", .png" if (folder / f"{result.name}.png").is_file() else ""
+                    say(f"Written: {folder / result.name}.json, .md{drawn}")
             if before is not None:
-                say(f"Against {asked.against}, made by {before.command}: {again(result, before)}.")
+                say(f"Against {against}, made by {before.command}: {again(result, before)}.")
 
 
-def _show(result: Result, reproduction: Reproduction, out: Path, asked: Typed, say: Callable[[str], None]) -> None:
-    """Print a result, and where it is written."""
-    say(f"{result.name}: {result.title}" + (", on generated data" if asked.smoke else ""))
-    if result.columns and not asked.smoke:
-        say(table(result, reproduction.published))
-    if not (asked.smoke and asked.out is None):
-        drawn = ", .png" if (out / f"{result.name}.png").is_file() else ""
-        say(f"Written: {out / result.name}.json, .md{drawn}")
-
-
-def _command(reproduction: Reproduction, asked: Typed) -> str:
+def _command(reproduction: Reproduction, job: Job) -> str:
     """What to type for the same numbers, whatever the folders are."""
     words = ["steelyard", "reproduce", reproduction.name]
-    if asked.smoke:
+    if job.smoke:
         words.append("--smoke")
     elif reproduction.needs:
         words += ["--data", "DATA"]
-    if asked.seeds > 1:
-        words += ["--seeds", str(asked.seeds)]
-    for option, texts in (("--rows", asked.rows), ("--set", asked.sets)):
+    if len(job.seeds) > 1:
+        words += ["--seeds", str(len(job.seeds))]
+    for option, texts in (("--rows", job.rows), ("--set", job.sets)):
         words += [word for text in texts for word in (option, text)]
-    if asked.validation:
-        words += ["--validation", f"{asked.validation:g}"]
+    if job.validation:
+        words += ["--validation", f"{job.validation:g}"]
     return shlex.join(words)
 
 
