@@ -80,70 +80,81 @@ def changed(one: Config, other: Config) -> set[str]:
 
 
 BESIDE = ("auto", "DB-Focal", "DB", "CB-Focal")
+SPA_EITHER_WAY = {
+    "without held-out items": {"data.validation"},
+    "by SPA + LPR": {"objective.loss", "objective.label_pair"},
+    "by the two-way loss": {"objective.loss"},
+}
+DB_EITHER_WAY = {"by the focal loss": {"objective.loss"}, "by cross-entropy": {"objective.loss"}}
+LINEAR = {"model.head", "model.width", "model.dropout", "train.epochs", "train.keep"}
 
 
-def test_a_part_is_left_out_at_a_time() -> None:
-    spa = configured(beyond.spa_auto(settings("bce")))
-    found = {name: changed(spa["auto"], config) for name, config in spa.items() if name != "auto"}
-    assert found == {
-        "without mirror images": {"model.mirror"},
-        "without crops": {"train.augment"},
-        "without averaged weights": {"train.ema"},
-        "without held-out items": {"data.validation"},
-        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
-        "by the two-way loss": {"objective.loss"},
-    }
-    db_made = configured(beyond.db_auto(settings("db")), settings("voc-mlt-db"))
-    found = {name: changed(db_made["auto"], config) for name, config in db_made.items() if name not in BESIDE}
-    assert found == {
-        "with a tenth held out": {"data.validation"},
-        "without mirror images": {"model.mirror"},
-        "without kept statistics": {"model.keep_statistics"},
-        "without crops": {"train.augment"},
-        "without averaged weights": {"train.ema"},
-        "by the focal loss": {"objective.loss"},
-        "by cross-entropy": {"objective.loss"},
-    }
-    assert db_made["auto"].train.sampler.kind == "class_aware"
-    pal_rows = configured(beyond.pal_auto(settings("wan"), "SPL"), dict(pal.OURS[1].settings))
-    found = {name: changed(pal_rows["auto"], config) for name, config in pal_rows.items() if name != "auto"}
-    hidden = {"model.backbone", "model.width", "optimizer.weight_decay", "train.epochs"}
-    assert found == {
-        "under a linear layer": hidden,
-        "without dropout": {"model.dropout"},
-        "with a weight decay of .01": {"optimizer.weight_decay"},
-    }
-    assert pal_rows["under a linear layer"].model.backbone == "linear"
-
-
-def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
-    def found(rows: Sequence[Row], base: dict[str, Any] | None = None) -> dict[str, set[str]]:
-        made = configured(rows, base)
-        assert made["auto"].model.frozen
-        assert made["auto"].data.size == 224
-        return {name: changed(made["auto"], config) for name, config in made.items() if name not in BESIDE}
-
-    assert found(beyond.spa_auto_frozen(settings("bce"))) == {
-        "at 160 pixels": {"data.size"},
-        "without dropout": {"model.dropout"},
-        "without held-out items": {"data.validation"},
-        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
-        "by the two-way loss": {"objective.loss"},
-    }
-    assert found(beyond.db_auto_frozen(settings("db")), settings("voc-mlt-db")) == {
-        "at 160 pixels": {"data.size"},
-        "without dropout": {"model.dropout"},
-        "under a linear layer": {"model.head"},
-        "by the focal loss": {"objective.loss"},
-        "by cross-entropy": {"objective.loss"},
-    }
-    linear = {"model.head", "model.width", "model.dropout", "train.epochs", "train.keep"}
-    assert found(beyond.pal_auto_frozen(settings("wan"), "SPL"), dict(pal.OURS[0].settings)) == {
-        "at 160 pixels": {"data.size"},
-        "under a linear layer": linear,
-        "under a linear layer, at 160 pixels": linear | {"data.size"},
-        "without dropout": {"model.dropout"},
-    }
+@pytest.mark.parametrize(
+    ("rows", "base", "expected"),
+    [
+        (
+            beyond.spa_auto(settings("bce")),
+            {},
+            {
+                "without mirror images": {"model.mirror"},
+                "without crops": {"train.augment"},
+                "without averaged weights": {"train.ema"},
+                **SPA_EITHER_WAY,
+            },
+        ),
+        (
+            beyond.spa_auto_frozen(settings("bce")),
+            {},
+            {"at 160 pixels": {"data.size"}, "without dropout": {"model.dropout"}, **SPA_EITHER_WAY},
+        ),
+        (
+            beyond.db_auto(settings("db")),
+            settings("voc-mlt-db"),
+            {
+                "with a tenth held out": {"data.validation"},
+                "without mirror images": {"model.mirror"},
+                "without kept statistics": {"model.keep_statistics"},
+                "without crops": {"train.augment"},
+                "without averaged weights": {"train.ema"},
+                **DB_EITHER_WAY,
+            },
+        ),
+        (
+            beyond.db_auto_frozen(settings("db")),
+            settings("voc-mlt-db"),
+            {
+                "at 160 pixels": {"data.size"},
+                "without dropout": {"model.dropout"},
+                "under a linear layer": {"model.head"},
+                **DB_EITHER_WAY,
+            },
+        ),
+        (
+            beyond.pal_auto(settings("wan"), "SPL"),
+            pal.OURS[1].settings,
+            {
+                "under a linear layer": {"model.backbone", "model.width", "optimizer.weight_decay", "train.epochs"},
+                "without dropout": {"model.dropout"},
+                "with a weight decay of .01": {"optimizer.weight_decay"},
+            },
+        ),
+        (
+            beyond.pal_auto_frozen(settings("wan"), "SPL"),
+            pal.OURS[0].settings,
+            {
+                "at 160 pixels": {"data.size"},
+                "under a linear layer": LINEAR,
+                "under a linear layer, at 160 pixels": LINEAR | {"data.size"},
+                "without dropout": {"model.dropout"},
+            },
+        ),
+    ],
+)
+def test_a_part_is_left_out_at_a_time(rows: Sequence[Row], base: dict[str, Any], expected: dict[str, set[str]]) -> None:
+    made = configured(rows, dict(base))
+    assert {name: changed(made["auto"], config) for name, config in made.items() if name not in BESIDE} == expected
+    if "at 160 pixels" in expected:  # over a frozen backbone
+        assert (made["auto"].model.frozen, made["auto"].data.size) == (True, 224)
 
 
 def test_a_page_over_a_frozen_backbone_says_nothing_of_training_it() -> None:
@@ -170,7 +181,9 @@ def test_an_epoch_that_visits_every_class_is_about_as_long_as_the_data() -> None
 
 def test_the_paper_s_row_beside_auto_is_that_of_table_1() -> None:
     base = settings("voc-mlt-db")
-    beside = configured(beyond.db_auto(settings("db")), base)["DB-Focal"]
+    made = configured(beyond.db_auto(settings("db")), base)
+    assert made["auto"].train.sampler.kind == "class_aware"
+    beside = made["DB-Focal"]
     table = next(row for row in db.rows(VOC_MLT) if row.name == "DB-Focal")
     mine = configured([table], base)["DB-Focal"]
     assert changed(beside, mine) == set()

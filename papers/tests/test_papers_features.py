@@ -191,7 +191,7 @@ def test_converted_weights_give_keras_features(tmp_path, monkeypatch) -> None:  
     net = ResNet50()
     net.load_state_dict(load_file(tmp_path / "out.safetensors"))
     assert sum(p.numel() for p in net.parameters()) == 23_508_032
-    pixels = torch.randint(0, 256, (2, 3, 45, 70), generator=torch.manual_seed(0)).float()
+    pixels = torch.randint(0, 256, (1, 3, 33, 46), generator=torch.manual_seed(0)).float()
     mean, std = (torch.tensor(values)[:, None, None] for values in ResNet50.statistics)
     expected = keras_features(weights, pixels)
     features = net.eval()((pixels / 255 - mean) / std)
