@@ -247,12 +247,19 @@ def _pal(sources: Sequence[Source], make: Callable[[Settings, str], tuple[Row, .
             name, objective = chosen(SETTINGS[setting](whole, 0))
             job.progress(f"{source.name}, {setting}: {name}")
             names.append(f"{source.name}, {setting}: {name}")
-            of_setting = partial(make, short_epochs(objective, whole))
-            parts[f"{source.name}, {setting}"] = studied(job, source, setting, lambda _, data, f=of_setting: f(data))
+            of_setting = partial(_whatever_k, make, short_epochs(objective, whole))
+            parts[f"{source.name}, {setting}"] = studied(job, source, setting, of_setting)
     result = beside(parts)
     best = [row.name for column in result.columns if (row := best_row(result, column)) is not None]
     count = f"of the rows here, auto is the best by {best.count('auto')} of {len(result.columns)} columns"
     return replace(result, notes=(f"auto chooses: {'; '.join(names)}", count))
+
+
+def _whatever_k(
+    make: Callable[[Settings, str], tuple[Row, ...]], objective: Settings, _positives: float, data: str
+) -> Sequence[Row]:
+    """The rows of a setting, which do not depend on the mean positives of an item."""
+    return make(objective, data)
 
 
 _PAL_TABLES = tuple(f"pal-table{i}" for i in range(3, 7))

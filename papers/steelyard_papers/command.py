@@ -198,16 +198,16 @@ def show_list(reproductions: Sequence[Reproduction], root: Path, console: Consol
     """Print the list."""
     paper, width = "", max(len(reproduction.name) for reproduction in reproductions)
     for reproduction in reproductions:
-        said = entry(reproduction, root)
+        listed = entry(reproduction, root)
         if reproduction.paper != paper:
             paper = reproduction.paper
             _say(console, f"\n{paper}", "bold")
-        _say(console, f"  {said['name']:<{width}} {said['title']}")
-        data = ", ".join(f"{need['what']}{'' if need['there'] else ' (not there)'}" for need in said["needs"])
-        time = f"{said['minutes']:g} min a seed on a GPU" if said["minutes"] else "seconds"
-        _say(console, f"  {'':<{width}} {data or 'no data'}; {time}; {said['command']}", "dim")
-        if said["expected"]:
-            _say(console, f"  {'':<{width}} expected: {'; '.join(said['expected'])}", "dim")
+        _say(console, f"  {listed['name']:<{width}} {listed['title']}")
+        data = ", ".join(f"{need['what']}{'' if need['there'] else ' (not there)'}" for need in listed["needs"])
+        time = f"{listed['minutes']:g} min a seed on a GPU" if listed["minutes"] else "seconds"
+        _say(console, f"  {'':<{width}} {data or 'no data'}; {time}; {listed['command']}", "dim")
+        if listed["expected"]:
+            _say(console, f"  {'':<{width}} expected: {'; '.join(listed['expected'])}", "dim")
     absent = {need.what: need.where for r in reproductions for need in r.needs if not need.check(root)}
     if absent:
         _say(console, f"\nNot in {root} (--data names another folder):", "bold")

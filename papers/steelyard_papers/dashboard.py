@@ -94,8 +94,10 @@ def write(folder: Path, catalogue: Mapping[str, Reproduction]) -> None:
             try:
                 picture = to_png(reproduction.draw(result))
             except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-                said = f"{type(error).__name__}: {error}"
-                raise ValueError(f"{folder / name}.json cannot be drawn ({said}): run it again, or remove it") from None
+                words = f"{type(error).__name__}: {error}"
+                raise ValueError(
+                    f"{folder / name}.json cannot be drawn ({words}): run it again, or remove it"
+                ) from None
             write_atomic(folder / f"{name}.png", picture)
     if has_matplotlib():
         for paper in PAPERS:
@@ -199,7 +201,7 @@ def _setup(paper: Paper, result: Result) -> list[list[str]]:
         "runs": f"{len(result.seeds)} per row" + (f", {hours}" if hours else ""),
     }
     lines = [[f"{paper.table}", "paper", "here"], ["---", "---", "---"]]
-    return [*lines, *([aspect, said, here.get(aspect, "")] for aspect, said in paper.setup.items())]
+    return [*lines, *([aspect, words, here.get(aspect, "")] for aspect, words in paper.setup.items())]
 
 
 def _but(usual: str, changed: Sequence[str]) -> str:
@@ -240,10 +242,10 @@ def beyond(
         if name in catalogue and catalogue[name].draw is not None and not result.columns:
             parts += [f"## [{result.title}]({name}.md)", f"![{result.title}]({name}.png)"]
             continue
-        said = [fewer_seeds(result), *result.notes]
-        said += catalogue[name].compared(result, results) if name in catalogue else ()
+        words = [fewer_seeds(result), *result.notes]
+        words += catalogue[name].compared(result, results) if name in catalogue else ()
         title = f"[{result.title}]({name}.md)" if name in catalogue else result.title
-        parts += [f"## {title}", tables(result, None), " ".join(map(sentence, filter(None, said)))]
+        parts += [f"## {title}", tables(result, None), " ".join(map(sentence, filter(None, words)))]
     lines = [
         f"- {name}, `{result.command}`: {again(result, results[name])}."
         for name, result in (repeated or {}).items()
@@ -260,19 +262,19 @@ def status(result: Result, published: Published | None) -> str:
         return "drawn"
     compared = compare(result, published)
     if compared:
-        said = _judged(compared)
+        words = _judged(compared)
         if published is not None and published.only_data:
-            said = f"the data: {said}; the paper prints no scores by class"
+            words = f"the data: {words}; the paper prints no scores by class"
     elif published is None:
-        said = "run; not compared with print"
+        words = "run; not compared with print"
     else:
-        said = "run on other data than the paper's; its numbers are on the page"
+        words = "run on other data than the paper's; its numbers are on the page"
     if " --rows " in result.command:
-        said += "; some rows"
+        words += "; some rows"
     missing = [note.removesuffix(LEFT_OUT) for note in result.notes if note.endswith(LEFT_OUT)]
     if missing:
-        said += f"; without {', '.join(missing)}"
-    return f"{said}; set-up and data are not the paper's, its page says how" if result.changed else said
+        words += f"; without {', '.join(missing)}"
+    return f"{words}; set-up and data are not the paper's, its page says how" if result.changed else words
 
 
 def _judged(compared: list[Compared]) -> str:

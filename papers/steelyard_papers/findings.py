@@ -39,7 +39,7 @@ def firsts(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]
 
 def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence a column on the rows that are better than a row, over the seeds that both have."""
-    said = []
+    texts = []
     for column in columns:
         found = {row.name: by_seed for row in result.rows if (by_seed := _by_seed(row, column))}
         mine = found.pop(name, {})
@@ -56,10 +56,10 @@ def above(result: Result, name: str, columns: Sequence[str]) -> tuple[str, ...]:
                 against = "" if len(seeds) == len(mine) else f" (of its seeds {name} has {a:.2f})"
                 better.append((sign * b, f"{other} {b:.2f}{against}"))
         listed = ", ".join(words for _, words in sorted(better, reverse=True))
-        said.append(
+        texts.append(
             f"by {column}, {name} {fmean(mine.values()):.2f}, {f'better are: {listed}' if listed else 'none is better'}"
         )
-    return tuple(said)
+    return tuple(texts)
 
 
 _LISTED = 4  # columns that are still said one by one
@@ -70,7 +70,7 @@ def over(name: str, result: Result, others: Mapping[str, Result]) -> tuple[str, 
 
     Columns are the same where their names are, or where the other's adds the data: "ACE" and "ACE on VOC 2012".
     """
-    said, better = [], 0
+    texts, better = [], 0
     mine = next((row for row in result.rows if row.name == name), RowResult(name, ()))
     for column in result.columns:
         mean = mine.mean(column)
@@ -88,10 +88,10 @@ def over(name: str, result: Result, others: Mapping[str, Result]) -> tuple[str, 
         value, whose, table = (min if lower else max)(best)
         better += mean < value if lower else mean > value
         ahead = f"{mean / value:.2f} times as much" if lower and value > 0 else f"{mean - value:+.2f}"
-        said.append(f"by {column} the best row of {table} is {whose}, {value:.2f}; {name} has {mean:.2f}, {ahead}")
-    if len(said) > _LISTED:
-        return (f"{name} is better than every row of {', '.join(others)} by {better} of {len(said)} columns",)
-    return tuple(said)
+        texts.append(f"by {column} the best row of {table} is {whose}, {value:.2f}; {name} has {mean:.2f}, {ahead}")
+    if len(texts) > _LISTED:
+        return (f"{name} is better than every row of {', '.join(others)} by {better} of {len(texts)} columns",)
+    return tuple(texts)
 
 
 def _by_seed(row: RowResult, column: str) -> dict[int, float]:
@@ -128,15 +128,15 @@ def again(result: Result, before: Result) -> str:
             if abs(mean - centre) > spread + 1e-5 * abs(centre):  # a file has six digits
                 far = abs(mean - centre) / spread if spread else inf
                 outside.append((far, f"{row.name}, {column} {mean:.2f} against {centre:.2f} ± {spread:.2f}"))
-    n, said = len(chances), []
+    n, texts = len(chances), []
     if n:
-        said = [f"{n - len(outside)} of {n} means are within a standard deviation of those of before"]
-        said.append(f"by chance {100 * fmean(chances):.0f} % would not be")
+        texts = [f"{n - len(outside)} of {n} means are within a standard deviation of those of before"]
+        texts.append(f"by chance {100 * fmean(chances):.0f} % would not be")
     if outside:
-        said.append("outside: " + "; ".join(words for _, words in sorted(outside, key=lambda one: -one[0])))
+        texts.append("outside: " + "; ".join(words for _, words in sorted(outside, key=lambda one: -one[0])))
     if alone:
-        said.append(f"of one seed before, and not compared: {alone}")
-    return "; ".join(said) or "no row and column is in both results: nothing is compared"
+        texts.append(f"of one seed before, and not compared: {alone}")
+    return "; ".join(texts) or "no row and column is in both results: nothing is compared"
 
 
 def alike(result: Result, name: str, other: str, within: float = 0.05) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ def beside_best(
         others: results by name.
         tables: those of them whose rows it is compared with.
     """
-    said = []
+    texts = []
     for column in columns:
         mine = next((_values(row, column) for row in result.rows if row.name == name), [])
         rows = [
@@ -292,8 +292,8 @@ def beside_best(
             verdict = "as good as the best row within two standard errors" if error else "of one seed: not judged"
         else:
             verdict = "better than every row of the paper" if ahead > 0 else "not as good as the best row"
-        said.append(f"by {column}, {name} is {verdict}; gain over {whose}: {_gain(ahead, error)}")
-    return tuple(said)
+        texts.append(f"by {column}, {name} is {verdict}; gain over {whose}: {_gain(ahead, error)}")
+    return tuple(texts)
 
 
 def _gain_of(mine: Sequence[float], theirs: Sequence[float], lower: bool) -> tuple[float, float | None]:

@@ -59,9 +59,9 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
     """Return the page of a result; `others` are the results that lie beside it, by name."""
     parts = [f"# {result.name}: {result.title}", f"{result.paper}. {sentence(reproduction.note)}".strip()]
     if result.changed:
-        said = f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}."
+        words = f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}."
         tuned = reproduction.tuned
-        parts.append(f"{said} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else said)
+        parts.append(f"{words} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else words)
     published = reproduction.published
     if result.columns:
         main = tables(result, published)
@@ -72,8 +72,8 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
         if published is not None and (left := _not_run(result, published)):
             parts.append(f"Not run here, with – for our number: {', '.join(left)}.")
         if len(result.seeds) > 1:
-            said = f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}"
-            parts.append(said.strip())
+            words = f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}"
+            parts.append(words.strip())
     if published is not None:
         parts.append(f"The paper's numbers: {published.source}. {sentence(published.note)}".strip())
         if result.changed and (gained := gains(result, published)):
@@ -118,8 +118,8 @@ def fewer_seeds(result: Result) -> str:
     ]
     if not columns and len(rows) > 1 and all(len(row.runs) == 1 for row in short):
         return f"the {len(rows)} rows without ± are of one seed"
-    said = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
-    return f"of fewer seeds, without ± of one: {'; '.join(said)}" if said else ""
+    words = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
+    return f"of fewer seeds, without ± of one: {'; '.join(words)}" if words else ""
 
 
 def table(result: Result, published: Published | None) -> str:
@@ -304,7 +304,7 @@ def _cells(paper: float | None, mean: float | None, std: float | None, in_print:
 
 def _origin(result: Result) -> str:
     """Where the numbers come from, as a list."""
-    said = {
+    words = {
         "command": f"`{result.command}`" if result.command else "",
         "seeds": ", ".join(map(str, result.seeds)),
         "data": result.data,
@@ -313,7 +313,7 @@ def _origin(result: Result) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
         "commit": ", ".join(result.commits) + (" (+: and changes since)" if "+" in "".join(result.commits) else ""),
     }
-    return "\n".join(f"- {name}: {text}" for name, text in said.items() if text)
+    return "\n".join(f"- {name}: {text}" for name, text in words.items() if text)
 
 
 def sentence(text: str) -> str:

@@ -184,8 +184,8 @@ def _table(chosen: Sequence[str], make: Callable[[float, str], Sequence[Row]], j
             job.progress(f"{source.name}, {setting}:")
             found[f"{source.name}, {setting}"] = studied(job, source, setting, make)
     result = beside(found)
-    said = (*firsts(result, "proposed", result.columns), *alike(result, "without p", "proposed"))
-    return replace(result, notes=(*result.notes, *said, *_missing(job.data_root)))
+    texts = (*firsts(result, "proposed", result.columns), *alike(result, "without p", "proposed"))
+    return replace(result, notes=(*result.notes, *texts, *_missing(job.data_root)))
 
 
 def _data_sets(job: Job) -> Result:
@@ -251,12 +251,12 @@ def _shares(job: Job) -> Result:
     chosen = ["PAL 0.3", "FAL"] if job.smoke else [*(f"PAL {q:g}" for q in _SHARES), "FAL"]
     found = {setting: studied(job, source, setting, _some(_LINES)) for setting in chosen}
     means = {name: [found[setting].row(name).mean("mAP") for setting in chosen] for name in _LINES}
-    said = []
+    texts = []
     if "PAL 0.6" in chosen and (ours := means["proposed"][1]) and (theirs := means["BCE"][-1]):
         claim = "the paper has its method with 60 % of the labels above BCE with all of them"
-        said.append(f"{claim}; here the difference is {ours - theirs:+.2f}")
+        texts.append(f"{claim}; here the difference is {ours - theirs:+.2f}")
     figure = {"settings": chosen, "data": source.name, "mAP": means}
-    return replace(beside(found), figure=figure, notes=tuple(said))
+    return replace(beside(found), figure=figure, notes=tuple(texts))
 
 
 def shares_figure(numbers: Mapping[str, Any]) -> Figure:
@@ -276,7 +276,7 @@ def _with_fewer(result: Result, others: Mapping[str, Result]) -> tuple[str, ...]
     """What became of the claim that the method with PAL .6 is above BCE with all labels."""
     known = [column for column in result.columns if column.endswith(", PAL 0.6")]
     bce = {row.name: row for row in others["pal-table3"].rows}.get("BCE", RowResult("BCE", ()))
-    said = []
+    texts = []
     for row in result.rows:
         pairs = [(column.removesuffix(", PAL 0.6"), row.mean(column)) for column in known]
         gains = [
@@ -285,9 +285,9 @@ def _with_fewer(result: Result, others: Mapping[str, Result]) -> tuple[str, ...]
             if ours is not None and (theirs := bce.mean(f"{data}, FAL")) is not None
         ]
         if gains and row.name.startswith("proposed"):
-            said.append(f"the row {row.name} with PAL 0.6 less BCE with all labels is {', '.join(gains)}")
+            texts.append(f"the row {row.name} with PAL 0.6 less BCE with all labels is {', '.join(gains)}")
     claim = "the paper has its method with 60 % of the labels above BCE with all of them"
-    return (f"{claim}; here {'; '.join(said)}",) if said else ()
+    return (f"{claim}; here {'; '.join(texts)}",) if texts else ()
 
 
 FEEDBACK_ON = ("PAL 0.3", "PPL 0.6", "SPL")

@@ -296,7 +296,8 @@ def _beyond(job: Job) -> Result:
     views = VIEWS[: 1 if job.smoke else None]
     test, rare = viewed(data.test, views), torch.from_numpy(rarest_labels(data.pairs.labels.counts, 3).copy())
     columns = tuple(f"{name}, {how}" for name in SCORES for how in TRACK_READINGS)
-    parts, rows = [], {}
+    parts: list[Result] = []
+    rows: dict[str, RowResult] = {}
     for track in _tracks(data):
         made = {name: Row(name, settings) for name, settings in track.rows.items() if name in needed}
         if not made:

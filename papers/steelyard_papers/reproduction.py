@@ -87,9 +87,9 @@ class Job:
             raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
         if self.ledger is not None and is_something_else(self.ledger):
             raise ValueError(f"ledger is {self.ledger}, a file that is none: name a ledger, or a new file")
-        for said in (self.note, *self.sets, *self.rows):
-            if _is_damaged(said):
-                raise ValueError(f"{said!r} holds bytes that are not UTF-8: type it again")
+        for text in (self.note, *self.sets, *self.rows):
+            if _is_damaged(text):
+                raise ValueError(f"{text!r} holds bytes that are not UTF-8: type it again")
         for section, key, instead in _SET_HERE:
             if key in self.overrides.get(section, {}):
                 raise ValueError(f"{section}.{key} is not to be set here: {instead}")

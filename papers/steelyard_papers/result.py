@@ -116,7 +116,7 @@ class Result:
 
     def to_json(self) -> str:
         """Return the result as JSON, a line a run; the details of runs are left out."""
-        said = {
+        content = {
             "format": _FORMAT,
             "name": self.name,
             "paper": self.paper,
@@ -132,7 +132,7 @@ class Result:
             "seconds": round(self.seconds, 1),
             "columns": list(self.columns),
         }
-        lines = [f"{json.dumps(key)}: {_plain(value)}" for key, value in said.items()]
+        lines = [f"{json.dumps(key)}: {_plain(value)}" for key, value in content.items()]
         rows = (
             f' {{"name": {_plain(row.name)}, "runs": [\n'
             + ",\n".join(
@@ -152,17 +152,17 @@ class Result:
     def from_json(cls, text: str, source: str = "the text") -> Result:
         """Return what `to_json` gave."""
         try:
-            said = json.loads(text)
-            if not isinstance(said, dict):
+            content = json.loads(text)
+            if not isinstance(content, dict):
                 raise ValueError("it holds no object")
-            if said.pop("format") != _FORMAT:
+            if content.pop("format") != _FORMAT:
                 raise ValueError("it has another format")
             rows = tuple(
                 RowResult(row["name"], tuple(RunResult(r["seed"], r["values"], r["seconds"]) for r in row["runs"]))
-                for row in said.pop("rows")
+                for row in content.pop("rows")
             )
             kept: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
+                key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
             }
             result = cls(rows=rows, **kept)
             result._check()
