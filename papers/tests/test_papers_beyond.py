@@ -100,6 +100,7 @@ LINEAR = {"model.head", "model.width", "model.dropout", "train.epochs", "train.k
                 "without crops": {"train.augment"},
                 "without averaged weights": {"train.ema"},
                 **SPA_EITHER_WAY,
+                "by the two-way loss": {"objective.loss", "train.monitor"},
             },
         ),
         (
@@ -217,6 +218,11 @@ def test_calibration_is_that_of_the_run_s_own_probabilities(smoke: Callable[...,
     by_chance = [calibration_error(eta[:, None], (draw.random(len(eta)) < eta)[:, None]).ace for _ in range(200)]
     assert values["ACE by chance"] == pytest.approx(100 * np.mean(by_chance), rel=0.1)
     assert values["ACE by the link"] != pytest.approx(values["ACE"], abs=1e-6), "held-out items have moved it"
+
+
+def test_a_loss_without_a_probability_has_its_epoch_by_map(smoke: Callable[..., Any]) -> None:
+    result, _ = smoke("spa-beyond", "by the two-way loss")
+    assert 0 < result.rows[0].mean("mAP@y") <= 100
 
 
 def test_partial_labels_choose_by_what_is_known(smoke: Callable[..., Any]) -> None:
