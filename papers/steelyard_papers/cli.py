@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -43,6 +44,23 @@ def reproduce(
     """
     from steelyard_papers import command
 
-    chosen, sets = tuple(rows or ()), tuple(set or ())
-    asked = command.Typed(data, out, seeds, chosen, sets, validation, ledger, note, smoke, against)
-    command.reproduce(name, asked, list_, dashboard, as_json=json)
+    root = Path(data)
+    if dashboard is not None:
+        command.write_pages(Path(dashboard))
+    elif list_ or name is None:
+        command.show(name, root, json)
+    else:
+        command.run(
+            name,
+            seeds,
+            out,
+            against,
+            json,
+            data_root=root,
+            rows=tuple(rows or ()),
+            sets=tuple(set or ()),
+            validation=validation,
+            ledger=Path(ledger) if ledger else None,
+            note=note,
+            smoke=smoke,
+        )

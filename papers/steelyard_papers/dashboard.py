@@ -1,21 +1,77 @@
-"""One page about every table and figure of the papers, generated from the JSON that `steelyard reproduce` wrote."""
+"""Pages about all tables and figures, and one chart per paper, from the JSON that `steelyard reproduce` wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from math import sqrt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steelyard._files import write_atomic
-from steelyard.report.canvas import has_matplotlib, to_png
-from steelyard_papers.charts import chart
-from steelyard_papers.claims import PAPERS, Paper
-from steelyard_papers.findings import again
+from steelyard.report.canvas import ACCENT, INK, OTHER, drawing, has_matplotlib, legend, to_png
+from steelyard_papers.catalogue import PAPERS, Paper
+from steelyard_papers.findings import ERRORS, Verdict, again, judge_all
 from steelyard_papers.markdown import FROZEN, Compared, as_table, compare, fewer_seeds, page, sentence, tabbed, tables
-from steelyard_papers.published import Published
+from steelyard_papers.published import PUBLISHED, Published
 from steelyard_papers.reproduction import BEYOND, LEFT_OUT, Reproduction
-from steelyard_papers.result import Result
-from steelyard_papers.verdicts import ERRORS, Verdict, judge_all
+from steelyard_papers.result import Result, RowResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_HEIGHT = 0.27
+
+
+def chart(paper: Paper, results: Mapping[str, Result]) -> Figure:
+    """Draw the rows in print of the paper's main column: values on the left, gains over the baseline on the right.
+
+    Rows of which nothing was run here have the printed value alone; so has the baseline where all do.
+    """
+    published = PUBLISHED[paper.table]
+    printed = {row: value for row in published.rows if (value := published.value(row, paper.column)) is not None}
+    found = {row.name: row for row in results[paper.table].rows} if paper.table in results else {}
+    names = list(printed)[::-1]
+    ours = [name for name in names if _mean(found.get(name), paper.column)[0] is not None]
+    with drawing(width=9, height=_HEIGHT * len(names) + 1.3, ncols=2, sharey=True) as (figure, axes):
+        for i, name in enumerate(names):
+            _point(axes[0], i + 0.14, printed[name], 0.0, OTHER, "s", "in print" if not i else None)
+            mean, error = _mean(found.get(name), paper.column)
+            if mean is not None:
+                _point(axes[0], i - 0.14, mean, error, ACCENT, "o", "here" if name == ours[0] else None)
+        _gain_bars(axes[1], names, printed, found, paper)
+        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_xlabel(f"{paper.column}, %")
+        axes[1].set_xlabel(f"{paper.column} less that of {paper.baseline}")
+        axes[1].axvline(0, color=INK, lw=0.6)
+        legend(axes[0])
+    return figure
+
+
+def _gain_bars(axes, names, printed, found, paper: Paper) -> None:  # type: ignore[no-untyped-def]
+    """Draw bars of the gains, with two standard errors of ours."""
+    base, error_of_base = _mean(found.get(paper.baseline), paper.column)
+    for i, name in enumerate(names):
+        if name == paper.baseline:
+            continue
+        axes.barh(i + 0.18, printed[name] - printed[paper.baseline], 0.34, color=OTHER)
+        mean, error = _mean(found.get(name), paper.column)
+        if mean is not None and base is not None:
+            both = 2 * sqrt(error**2 + error_of_base**2)
+            axes.barh(i - 0.18, mean - base, 0.34, color=ACCENT, xerr=both or None, error_kw={"lw": 0.8, "ecolor": INK})
+
+
+def _point(axes, y: float, x: float, error: float, colour: str, marker: str, label: str | None) -> None:  # type: ignore[no-untyped-def]
+    axes.errorbar(x, y, xerr=2 * error or None, fmt=marker, ms=5, color=colour, lw=1, label=label)
+
+
+def _mean(row: RowResult | None, column: str) -> tuple[float | None, float]:
+    """Return the mean over the seeds and its standard error, 0 of one seed."""
+    if row is None or (mean := row.mean(column)) is None:
+        return None, 0.0
+    return mean, (row.std(column) or 0.0) / sqrt(len(row.values(column)))
+
 
 NEAR = 1.0
 """Points by which a number may differ from the paper's and count as reproduced; or two standard deviations."""
@@ -38,8 +94,10 @@ def write(folder: Path, catalogue: Mapping[str, Reproduction]) -> None:
             try:
                 picture = to_png(reproduction.draw(result))
             except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-                said = f"{type(error).__name__}: {error}"
-                raise ValueError(f"{folder / name}.json cannot be drawn ({said}): run it again, or remove it") from None
+                words = f"{type(error).__name__}: {error}"
+                raise ValueError(
+                    f"{folder / name}.json cannot be drawn ({words}): run it again, or remove it"
+                ) from None
             write_atomic(folder / f"{name}.png", picture)
     if has_matplotlib():
         for paper in PAPERS:
@@ -75,13 +133,15 @@ def dashboard(results: Mapping[str, Result], catalogue: Mapping[str, Reproductio
         "# The papers, in print and here",
         "Of every main claim of four papers: its gain in print in points, ours ± its standard error, and a computed "
         f"verdict. *Holds*: every difference is beyond {ERRORS:g} standard errors; *in part*: some are, or all point "
-        "the right way; *not here*: neither; “2 of 3” counts the differences beyond chance, where there are several. "
+        "the right way; *not here*: neither; *not run*: not yet, though its data is at hand; “2 of 3” counts the "
+        "differences beyond chance, where there are several. "
         f"† over another network than the paper's, or a copy of small images. [Beyond the papers]({BEYOND_PAGE}); "
         "[notation](../notation.md); [errata of the papers](../errata.md).",
     ]
     there = {need.what for name in results if name in catalogue for need in catalogue[name].needs}
     if known:
-        parts.append(as_table(_claims(list(known.values()), results)))
+        at_hand = {key for key, entry in catalogue.items() if {need.what for need in entry.needs} <= there}
+        parts.append(as_table(_claims(list(known.values()), results, at_hand)))
     for name in names:
         parts.append(f"## {name}")
         paper = known.get(name)
@@ -99,13 +159,13 @@ def dashboard(results: Mapping[str, Result], catalogue: Mapping[str, Reproductio
     return "\n\n".join(parts) + "\n"
 
 
-def _claims(papers: Sequence[Paper], results: Mapping[str, Result]) -> list[list[str]]:
+def _claims(papers: Sequence[Paper], results: Mapping[str, Result], at_hand: set[str]) -> list[list[str]]:
     """One line per claim, those of one paper together."""
     other = {name for name, result in results.items() if any("backbone" in text for text in result.changed)}
     lines = [["", "claim", "in print", "here", "verdict"], ["---", "---", "---:", "---:", "---"]]
     for paper in papers:
         claimed = [one.judged[0].printed for one in judge_all(paper.claims, {})]  # of the first difference
-        for i, verdict in enumerate(judge_all(paper.claims, results)):
+        for i, verdict in enumerate(judge_all(paper.claims, results, at_hand)):
             name = f"**{paper.key.upper()}**" if not i else ""
             mark = " †" if verdict.judged[0].ours is not None and verdict.judged[0].difference.table in other else ""
             lines.append([name, verdict.text, *_gains(verdict, claimed[i]), f"**{verdict.outcome}**{mark}"])
@@ -133,15 +193,20 @@ def _gains(verdict: Verdict, in_print: float | None) -> tuple[str, str]:
 def _setup(paper: Paper, result: Result) -> list[list[str]]:
     """What the paper does and what was done here."""
     hours = f"{result.seconds / 60:.0f} minutes on {', '.join(result.hardware)}" if result.seconds else ""
+    of_network = [text for text in result.changed if text.startswith(("model.", "data."))]
     here = {
         "data": result.data.split("; ")[0],
-        "network": next((text for text in result.changed if text.startswith("model.backbone")), "as in the paper"),
-        "schedule": ", ".join(f"`{text}`" for text in result.changed if not text.startswith("model"))
-        or "as in the paper",
+        "network": _but(paper.here["network"], of_network),
+        "schedule": _but(paper.here["schedule"], [text for text in result.changed if text not in of_network]),
         "runs": f"{len(result.seeds)} per row" + (f", {hours}" if hours else ""),
     }
     lines = [[f"{paper.table}", "paper", "here"], ["---", "---", "---"]]
-    return [*lines, *([aspect, said, here.get(aspect, "")] for aspect, said in paper.setup.items())]
+    return [*lines, *([aspect, words, here.get(aspect, "")] for aspect, words in paper.setup.items())]
+
+
+def _but(usual: str, changed: Sequence[str]) -> str:
+    """What is done here, and the settings that were changed of it."""
+    return usual + (f"; changed: {', '.join(f'`{text}`' for text in changed)}" if changed else "")
 
 
 def _entries(entries: Mapping[str, Reproduction], results: Mapping[str, Result], there: set[str]) -> str:
@@ -167,9 +232,7 @@ def _line(entry: Reproduction, result: Result | None, there: set[str]) -> list[s
 
 
 def beyond(
-    results: Mapping[str, Result],
-    catalogue: Mapping[str, Reproduction],
-    repeated: Mapping[str, Result] | None = None,
+    results: Mapping[str, Result], catalogue: Mapping[str, Reproduction], repeated: Mapping[str, Result] | None = None
 ) -> str:
     """Return the page of what no paper has, and of what came of running some of it again."""
     parts = ["# Beyond the papers", "On the papers' data, what none of them has. [Back to their claims](README.md)."]
@@ -179,10 +242,10 @@ def beyond(
         if name in catalogue and catalogue[name].draw is not None and not result.columns:
             parts += [f"## [{result.title}]({name}.md)", f"![{result.title}]({name}.png)"]
             continue
-        said = [fewer_seeds(result), *result.notes]
-        said += catalogue[name].compared(result, results) if name in catalogue else ()
+        words = [fewer_seeds(result), *result.notes]
+        words += catalogue[name].compared(result, results) if name in catalogue else ()
         title = f"[{result.title}]({name}.md)" if name in catalogue else result.title
-        parts += [f"## {title}", tables(result, None), " ".join(map(sentence, filter(None, said)))]
+        parts += [f"## {title}", tables(result, None), " ".join(map(sentence, filter(None, words)))]
     lines = [
         f"- {name}, `{result.command}`: {again(result, results[name])}."
         for name, result in (repeated or {}).items()
@@ -199,19 +262,19 @@ def status(result: Result, published: Published | None) -> str:
         return "drawn"
     compared = compare(result, published)
     if compared:
-        said = _judged(compared)
+        words = _judged(compared)
         if published is not None and published.only_data:
-            said = f"the data: {said}; the paper prints no scores by class"
+            words = f"the data: {words}; the paper prints no scores by class"
     elif published is None:
-        said = "run; not compared with print"
+        words = "run; not compared with print"
     else:
-        said = "run on other data than the paper's; its numbers are on the page"
+        words = "run on other data than the paper's; its numbers are on the page"
     if " --rows " in result.command:
-        said += "; some rows"
+        words += "; some rows"
     missing = [note.removesuffix(LEFT_OUT) for note in result.notes if note.endswith(LEFT_OUT)]
     if missing:
-        said += f"; without {', '.join(missing)}"
-    return f"{said}; set-up and data are not the paper's, its page says how" if result.changed else said
+        words += f"; without {', '.join(missing)}"
+    return f"{words}; set-up and data are not the paper's, its page says how" if result.changed else words
 
 
 def _judged(compared: list[Compared]) -> str:

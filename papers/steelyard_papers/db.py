@@ -17,31 +17,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard.config.recipes import settings
-from steelyard.data import mlt_labels
-from steelyard.data.builders import pareto_long_tail
-from steelyard.data.readers.coco import COCO_LABELS, coco
-from steelyard.data.readers.npz import read_arrays
-from steelyard.data.readers.voc import VOC_LABELS
-from steelyard.labels import Labels
 from steelyard.metrics import average_precision, calibration_error, label_groups
 from steelyard_papers import db_figures as figures
-from steelyard_papers.beside import beside, on
 from steelyard_papers.db_rows import CLAIMS, CONSTANTS, ON_COCO, STEPS, SWEEPS, combinations, rows, sweep, weighted
-from steelyard_papers.findings import first, gain
-from steelyard_papers.job import Job
+from steelyard_papers.findings import first, gain, sentences
 from steelyard_papers.published import PUBLISHED, RANKED
-from steelyard_papers.reproduction import Need, Reproduction, Tuned
-from steelyard_papers.result import Result
+from steelyard_papers.reproduction import Job, Need, Reproduction, Tuned
+from steelyard_papers.result import Result, beside, on
 from steelyard_papers.sources import COCO_MLT, RELEASE, VOC_MLT, Source, left_out, one_of, present
 from steelyard_papers.study import Measured, Row, chosen_rows, study
 from steelyard_papers.trial import Trial
-from steelyard_papers.verdicts import sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PAPER = "Distribution-Balanced Loss (Wu et al. 2020)"
-_SOURCES = (VOC_MLT, COCO_MLT)
+_SOURCES = figures.SPLITS
 
 
 def db_scores(trial: Trial) -> Measured:
@@ -97,7 +88,7 @@ def _steps(job: Job) -> Result:
     found, figure = {}, {}
     for source in present(job.data_root, (COCO_MLT, VOC_MLT)):
         part = _studied(job, source, [row for row in rows(source) if row.name in STEPS])
-        labels = _labels(job, source)
+        labels = figures.labels_of(job, source)
         ap = {row.name: np.array([run.details["ap"] for run in row.runs], np.float64) for row in part.rows}
         figure[source.name] = {
             "names": list(labels.names),
@@ -127,85 +118,6 @@ def _draw_sweep(name: str, result: Result) -> Figure:
     return figures.sweep_figure({symbol: points for symbol, points in panels.items() if points})
 
 
-def _labels(job: Job, source: Source) -> Labels:
-    """The labels of a published split."""
-    names = VOC_LABELS if source is VOC_MLT else COCO_LABELS
-    release = "appendix/VOCdevkit/longtail2012" if source is VOC_MLT else "appendix/coco/longtail2017"
-    arrays = "labels/voc_mlt.npz" if source is VOC_MLT else "labels/coco_mlt.npz"
-    folder = job.data_root / release
-    return mlt_labels(folder if folder.is_dir() else job.data_root / arrays, names)
-
-
-def _splits_there(root: Path) -> list[Source]:
-    """The sources whose split is there, with or without images."""
-    return [source for source in _SOURCES if any((root / name).exists() for name in source.files[0].split("|"))]
-
-
-def _statistics(job: Job) -> Result:
-    """What figures 2 and 5 show of the published splits."""
-    found = {}
-    for source in _splits_there(job.data_root):
-        c = CONSTANTS[source.name]
-        found[source.name] = figures.statistics(_labels(job, source), 0.1, 10.0, c.mu)
-    data = "; ".join(f"the published split of {name}, {said['items']:,} images" for name, said in found.items())
-    return Result(data=data, figure=found)
-
-
-ALPHAS = (1.0, 2.0, 4.0, 6.0, 8.0)
-_STEPS_SHOWN = 5
-_COCO_TRAIN = "labels/coco2014_train.npz"
-
-
-def _construction(job: Job) -> Result:
-    """Figure 8: Pareto curves, and COCO's labels while a long tail is made of them."""
-    figure: dict[str, Any] = {"labels": len(COCO_LABELS), "most": CONSTANTS[COCO_MLT.name].most, "alphas": list(ALPHAS)}
-    labels, of = _whole_coco(job.data_root)
-    if labels is None:
-        return Result(figure=figure, notes=(f"the labels of all of COCO are not there ({_COCO_TRAIN}): curves alone",))
-    ranked = np.argsort(-labels.resampled_prior(), kind="stable")
-    along: list[Any] = []
-    pareto_long_tail(labels, figure["most"], after_label=lambda have: along.append(have[ranked].tolist()))
-    shown = np.unique(np.linspace(1, len(along), _STEPS_SHOWN).round().astype(int)).tolist()
-    figure |= {"of": of, "steps": {str(done): along[done - 1] for done in shown}}
-    return Result(data=of, figure=figure)
-
-
-def _whole_coco(root: Path) -> tuple[Labels | None, str]:
-    """The labels of COCO's training images: those of 2017 as the paper took them, or of 2014."""
-    if (root / "annotations/instances_train2017.json").is_file():
-        return coco(root, 2017, "train").labels, "COCO 2017 train"
-    if not (root / _COCO_TRAIN).is_file():
-        return None, ""
-    labels = Labels(read_arrays(root / _COCO_TRAIN)["Y"], COCO_LABELS)
-    return labels, f"COCO 2014 train, {len(labels):,} images with a label (the paper's is that of 2017)"
-
-
-def _to_test_on(job: Job) -> Result:
-    """Figure 9: the positives of the test items, labels in the order of the training set."""
-    found, data = {}, []
-    for source in _splits_there(job.data_root):
-        labels, tested, of = _labels(job, source), *_test_counts(job.data_root, source)
-        if tested is not None:
-            order = np.argsort(-labels.counts, kind="stable")
-            names, values = [labels.names[c] for c in order], tested.values == 1
-            counts = values.sum(0)[order].tolist()
-            found[source.name] = {"names": names, "test": counts, "test items": len(tested)}
-            data.append(f"{source.name}: {of}")
-    return Result(data="; ".join(data), figure=found)
-
-
-def _test_counts(root: Path, source: Source) -> tuple[Labels | None, str]:
-    """The labels of the test items of a split; those of VOC 2007 come without their images, too."""
-    official = root / "labels/voc2007_test_labels.npz"
-    if source is VOC_MLT and official.is_file():
-        present_ = (read_arrays(official)["Y_official"] >= 0).astype(np.int8)
-        return Labels(present_, VOC_LABELS), "VOC 2007 test, what is difficult counts as present"
-    if not source.is_there(root):
-        return None, ""
-    opened = source.open(root)
-    return opened.test.labels, opened.notes[0].partition("tested on ")[2]
-
-
 def _first(result: Result) -> tuple[str, Mapping[str, Any]]:
     """The first data set of a figure."""
     return next(iter((result.figure or {}).items()))
@@ -215,7 +127,7 @@ def _splits() -> Need:
     """The need of a published split alone."""
     where = "; ".join(f"{source.name}: {source.files[0].split('|')[0]}/ {RELEASE}" for source in _SOURCES)
     names = " or ".join(f"the split of {source.name}" for source in _SOURCES)
-    return Need(names, where, lambda root: bool(_splits_there(root)), _fixture)
+    return Need(names, where, lambda root: bool(figures.splits_there(root)), _fixture)
 
 
 def _fixture(folder: Path) -> None:
@@ -282,7 +194,7 @@ _ALL: tuple[Reproduction, ...] = (
         "items of every label before and after class-aware re-sampling",
         (_splits(),),
         0,
-        _statistics,
+        figures.split_statistics,
         note="an epoch visits every label a quarter as often as the most frequent one occurs",
         draw=lambda result: figures.resampling_figure(result.figure or {}),
     ),
@@ -301,7 +213,7 @@ _ALL: tuple[Reproduction, ...] = (
         "which labels come with which, items after re-sampling, and how unequally a label's items are drawn",
         (_splits(),),
         0,
-        _statistics,
+        figures.split_statistics,
         draw=lambda result: figures.imbalance_figure(result.figure or {}),
     ),
     Reproduction(
@@ -331,7 +243,7 @@ _ALL: tuple[Reproduction, ...] = (
         "Pareto curves by α, and how COCO-MLT is made",
         (),
         0,
-        _construction,
+        figures.construction,
         note="the values of α are chosen here but for 6, that of both sets; the second panel is made anew with a seed "
         "of ours, so its counts are not those of the published split",
         draw=lambda result: figures.construction_figure(result.figure or {}),
@@ -342,7 +254,7 @@ _ALL: tuple[Reproduction, ...] = (
         "labels of the test sets, in the order of the training sets",
         (_splits(),),
         0,
-        _to_test_on,
+        figures.to_test_on,
         draw=lambda result: figures.test_figure(result.figure or {}),
     ),
     Reproduction(
@@ -372,7 +284,7 @@ _ALL += (
         "positives of every label of the long-tailed sets",
         (_splits(),),
         0,
-        _statistics,
+        figures.split_statistics,
         note="not a figure of the paper",
         draw=lambda result: figures.counts_figure(result.figure or {}),
     ),
@@ -382,10 +294,45 @@ _ALL += (
         "how unequally a label's items are drawn, with and without the re-balanced weights",
         (_splits(),),
         0,
-        _statistics,
+        figures.split_statistics,
         note="not a figure of the paper",
         draw=lambda result: figures.sampling_figure(*_first(result)),
     ),
 )
 REPRODUCTIONS = tuple(replace(made, tuned=TUNED) if made.minutes else made for made in _ALL)
 """In the order of the paper; figures 1 and 4 show no numbers."""
+
+FROZEN_SETS = (
+    *("model.backbone=lite0", "model.frozen=true", "model.keep_statistics=false"),
+    *("train.augment.flip=0", "train.augment.resized_crop=0"),
+)
+"""What is set besides the paper's set-up."""
+TWINNED = ("db-table1", "db-table2", "db-parts", "db-fig6", "db-fig7", "db-fig10")
+
+
+def _run_frozen(of: Reproduction, job: Job) -> Result:
+    result = of.run(job if job.smoke else replace(job, sets=(*FROZEN_SETS, *job.sets)))
+    return replace(result, changed=job.sets)
+
+
+def twin(of: Reproduction) -> Reproduction:
+    """Return a table or figure of the paper as one over a frozen backbone."""
+    about = "the backbone is EfficientNet-Lite0, frozen"
+    return replace(
+        of,
+        name=f"{of.name}-frozen",
+        title=f"{of.title}, over a frozen backbone",
+        minutes=of.minutes / 10,
+        run=partial(_run_frozen, of),
+        published=None,
+        tuned=None,
+        note=f"{about}; {of.note}".replace("network, schedule", "head, schedule")
+        .replace(" for the head and .01 below it", "")
+        .replace("by SGD, ", "")
+        .replace(VARIED, "photographs are not varied")
+        .replace("db-table1", "db-table1-frozen"),
+    )
+
+
+TWINS: tuple[Reproduction, ...] = tuple(twin(of) for of in REPRODUCTIONS if of.name in TWINNED)
+"""The tables and figures of the paper that train, over a frozen backbone: minutes on a CPU."""

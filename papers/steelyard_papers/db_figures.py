@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -10,11 +11,19 @@ import torch
 from numpy.typing import NDArray
 
 from steelyard.balance import ClassAware, Rebalanced
-from steelyard.data.builders import pareto_counts
+from steelyard.data import mlt_labels
+from steelyard.data.builders import pareto_counts, pareto_long_tail
+from steelyard.data.readers.coco import COCO_LABELS, coco
+from steelyard.data.readers.npz import read_arrays
+from steelyard.data.readers.voc import VOC_LABELS
 from steelyard.labels import Labels
 from steelyard.losses import BCE, NegativeTolerant, PairLoss
 from steelyard.metrics import label_groups
 from steelyard.report.canvas import FRAME, GROUPS, MARKERS, MOST_NAMES, SERIES, drawing, legend, short
+from steelyard_papers.db_rows import CONSTANTS
+from steelyard_papers.reproduction import Job
+from steelyard_papers.result import Result
+from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +31,88 @@ if TYPE_CHECKING:
 Floats: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = Mapping[str, Any]
 """Plain lists and numbers, as a result keeps them in JSON."""
+
+
+SPLITS = (VOC_MLT, COCO_MLT)
+
+
+def labels_of(job: Job, source: Source) -> Labels:
+    """The labels of a published split."""
+    names = VOC_LABELS if source is VOC_MLT else COCO_LABELS
+    release = "appendix/VOCdevkit/longtail2012" if source is VOC_MLT else "appendix/coco/longtail2017"
+    arrays = "labels/voc_mlt.npz" if source is VOC_MLT else "labels/coco_mlt.npz"
+    folder = job.data_root / release
+    return mlt_labels(folder if folder.is_dir() else job.data_root / arrays, names)
+
+
+def splits_there(root: Path) -> list[Source]:
+    """The sources whose split is there, with or without images."""
+    return [source for source in SPLITS if any((root / name).exists() for name in source.files[0].split("|"))]
+
+
+def split_statistics(job: Job) -> Result:
+    """What figures 2 and 5 show of the published splits."""
+    found = {}
+    for source in splits_there(job.data_root):
+        c = CONSTANTS[source.name]
+        found[source.name] = statistics(labels_of(job, source), 0.1, 10.0, c.mu)
+    data = "; ".join(f"the published split of {name}, {said['items']:,} images" for name, said in found.items())
+    return Result(data=data, figure=found)
+
+
+ALPHAS = (1.0, 2.0, 4.0, 6.0, 8.0)
+_STEPS_SHOWN = 5
+_COCO_TRAIN = "labels/coco2014_train.npz"
+
+
+def construction(job: Job) -> Result:
+    """Figure 8: Pareto curves, and COCO's labels while a long tail is made of them."""
+    figure: dict[str, Any] = {"labels": len(COCO_LABELS), "most": CONSTANTS[COCO_MLT.name].most, "alphas": list(ALPHAS)}
+    labels, of = _whole_coco(job.data_root)
+    if labels is None:
+        return Result(figure=figure, notes=(f"the labels of all of COCO are not there ({_COCO_TRAIN}): curves alone",))
+    ranked = np.argsort(-labels.resampled_prior(), kind="stable")
+    along: list[Any] = []
+    pareto_long_tail(labels, figure["most"], after_label=lambda have: along.append(have[ranked].tolist()))
+    shown = np.unique(np.linspace(1, len(along), _STEPS_SHOWN).round().astype(int)).tolist()
+    figure |= {"of": of, "steps": {str(done): along[done - 1] for done in shown}}
+    return Result(data=of, figure=figure)
+
+
+def _whole_coco(root: Path) -> tuple[Labels | None, str]:
+    """The labels of COCO's training images: those of 2017 as the paper took them, or of 2014."""
+    if (root / "annotations/instances_train2017.json").is_file():
+        return coco(root, 2017, "train").labels, "COCO 2017 train"
+    if not (root / _COCO_TRAIN).is_file():
+        return None, ""
+    labels = Labels(read_arrays(root / _COCO_TRAIN)["Y"], COCO_LABELS)
+    return labels, f"COCO 2014 train, {len(labels):,} images with a label (the paper's is that of 2017)"
+
+
+def to_test_on(job: Job) -> Result:
+    """Figure 9: the positives of the test items, labels in the order of the training set."""
+    found, data = {}, []
+    for source in splits_there(job.data_root):
+        labels, tested, of = labels_of(job, source), *_test_counts(job.data_root, source)
+        if tested is not None:
+            order = np.argsort(-labels.counts, kind="stable")
+            names, values = [labels.names[c] for c in order], tested.values == 1
+            counts = values.sum(0)[order].tolist()
+            found[source.name] = {"names": names, "test": counts, "test items": len(tested)}
+            data.append(f"{source.name}: {of}")
+    return Result(data="; ".join(data), figure=found)
+
+
+def _test_counts(root: Path, source: Source) -> tuple[Labels | None, str]:
+    """The labels of the test items of a split; those of VOC 2007 come without their images, too."""
+    official = root / "labels/voc2007_test_labels.npz"
+    if source is VOC_MLT and official.is_file():
+        present_ = (read_arrays(official)["Y_official"] >= 0).astype(np.int8)
+        return Labels(present_, VOC_LABELS), "VOC 2007 test, what is difficult counts as present"
+    if not source.is_there(root):
+        return None, ""
+    opened = source.open(root)
+    return opened.test.labels, opened.notes[0].partition("tested on ")[2]
 
 
 def statistics(labels: Labels, alpha: float, beta: float, mu: float) -> dict[str, Any]:
@@ -258,7 +349,11 @@ def _size(n: int) -> float:
 
 
 def _bands(axes: Any, counts: NDArray[Any], named: bool = True) -> None:
-    """Put a colour, and its name, behind the labels of each group; counts from the largest on."""
+    """Put a colour, and its name, behind the labels of each group; counts from the largest on.
+
+    Bars that are drawn afterwards stay below the names.
+    """
+    axes.margins(y=0.14)
     for group, members in label_groups(counts).items():
         if len(members):
             left, right = members[0] + 0.5, members[-1] + 1.5

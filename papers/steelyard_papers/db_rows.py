@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from steelyard.objective.parts import Part
-from steelyard_papers.beside import on
+from steelyard_papers.findings import Claim, Difference
+from steelyard_papers.result import on
 from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
 from steelyard_papers.study import Row
-from steelyard_papers.verdicts import Claim, Difference
 
 _BATCH, _WARM_UP = 32, 500
 
@@ -50,14 +50,14 @@ def _loss(kind: str, **arguments: Any) -> dict[str, Any]:
 def _balanced(source: Source, **changed: Any) -> dict[str, Any]:
     """The loss of the paper, with the shift as released; `changed` takes parts of it away."""
     c = CONSTANTS[source.name]
-    said = {"alpha": 0.1, "beta": 10.0, "mu": c.mu, "lam": c.lam, "kappa": 0.05, "gamma": 2.0, "as_released": True}
-    return _loss("distribution_balanced", **(said | changed))
+    arguments = {"alpha": 0.1, "beta": 10.0, "mu": c.mu, "lam": c.lam, "kappa": 0.05, "gamma": 2.0, "as_released": True}
+    return _loss("distribution_balanced", **(arguments | changed))
 
 
 def _tolerant(source: Source, **changed: Any) -> dict[str, Any]:
     """Its negative-tolerant part alone."""
-    said = {"lam": CONSTANTS[source.name].lam, "kappa": 0.05, "as_released": True}
-    return _loss("negative_tolerant", **(said | changed))
+    arguments = {"lam": CONSTANTS[source.name].lam, "kappa": 0.05, "as_released": True}
+    return _loss("negative_tolerant", **(arguments | changed))
 
 
 def _class_balanced(source: Source) -> dict[str, Any]:

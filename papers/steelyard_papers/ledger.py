@@ -39,17 +39,17 @@ def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")  # not at what else ends lines
-    found = [said for line in lines if key in line and (said := _read(line)) is not None]
-    return next((said for said in reversed(found) if (said["key"], said["measure"]) == (key, measure)), None)
+    found = [record for line in lines if key in line and (record := _read(line)) is not None]
+    return next((record for record in reversed(found) if (record["key"], record["measure"]) == (key, measure)), None)
 
 
-def note(path: Path, key: str, measure: str, said: dict[str, Any]) -> None:
-    """Add a line: `said` has the values, details and facts of the run, whose details are rounded to four digits.
+def note(path: Path, key: str, measure: str, record: dict[str, Any]) -> None:
+    """Add a line: `record` has the values, details and facts of the run, whose details are rounded to four digits.
 
     Several processes may add to one file.
     """
-    said = {"key": key, "measure": measure, **said, "details": rounded(said["details"], 4)}
-    line = (json.dumps(said, ensure_ascii=False) + "\n").encode()
+    record = {"key": key, "measure": measure, **record, "details": rounded(record["details"], 4)}
+    line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b", buffering=0) as file:
@@ -63,9 +63,9 @@ def note(path: Path, key: str, measure: str, said: dict[str, Any]) -> None:
 
 def _read(line: str) -> dict[str, Any] | None:
     try:
-        said = json.loads(line)
-        whole = {"key", "measure", "values", "details", "facts"} <= said.keys()
-        return dict(said) if whole and {"seconds", "device", "versions", "commit"} <= said["facts"].keys() else None
+        record = json.loads(line)
+        whole = {"key", "measure", "values", "details", "facts"} <= record.keys()
+        return dict(record) if whole and {"seconds", "device", "versions", "commit"} <= record["facts"].keys() else None
     except (ValueError, AttributeError, TypeError):
         return None
 

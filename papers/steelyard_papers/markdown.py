@@ -59,9 +59,9 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
     """Return the page of a result; `others` are the results that lie beside it, by name."""
     parts = [f"# {result.name}: {result.title}", f"{result.paper}. {sentence(reproduction.note)}".strip()]
     if result.changed:
-        said = f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}."
+        words = f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}."
         tuned = reproduction.tuned
-        parts.append(f"{said} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else said)
+        parts.append(f"{words} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else words)
     published = reproduction.published
     if result.columns:
         main = tables(result, published)
@@ -69,13 +69,15 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
         if twin is not None and twin.columns:
             main = _twins(main, twin)
         parts.append(main)
+        if published is not None and (left := _not_run(result, published)):
+            parts.append(f"Not run here, with – for our number: {', '.join(left)}.")
         if len(result.seeds) > 1:
-            said = f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}"
-            parts.append(said.strip())
+            words = f"Ours are means over the seeds ± their standard deviation. {sentence(fewer_seeds(result))}"
+            parts.append(words.strip())
     if published is not None:
         parts.append(f"The paper's numbers: {published.source}. {sentence(published.note)}".strip())
         if result.changed and (gained := gains(result, published)):
-            parts += ["Network and schedule are not the paper's, so gains over the baseline compare better:", gained]
+            parts += ["Set-up or data are not the paper's, so gains over the baseline compare better:", gained]
         if rest := only_in_print(result, published):
             parts += ["What the paper prints besides, and nothing here was measured for:", rest]
     if reproduction.draw is not None:
@@ -83,6 +85,14 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
     parts += [sentence(note) for note in (*result.notes, *reproduction.compared(result, others or {}))]
     parts.append(_origin(result))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _not_run(result: Result, published: Published) -> list[str]:
+    """The rows in print of which no number was measured, though columns of theirs were."""
+    columns = [column for column in result.columns if column in published.columns]
+    ours = {row.name for row in result.rows if any(row.mean(column) is not None for column in columns)}
+    printed = (name for name in published.rows if any(published.value(name, c) is not None for c in columns))
+    return [name for name in printed if name not in ours]
 
 
 def _twins(main: str, twin: Result) -> str:
@@ -108,8 +118,8 @@ def fewer_seeds(result: Result) -> str:
     ]
     if not columns and len(rows) > 1 and all(len(row.runs) == 1 for row in short):
         return f"the {len(rows)} rows without ± are of one seed"
-    said = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
-    return f"of fewer seeds, without ± of one: {'; '.join(said)}" if said else ""
+    words = [", ".join(f"{name!r}" for name in names) for names in (rows, columns) if names]
+    return f"of fewer seeds, without ± of one: {'; '.join(words)}" if words else ""
 
 
 def table(result: Result, published: Published | None) -> str:
@@ -255,13 +265,14 @@ def only_in_print(result: Result, published: Published) -> str:
     rows = [row for row in published.rows if any(published.value(row, column) is not None for column in columns)]
     if not rows:
         return ""
-    tabs = {}
-    for data in dict.fromkeys(_split(column).data for column in columns):
+    tabs, sets = {}, dict.fromkeys(_split(column).data for column in columns)
+    for data in sets:
         mine = [_split(column) for column in columns if _split(column).data == data]
         parts = []
         for i in range(0, len(mine), MOST_COLUMNS):
             some = mine[i : i + MOST_COLUMNS]
-            head = [["in print", *(column.head for column in some)], ["---", *["---:"] * len(some)]]
+            first = f"in print, {data}" if data and len(sets) == 1 else "in print"  # of several, each is a tab
+            head = [[first, *(column.head for column in some)], ["---", *["---:"] * len(some)]]
             lines = [[row, *(short_number(published.value(row, column.name)) for column in some)] for row in rows]
             parts.append(as_table([*head, *(line for line in lines if any(cell != "–" for cell in line[1:]))]))
         tabs[data or "all"] = "\n\n".join(parts)
@@ -293,7 +304,7 @@ def _cells(paper: float | None, mean: float | None, std: float | None, in_print:
 
 def _origin(result: Result) -> str:
     """Where the numbers come from, as a list."""
-    said = {
+    words = {
         "command": f"`{result.command}`" if result.command else "",
         "seeds": ", ".join(map(str, result.seeds)),
         "data": result.data,
@@ -302,7 +313,7 @@ def _origin(result: Result) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
         "commit": ", ".join(result.commits) + (" (+: and changes since)" if "+" in "".join(result.commits) else ""),
     }
-    return "\n".join(f"- {name}: {text}" for name, text in said.items() if text)
+    return "\n".join(f"- {name}: {text}" for name, text in words.items() if text)
 
 
 def sentence(text: str) -> str:

@@ -1,4 +1,10 @@
-"""Imbalanced, partially annotated labels: seven tables and a figure."""
+"""Imbalanced, partially annotated labels: seven tables, a figure, and which reading of the paper does not collapse.
+
+paper     Zhang et al. 2023 (arXiv 2308.00166); ResNet-50 at 448 pixels; COCO 2014, CUB, NUS-WIDE, Open Images
+here      the same where its data is there; VOC 2012 over a frozen EfficientNet-Lite0 and tables on one CPU core
+command   steelyard reproduce pal-table4 --data DATA --seeds 3; all of them: steelyard reproduce --list
+score     docs/results/pal-table4.md; the claims that are judged: `catalogue.PAL_CLAIMS`
+"""
 
 from __future__ import annotations
 
@@ -16,14 +22,11 @@ from steelyard.metrics import mean_average_precision
 from steelyard.objective.parts import Part
 from steelyard.report.canvas import MARKERS, SERIES, drawing, key
 from steelyard.run.datasets import Datasets
-from steelyard_papers.beside import beside
-from steelyard_papers.data_table import data_table
-from steelyard_papers.feature_sources import COCO_FEATURES, CUB_FEATURES, OVER_FEATURES, VOC_FEATURES, FeatureSource
 from steelyard_papers.findings import alike, firsts
-from steelyard_papers.job import Job
+from steelyard_papers.frozen_features import COCO_FEATURES, CUB_FEATURES, OVER_FEATURES, VOC_FEATURES, FeatureSource
 from steelyard_papers.published import PUBLISHED
-from steelyard_papers.reproduction import BEYOND, Reproduction
-from steelyard_papers.result import Result, RowResult, RunResult
+from steelyard_papers.reproduction import BEYOND, Job, Reproduction
+from steelyard_papers.result import Result, RowResult, RunResult, beside
 from steelyard_papers.sources import (
     COCO2014,
     CUB,
@@ -32,6 +35,7 @@ from steelyard_papers.sources import (
     TABLES,
     VOC2012,
     Source,
+    data_table,
     left_out,
     one_of,
     present,
@@ -180,12 +184,11 @@ def _table(chosen: Sequence[str], make: Callable[[float, str], Sequence[Row]], j
             job.progress(f"{source.name}, {setting}:")
             found[f"{source.name}, {setting}"] = studied(job, source, setting, make)
     result = beside(found)
-    said = (*firsts(result, "proposed", result.columns), *alike(result, "without p", "proposed"))
-    return replace(result, notes=(*result.notes, *said, *_missing(job.data_root)))
+    texts = (*firsts(result, "proposed", result.columns), *alike(result, "without p", "proposed"))
+    return replace(result, notes=(*result.notes, *texts, *_missing(job.data_root)))
 
 
 def _data_sets(job: Job) -> Result:
-    """Table II: what is there of the data sets."""
     return data_table(there(job.data_root), job)
 
 
@@ -221,13 +224,14 @@ _BARS = ("BCE", "BCE-LS", "focal", "ASL", "proposed")
 _LINES = ("BCE", "AN", "ROLE", "ASL", "proposed", "proposed, link")
 
 
+def _some(names: Sequence[str]) -> Callable[[float, str], Sequence[Row]]:
+    """Return what makes the rows of these names."""
+    return lambda positives, data: [row for row in rows(positives, data) if row.name in names]
+
+
 def _open_images(job: Job) -> Result:
     """Figure 2: mAP on Open Images, whose labels are partial as they are."""
-
-    def made(positives: float, data: str) -> Sequence[Row]:
-        return [row for row in rows(positives, data) if row.name in _BARS]
-
-    return beside({OPEN_IMAGES.name: studied(job, OPEN_IMAGES, "FAL", made)})
+    return beside({OPEN_IMAGES.name: studied(job, OPEN_IMAGES, "FAL", _some(_BARS))})
 
 
 def bars_figure(result: Result) -> Figure:
@@ -245,17 +249,14 @@ def _shares(job: Job) -> Result:
     found_there = there(job.data_root)
     source = found_there[-1] if job.smoke else next((one for one in found_there if one in OURS), found_there[0])
     chosen = ["PAL 0.3", "FAL"] if job.smoke else [*(f"PAL {q:g}" for q in _SHARES), "FAL"]
-    found = {
-        setting: studied(job, source, setting, lambda k, data: [r for r in rows(k, data) if r.name in _LINES])
-        for setting in chosen
-    }
+    found = {setting: studied(job, source, setting, _some(_LINES)) for setting in chosen}
     means = {name: [found[setting].row(name).mean("mAP") for setting in chosen] for name in _LINES}
-    said = []
+    texts = []
     if "PAL 0.6" in chosen and (ours := means["proposed"][1]) and (theirs := means["BCE"][-1]):
         claim = "the paper has its method with 60 % of the labels above BCE with all of them"
-        said.append(f"{claim}; here the difference is {ours - theirs:+.2f}")
+        texts.append(f"{claim}; here the difference is {ours - theirs:+.2f}")
     figure = {"settings": chosen, "data": source.name, "mAP": means}
-    return replace(beside(found), figure=figure, notes=tuple(said))
+    return replace(beside(found), figure=figure, notes=tuple(texts))
 
 
 def shares_figure(numbers: Mapping[str, Any]) -> Figure:
@@ -275,7 +276,7 @@ def _with_fewer(result: Result, others: Mapping[str, Result]) -> tuple[str, ...]
     """What became of the claim that the method with PAL .6 is above BCE with all labels."""
     known = [column for column in result.columns if column.endswith(", PAL 0.6")]
     bce = {row.name: row for row in others["pal-table3"].rows}.get("BCE", RowResult("BCE", ()))
-    said = []
+    texts = []
     for row in result.rows:
         pairs = [(column.removesuffix(", PAL 0.6"), row.mean(column)) for column in known]
         gains = [
@@ -284,9 +285,48 @@ def _with_fewer(result: Result, others: Mapping[str, Result]) -> tuple[str, ...]
             if ours is not None and (theirs := bce.mean(f"{data}, FAL")) is not None
         ]
         if gains and row.name.startswith("proposed"):
-            said.append(f"the row {row.name} with PAL 0.6 less BCE with all labels is {', '.join(gains)}")
+            texts.append(f"the row {row.name} with PAL 0.6 less BCE with all labels is {', '.join(gains)}")
     claim = "the paper has its method with 60 % of the labels above BCE with all of them"
-    return (f"{claim}; here {'; '.join(said)}",) if said else ()
+    return (f"{claim}; here {'; '.join(texts)}",) if texts else ()
+
+
+FEEDBACK_ON = ("PAL 0.3", "PPL 0.6", "SPL")
+_PSEUDO: dict[str, Any] = {**PROPOSED, "count": "pseudo"}
+READINGS: dict[str, dict[str, Any]] = {
+    "P counts known positives": PROPOSED,
+    "… fed back by the link": {**PROPOSED, "feedback": "link"},
+    "… q .05": {**PROPOSED, "q": 0.05},
+    "… all unknown labels take part (q 1)": {**PROPOSED, "q": 1.0},
+    "… γ .3": {**PROPOSED, "gamma": 0.3},
+    "… without α, β": {**PROPOSED, "use_alpha_beta": False},
+    "P counts pseudo-labels too": _PSEUDO,
+    "… and q .05": {**_PSEUDO, "q": 0.05},
+    "… and q 1": {**_PSEUDO, "q": 1.0},
+    "… and fed back by the link": {**_PSEUDO, "feedback": "link"},
+    "… and d linear": {**_PSEUDO, "schedule": "linear"},
+}
+"""Arguments of the rule, by what the reading is."""
+AT_HALF: dict[str, Any] = {"model": {"backbone": "linear", "bias": "zero"}}
+"""As in the papers: small random weights and no bias. Elsewhere here a layer starts where its objective is
+stationary."""
+
+
+def readings_of_the_method(_positives: float, data: str) -> Sequence[Row]:
+    """Return one row per reading, and three methods to compare them with."""
+    made = [Row(name, rule("annotation", **arguments), data) for name, arguments in READINGS.items()]
+    half = [
+        Row(f"{name}, outputs start at ½", {**rule("annotation", **READINGS[name]), **AT_HALF}, data)
+        for name in ("P counts known positives", "P counts pseudo-labels too")
+    ]
+    others = [Row(name, rule(kind), data) for name, kind in (("BCE", "ignore"), ("AN", "negative"), ("WAN", "wan"))]
+    return [*others, *made, *half]
+
+
+def _feedback(job: Job) -> Result:
+    """Return mAP of every reading in three settings, on a quarter of the training items by default."""
+    held = job if job.validation or job.smoke else replace(job, validation=0.25)
+    taken = FEEDBACK_ON[: 1 if job.smoke else None]
+    return beside({setting: studied(held, VOC_FEATURES, setting, readings_of_the_method) for setting in taken})
 
 
 _NOTE = (
@@ -339,5 +379,21 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         draw=lambda result: shares_figure(result.figure or {}),
         whole=True,
     ),
+    Reproduction(
+        "pal-feedback",
+        BEYOND,
+        "readings of the partial-annotation paper, on held-out training items of VOC 2012: mAP",
+        (one_of((VOC_FEATURES,), VOC_FEATURES),),
+        3,
+        _feedback,
+        note="a linear layer over features of a frozen network; measured on a quarter of the training items, no test "
+        "item is seen. The paper says neither what P counts, nor q, nor the rate, nor where the last layer starts. In "
+        "pal-table4 to 6 its method collapses: features are as they come, the rate is ten times as high and outputs "
+        "start at ½. Here all three differ, and it does not collapse; which of them counts was not told apart. Where "
+        "the last layer starts at weights of 0 and the bias at which its objective is stationary, it gains four to six "
+        "points more. P that counts pseudo-labels helps where some negatives are known and costs more where none is. "
+        "By the mean over the columns P of known positives with q .3 is the best that keeps the paper's γ and α, β: it "
+        "is the row proposed",
+    ),
 )
-"""In the order of the paper; last a figure that it does not have."""
+"""In the order of the paper; last a figure and a study that it does not have."""

@@ -29,14 +29,14 @@ TOY_BINS = 4
 
 def output_distributions(result: Result) -> Figure:
     """Draw the outputs σ(z) of the most frequent and of the rarest class, positives and negatives, BCE and PLM."""
-    said = _numbers(result)
-    order = np.argsort(-np.array(said["counts"]), kind="stable")
-    methods = _methods(said, "positives")
+    numbers = _numbers(result)
+    order = np.argsort(-np.array(numbers["counts"]), kind="stable")
+    methods = _methods(numbers, "positives")
     with drawing(width=9, height=5.2, nrows=2, ncols=2, sharex=True, sharey=True) as (figure, axes):
         for row, (method, content) in zip(axes, methods.items(), strict=True):
             for panel, c, kind in zip(row, (order[0], order[-1]), ("head", "tail"), strict=True):
                 _histogram(panel, content["positives"][c], content["negatives"][c])
-                panel.set_title(f"{method}: {kind} class {short(said['names'][c])}")
+                panel.set_title(f"{method}: {kind} class {short(numbers['names'][c])}")
         for panel in axes[-1]:
             panel.set_xlabel("output σ(z)")
         for row in axes:
@@ -47,19 +47,19 @@ def output_distributions(result: Result) -> Figure:
 
 def ratios_by_epoch(result: Result) -> Figure:
     """Draw how many times the ratio of the data each class's ratio r̄ is, epoch by epoch."""
-    said = _numbers(result)
-    own = np.array(said["data_ratio"])
-    (content,) = (content for content in _methods(said, "ratios").values() if content["ratios"])
+    numbers = _numbers(result)
+    own = np.array(numbers["data_ratio"])
+    (content,) = (content for content in _methods(numbers, "ratios").values() if content["ratios"])
     ratios = np.array(content["ratios"])
     with drawing(width=9, height=4.4) as (figure, axes):
         colours = _shades(len(own))
-        for place, c in enumerate(np.argsort(-np.array(said["counts"]), kind="stable")):
+        for place, c in enumerate(np.argsort(-np.array(numbers["counts"]), kind="stable")):
             axes.plot(
                 range(1, len(ratios) + 1),
                 ratios[:, c] / own[c],
                 color=colours[place],
                 lw=1.5,
-                label=short(said["names"][c]) if len(own) <= MOST_NAMES else None,
+                label=short(numbers["names"][c]) if len(own) <= MOST_NAMES else None,
             )
         axes.axhline(1, color=INK, lw=0.6, ls=":")
         axes.set_yscale("log")
@@ -76,9 +76,9 @@ def ratios_by_epoch(result: Result) -> Figure:
 
 def by_class(result: Result) -> Figure:
     """Draw what was measured class by class, most frequent first: bars of PLM, points of BCE over them."""
-    said = _numbers(result)
-    order = np.argsort(-np.array(said["counts"]), kind="stable")
-    methods = _methods(said, *MEASURES)
+    numbers = _numbers(result)
+    order = np.argsort(-np.array(numbers["counts"]), kind="stable")
+    methods = _methods(numbers, *MEASURES)
     shown = [name for name in MEASURES if all(name in content for content in methods.values())]
     x, n = np.arange(len(order)), len(shown)
     with drawing(width=9, height=2.6 * n + 0.4, nrows=n, squeeze=False, sharex=True) as (figure, axes):
@@ -91,7 +91,7 @@ def by_class(result: Result) -> Figure:
                     panel.plot(x, values, ls="", marker="o", ms=5, color=OTHER, mec="white", mew=0.6, label=method)
             panel.set_ylabel(f"{measure}, %")
             panel.set_ylim(0, 100)
-        names = [short(said["names"][c]) for c in order]
+        names = [short(numbers["names"][c]) for c in order]
         few = len(names) <= 12
         axes[-1, 0].set_xticks(x, names, rotation=0 if few else 90, fontsize=9 if few else 6)
         axes[-1, 0].tick_params(axis="x", length=0)
@@ -102,27 +102,27 @@ def by_class(result: Result) -> Figure:
 
 def examples(result: Result) -> Figure:
     """Draw some pictures with their labels, and the positives of each class in training and test."""
-    said = _numbers(result)
-    pictures = np.array(said["pictures"], np.uint8)
+    numbers = _numbers(result)
+    pictures = np.array(numbers["pictures"], np.uint8)
     columns = 12
     rows = -(-len(pictures) // columns)
     grid: Any = [*[[f"{r} {c}" for c in range(columns)] for r in range(rows)], *[["counts"] * columns] * 2]
     with drawing(width=9, height=4.6) as (figure, axes):
         axes.remove()
         panels = figure.subplot_mosaic(grid)
-        for i, (picture, label) in enumerate(zip(pictures, said["labels"], strict=True)):
+        for i, (picture, label) in enumerate(zip(pictures, numbers["labels"], strict=True)):
             panel = panels[f"{i // columns} {i % columns}"]
             panel.imshow(picture, cmap="gray", vmin=0, vmax=255)
             panel.set_title(label, fontsize=8, loc="center", pad=2)
             panel.set_axis_off()
         counts = panels["counts"]
-        x = np.arange(len(said["names"]))
-        counts.bar(x - 0.2, said["training"], 0.4, color=ACCENT, label="training")
-        counts.bar(x + 0.2, said["test"], 0.4, color=OTHER, label="test")
+        x = np.arange(len(numbers["names"]))
+        counts.bar(x - 0.2, numbers["training"], 0.4, color=ACCENT, label="training")
+        counts.bar(x + 0.2, numbers["test"], 0.4, color=OTHER, label="test")
         counts.set_yscale("log")
-        counts.set_ylim(bottom=0.5 * min(said["training"]))
+        counts.set_ylim(bottom=0.5 * min(numbers["training"]))
         counts.yaxis.set_major_formatter("{x:,.0f}")
-        counts.set_xticks(x, said["names"])
+        counts.set_xticks(x, numbers["names"])
         counts.set_ylabel("positives")
         legend(counts)
     return figure
@@ -153,21 +153,21 @@ def _divergence(p: Floats, true_bin: int, eps: float) -> float:
 
 def toy(result: Result) -> Figure:
     """Draw the example's distributions: of the labels on the left, of the outputs on the right."""
-    said = _numbers(result)
-    titles = [
-        f"{kind}, predicted: KL {'; '.join(f'{pair[i]:.2f} with ε {eps}' for eps, pair in said['divergences'].items())}"
-        for i, kind in enumerate(("positives", "negatives"))
-    ]
-    return _four(said["bins"], said["positives"], said["negatives"], 1, "share of items", titles)
+    numbers = _numbers(result)
+    titles = []
+    for i, kind in enumerate(("positives", "negatives")):
+        texts = (f"{pair[i]:.2f} with ε {eps}" for eps, pair in numbers["divergences"].items())
+        titles.append(f"{kind}, predicted: KL {'; '.join(texts)}")
+    return _four(numbers["bins"], numbers["positives"], numbers["negatives"], 1, "share of items", titles)
 
 
 def toy_histograms(result: Result) -> Figure:
     """Draw the example's histograms: of the labels on the left, of the outputs on the right."""
-    said = _numbers(result)
-    counts = said["counts"]
+    numbers = _numbers(result)
+    counts = numbers["counts"]
     titles = [f"{kind}, predicted" for kind in ("positives", "negatives")]
     n = sum(counts["positives"])
-    return _four(said["bins"], counts["positives"], counts["negatives"], n, "items", titles)
+    return _four(numbers["bins"], counts["positives"], counts["negatives"], n, "items", titles)
 
 
 def _four(
@@ -190,10 +190,10 @@ def _four(
 
 def accuracy_by_rho(result: Result) -> Figure:
     """Draw the accuracy of each class, one panel per ρ, the longest tail first: bars of PLM, points of BCE."""
-    said = _numbers(result)
-    methods = _methods(said, "accuracy")
+    numbers = _numbers(result)
+    methods = _methods(numbers, "accuracy")
     rhos = list(dict.fromkeys(name.partition(", ")[2] for name in methods))
-    x = np.arange(len(said["names"]))
+    x = np.arange(len(numbers["names"]))
     with drawing(width=9, height=1.7 * len(rhos) + 0.6, nrows=len(rhos), squeeze=False, sharex=True) as (figure, axes):
         for panel, rho in zip(axes[:, 0], rhos, strict=True):
             masked, plain = (methods[f"{name}, {rho}"]["accuracy"] for name in ("BCE + PLM", "BCE"))
@@ -201,7 +201,7 @@ def accuracy_by_rho(result: Result) -> Figure:
             panel.plot(x, plain, ls="", marker="o", ms=5, color=OTHER, mec="white", mew=0.6, label="BCE")
             panel.set_ylabel(f"{rho}, %")
             panel.set_ylim(0, 100)
-        axes[-1, 0].set_xticks(x, [short(name) for name in said["names"]])
+        axes[-1, 0].set_xticks(x, [short(name) for name in numbers["names"]])
         axes[-1, 0].set_xlabel("class, most frequent first")
         legend(axes[0, 0])
     return figure
@@ -209,9 +209,9 @@ def accuracy_by_rho(result: Result) -> Figure:
 
 def beside_truth(result: Result) -> Figure:
     """Draw the distributions of outputs: the truth, two head and two tail classes; positives above negatives."""
-    said = _numbers(result)
-    order = np.argsort(-np.array(said["counts"]), kind="stable")
-    (content,) = _methods(said, "positives").values()
+    numbers = _numbers(result)
+    order = np.argsort(-np.array(numbers["counts"]), kind="stable")
+    (content,) = _methods(numbers, "positives").values()
     shown = [*order[:2], *order[-2:]]
     left = (np.arange(BINS) + 0.5) / BINS
     with drawing(width=9, height=3.8, nrows=2, ncols=5, sharex=True, sharey=True) as (figure, axes):
@@ -222,7 +222,7 @@ def beside_truth(result: Result) -> Figure:
             for panel, c in zip(row[1:], shown, strict=True):
                 panel.bar(left, content[kind][c], 0.9 / BINS, color=colour)
             row[0].set_ylabel(f"{kind}, share")
-        for panel, name in zip(axes[0], ["truth", *(short(said["names"][c]) for c in shown)], strict=True):
+        for panel, name in zip(axes[0], ["truth", *(short(numbers["names"][c]) for c in shown)], strict=True):
             panel.set_title(name, fontsize=9)
         for panel in axes[-1]:
             panel.set_xlabel("output")
@@ -235,11 +235,11 @@ def _numbers(result: Result) -> Mapping[str, Any]:
     return result.figure
 
 
-def _methods(said: Mapping[str, Any], *wanted: str) -> dict[str, Mapping[str, Any]]:
+def _methods(numbers: Mapping[str, Any], *wanted: str) -> dict[str, Mapping[str, Any]]:
     """What was kept of each row."""
     return {
         name: content
-        for name, content in said.items()
+        for name, content in numbers.items()
         if isinstance(content, Mapping) and any(key in content for key in wanted)
     }
 

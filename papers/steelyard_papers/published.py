@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from steelyard_papers.beside import on
+from steelyard_papers.result import on
 
 Cell: TypeAlias = tuple[str, str]
 """A row and a column."""
@@ -101,12 +101,7 @@ def _of_network(data: str) -> Callable[[str, str], Cell]:
     return cell
 
 
-def _table(
-    parts: Mapping[str, Callable[[str, str], Cell]],
-    source: str,
-    note: str,
-    baseline: str = "",
-) -> Published:
+def _table(parts: Mapping[str, Callable[[str, str], Cell]], source: str, note: str, baseline: str = "") -> Published:
     """Return tables in print as one, `parts` giving for each the row and the column here of a row and column there."""
     numbers: dict[str, dict[str, float]] = {}
     columns: dict[str, None] = {}
@@ -183,7 +178,7 @@ PUBLISHED: dict[str, Published] = {
     "spa-table3": _table(
         {f"spa-table3, {name}": _of_network(data) for name, data in _SPA_SETS.items()},
         f"{_SPA}, Table 3",
-        f"{_NETWORK}, and ViT-B/32 where it is named; the block of VISPR could not be read",
+        f"{_NETWORK}, and ViT-B/32 where it is named; VISPR's block is not transcribed",
         "BCE",
     ),
     "spa-table4": _table(

@@ -1,18 +1,103 @@
-"""One table or figure of a paper: what it needs, what it runs, and what the paper prints."""
+"""What a person asked to reproduce, and one table or figure: what it needs, what it runs, what the paper prints."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from steelyard_papers.job import Job
+from rich.console import Console
+
+from steelyard.config.layers import planted
+from steelyard_papers.ledger import is_something_else
 from steelyard_papers.published import Published
 from steelyard_papers.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def _silent(sentence: str) -> None:
+    """Say nothing."""
+
+
+_SET_HERE = (
+    ("train", "seed", "--seeds says how many runs there are, with the seeds 0, 1, …"),
+    ("data", "cache", "it lies in --out"),
+)
+
+
+def _is_damaged(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _can_be_written(path: Path) -> bool:
+    """Whether a file is there, or can be made there with its folders: found out before hours of training."""
+    if path.exists():
+        return path.is_file() and os.access(path, os.W_OK)
+    home = next(folder for folder in path.absolute().parents if folder.exists())
+    return home.is_dir() and os.access(home, os.W_OK)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What was asked for.
+
+    Args:
+        data_root: the folder that holds the data sets in their owners' layouts.
+        out: the folder of runs and results; a run in it that is finished is not trained again.
+        seeds: of the runs of every row.
+        sets: texts "section.key=value" that change every row, said in the result.
+        rows: names or patterns of the rows to run; none for all.
+        smoke: whether this is a trial on generated data: one epoch of a tiny network.
+        validation: the share of the training items to measure on in place of the test items, which stay unseen; 0 for
+            none.
+        ledger: a file that notes what was measured on runs; what is in it is not trained again. None for none.
+        note: what to know about this copy of the data, for the result.
+        command: what was typed, for the result.
+        progress: called with a sentence at a time.
+        console: a terminal on which trainings show how far they are, None for none.
+    """
+
+    data_root: Path
+    out: Path
+    seeds: tuple[int, ...] = (0,)
+    sets: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    smoke: bool = False
+    validation: float = 0.0
+    ledger: Path | None = None
+    note: str = ""
+    command: str = ""
+    progress: Callable[[str], None] = _silent
+    console: Console | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds is {list(self.seeds)}: give at least one, each 0 or more and only once")
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation is {self.validation}: give a share of at least 0 and below 1")
+        if self.ledger is not None and not _can_be_written(self.ledger):
+            raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
+        if self.ledger is not None and is_something_else(self.ledger):
+            raise ValueError(f"ledger is {self.ledger}, a file that is none: name a ledger, or a new file")
+        for text in (self.note, *self.sets, *self.rows):
+            if _is_damaged(text):
+                raise ValueError(f"{text!r} holds bytes that are not UTF-8: type it again")
+        for section, key, instead in _SET_HERE:
+            if key in self.overrides.get(section, {}):
+                raise ValueError(f"{section}.{key} is not to be set here: {instead}")
+
+    @property
+    def overrides(self) -> Mapping[str, Any]:
+        """The settings of `sets`, nested as in a TOML file."""
+        return planted(self.sets)
 
 
 LEFT_OUT = " is not there and left out"

@@ -1,4 +1,6 @@
-"""What came of a reproduction: numbers by row, seed and column, and everything it takes to get them again."""
+"""What came of a reproduction: numbers by row, seed and column, everything it takes to get them again, and
+results on several data sets put side by side.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,7 @@ class Result:
 
     def to_json(self) -> str:
         """Return the result as JSON, a line a run; the details of runs are left out."""
-        said = {
+        content = {
             "format": _FORMAT,
             "name": self.name,
             "paper": self.paper,
@@ -130,7 +132,7 @@ class Result:
             "seconds": round(self.seconds, 1),
             "columns": list(self.columns),
         }
-        lines = [f"{json.dumps(key)}: {_plain(value)}" for key, value in said.items()]
+        lines = [f"{json.dumps(key)}: {_plain(value)}" for key, value in content.items()]
         rows = (
             f' {{"name": {_plain(row.name)}, "runs": [\n'
             + ",\n".join(
@@ -150,17 +152,17 @@ class Result:
     def from_json(cls, text: str, source: str = "the text") -> Result:
         """Return what `to_json` gave."""
         try:
-            said = json.loads(text)
-            if not isinstance(said, dict):
+            content = json.loads(text)
+            if not isinstance(content, dict):
                 raise ValueError("it holds no object")
-            if said.pop("format") != _FORMAT:
+            if content.pop("format") != _FORMAT:
                 raise ValueError("it has another format")
             rows = tuple(
                 RowResult(row["name"], tuple(RunResult(r["seed"], r["values"], r["seconds"]) for r in row["runs"]))
-                for row in said.pop("rows")
+                for row in content.pop("rows")
             )
             kept: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in said.items()
+                key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
             }
             result = cls(rows=rows, **kept)
             result._check()
@@ -216,3 +218,59 @@ def all_versions(each: Sequence[Mapping[str, str]]) -> dict[str, str]:
         for name, version in versions.items():
             found.setdefault(name, {}).update(dict.fromkeys(version.split(" and ")))
     return {name: " and ".join(versions) for name, versions in found.items()}
+
+
+def on(column: str, name: str) -> str:
+    """Return the name of a column that was measured on the data `name`."""
+    return f"{column} on {name}"
+
+
+def beside(parts: Mapping[str, Result]) -> Result:
+    """Return one result with the columns of all, each "COLUMN on NAME"; rows and runs are matched by name and seed.
+
+    Args:
+        parts: results by the name of their data, with the same seeds; a row that one of them lacks has no number there.
+    """
+    results = list(parts.values())
+    names = list(dict.fromkeys(row.name for result in results for row in result.rows))
+    return replace(
+        results[-1].made_of(results),
+        columns=tuple(on(column, name) for name, result in parts.items() for column in result.columns),
+        rows=tuple(RowResult(name, tuple(_run(parts, name, seed) for seed in results[0].seeds)) for name in names),
+    )
+
+
+def _run(parts: Mapping[str, Result], row: str, seed: int) -> RunResult:
+    """The runs of a row with one seed on all data, as one."""
+    runs = {
+        name: run
+        for name, result in parts.items()
+        for found in result.rows
+        if found.name == row
+        for run in found.runs
+        if run.seed == seed
+    }
+    values = {on(column, name): value for name, run in runs.items() for column, value in run.values.items()}
+    details = {name: run.details for name, run in runs.items()}
+    return RunResult(seed, values, sum(run.seconds for run in runs.values()), details)
+
+
+def read_as(result: Result, rows: Sequence[tuple[str, str, Mapping[str, str]]], columns: Sequence[str]) -> Result:
+    """Return a table whose rows are readings of runs: several rows may show other numbers of the same run.
+
+    Args:
+        result: the runs.
+        rows: (name of the new row, name of the row of its runs, by column of the new table the column of the runs).
+            A row whose runs are not in `result` is left out.
+        columns: of the new table.
+    """
+    there = {row.name: row for row in result.rows}
+    made = [
+        RowResult(
+            name,
+            tuple(replace(run, values={c: run.values.get(taken[c]) for c in columns}) for run in there[source].runs),
+        )
+        for name, source, taken in rows
+        if source in there
+    ]
+    return replace(result, rows=tuple(made), columns=tuple(columns))

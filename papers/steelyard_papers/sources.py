@@ -1,4 +1,4 @@
-"""The data sets of the papers on photographs and partial labels: where each is put, how it is opened."""
+"""The data sets of the papers on photographs and partial labels: where each is put, how it is opened, its counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from steelyard.data.readers.coco import COCO_LABELS
 from steelyard.data.readers.npz import read_arrays, to_labels
 from steelyard.run.datasets import Datasets
 from steelyard_papers import fixtures
-from steelyard_papers.reproduction import LEFT_OUT, Need
+from steelyard_papers.reproduction import LEFT_OUT, Job, Need
+from steelyard_papers.result import Result, RowResult, RunResult
 
 
 @dataclass(frozen=True)
@@ -239,3 +240,30 @@ def _table(name: str) -> Source:
 
 
 TABLES = tuple(_table(name) for name in ("delicious", "bibtex", "corel5k"))
+
+
+COLUMNS = (
+    *("training items", "test items", "labels", "positives an item"),
+    *("most frequent over rarest label", "% of training labels unknown"),
+)
+
+
+def data_table(sources: Sequence[Source], job: Job) -> Result:
+    """Return what there is to say of those of the data sets that are there, counted in them."""
+    rows: list[RowResult] = []
+    notes: list[str] = []
+    for source in present(job.data_root, sources):
+        datasets = source.open(job.data_root)
+        labels = datasets.train.labels
+        seen = labels.counts[labels.counts > 0]
+        values: tuple[float, ...] = (
+            float(len(labels)),
+            float(len(datasets.test)),
+            float(labels.n_labels),
+            float(labels.counts.sum() / len(labels)),
+            float(seen.max() / seen.min()),
+            100 * labels.unknown_rate,
+        )
+        rows.append(RowResult(source.name, (RunResult(0, dict(zip(COLUMNS, values, strict=True))),)))
+        notes += datasets.notes
+    return Result(COLUMNS, tuple(rows), data="; ".join(notes), seeds=(0,))

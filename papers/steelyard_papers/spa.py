@@ -17,15 +17,12 @@ import numpy as np
 
 from steelyard.config.recipes import settings
 from steelyard_papers import spa_figures as figures
-from steelyard_papers.beside import beside, read_as
-from steelyard_papers.data_table import data_table
-from steelyard_papers.feature_sources import COCO_FEATURES
-from steelyard_papers.findings import above, firsts
-from steelyard_papers.job import Job
+from steelyard_papers.findings import above, firsts, sentences
+from steelyard_papers.frozen_features import COCO_FEATURES
 from steelyard_papers.published import CALIBRATED, PUBLISHED
-from steelyard_papers.reproduction import Reproduction
-from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, left_out, one_of, present
+from steelyard_papers.reproduction import Job, Reproduction
+from steelyard_papers.result import Result, RowResult, RunResult, beside, read_as
+from steelyard_papers.sources import COCO2014, VISPR, VOC2012, VQA, WIDER, Source, data_table, left_out, one_of, present
 from steelyard_papers.spa_rows import (
     BY_LINK,
     BY_SIGMA,
@@ -47,7 +44,6 @@ from steelyard_papers.spa_rows import (
     spa_scores,
 )
 from steelyard_papers.study import Row, chosen_rows, joined, study
-from steelyard_papers.verdicts import sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from steelyard.report.canvas import FRAME, MARKERS, SERIES, drawing, key, legend
 from steelyard.report.contact_sheet import thumbnail
 from steelyard.report.reliability import reliability_diagram
 from steelyard.report.retrieval import RetrievalCurve, retrieval_curves
-from steelyard_papers.job import Job
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult
 
 if TYPE_CHECKING:

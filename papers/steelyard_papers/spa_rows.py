@@ -14,12 +14,11 @@ from steelyard.calibrate.crossfit import item_log_loss
 from steelyard.labels.targets import known
 from steelyard.metrics import average_precision, calibration_error, mean_average_precision, retrieval_map
 from steelyard.objective.parts import Part
-from steelyard_papers.beside import on
-from steelyard_papers.result import RunResult
+from steelyard_papers.findings import Claim, Difference
+from steelyard_papers.result import RunResult, on
 from steelyard_papers.spa_figures import best_items
 from steelyard_papers.study import Measured, Row
 from steelyard_papers.trial import Trial
-from steelyard_papers.verdicts import Claim, Difference
 
 WEIGHT = 1.0
 """Of LPR, on which the paper is silent."""
@@ -39,11 +38,7 @@ _BCE, _FOCAL, _ASY, _TWL, _SPA = (
     Part("two_way"),
     Part("spa"),
 )
-_HELD_OUT = {
-    "data": {"validation": 0.1},
-    "evaluate": {"calibration": "temperature"},
-    "train": {"keep": "last"},
-}
+_HELD_OUT = {"data": {"validation": 0.1}, "evaluate": {"calibration": "temperature"}, "train": {"keep": "last"}}
 RUNS = {
     row.name: row
     for row in (
@@ -196,8 +191,7 @@ def _searched(trial: Trial, how: str) -> Measured:
     found = retrieval_map(readings(trial)[how], trial.targets, progress=lambda _done, _total: None)
     by_terms = {str(k): 100 * value for k, value in found.by_terms.items()}
     return Measured(
-        {"retrieval mAP": 100 * found.overall},
-        {"by_terms": by_terms, "queries": found.n_queries, "exact": found.exact},
+        {"retrieval mAP": 100 * found.overall}, {"by_terms": by_terms, "queries": found.n_queries, "exact": found.exact}
     )
 
 
@@ -269,10 +263,7 @@ CLAIMS = (
         tuple(one for row in ("focal", "focal by φ", "ASY", "ASY by φ") for one in _calibrated("SPA", row)),
     ),
     Claim("Label pairs (LPR) calibrate SPA further", _calibrated("SPA + LPR", "SPA")),
-    Claim(
-        "and so at equal mAP",
-        (Difference("spa-epochs", "SPA + LPR", "SPA", _EQUAL),),
-    ),
+    Claim("and so at equal mAP", (Difference("spa-epochs", "SPA + LPR", "SPA", _EQUAL),)),
     Claim(
         "The derived link φ mends much of the error of focal and asymmetric losses",
         (*_calibrated("focal by φ", "focal"), *_calibrated("ASY by φ", "ASY")),

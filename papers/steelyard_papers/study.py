@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from steelyard._files import write_atomic
 from steelyard.balance.split import stratified_split
@@ -19,10 +19,22 @@ from steelyard.config.settings import Config, load_config
 from steelyard.data.subset import Labelled, Subset
 from steelyard.models import input_of
 from steelyard.run.datasets import Datasets
-from steelyard_papers.job import Job
 from steelyard_papers.ledger import claimed, note, noted
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult, all_versions
 from steelyard_papers.trial import FINISHED, Trial, key_of, read_facts, tested_on, trial
+
+Settings: TypeAlias = dict[str, Any]
+"""Settings by section, nested as in a TOML file."""
+
+
+def merged(*parts: Settings) -> Settings:
+    """Return settings laid over each other, section by section; of a key that several have, the last one's value."""
+    whole: Settings = {}
+    for part in parts:
+        for section, content in part.items():
+            whole[section] = {**whole.get(section, {}), **content}
+    return whole
 
 
 @dataclass(frozen=True)
@@ -108,8 +120,8 @@ def study(
                 config = settings_of(job, base, row, seed, datasets)
                 with claimed(job.out / "locks" / key_of(config, datasets), waits) as is_ours:
                     if is_ours:
-                        found[row.name, seed], said = _run(job, row, seed, config, datasets, measure, follows)
-                        facts.append(said)
+                        found[row.name, seed], record = _run(job, row, seed, config, datasets, measure, follows)
+                        facts.append(record)
     rows_done = tuple(RowResult(row.name, tuple(found[row.name, seed] for seed in row.seeds(job))) for row in chosen)
     return result_of(job, columns, rows_done, notes, facts)
 
@@ -125,17 +137,17 @@ def result_of(
 
     What runs say of their copy of the data is said; of those that say nothing, what the job says.
     """
-    copies = [said.get("note", job.note) for said in facts]
+    copies = [record.get("note", job.note) for record in facts]
     return Result(
         tuple(columns),
         rows,
         data="; ".join([*notes, *filter(None, dict.fromkeys(copies))]),
-        commits=tuple(dict.fromkeys(said["commit"] for said in facts)),
+        commits=tuple(dict.fromkeys(record["commit"] for record in facts)),
         seeds=job.seeds,
-        hardware=tuple(dict.fromkeys(said["device"] for said in facts)),
-        versions=all_versions([said["versions"] for said in facts]),
+        hardware=tuple(dict.fromkeys(record["device"] for record in facts)),
+        versions=all_versions([record["versions"] for record in facts]),
         changed=job.sets,
-        seconds=sum(said["seconds"] for said in facts),
+        seconds=sum(record["seconds"] for record in facts),
     )
 
 
@@ -221,34 +233,34 @@ def _run(
     if known is not None and not was_there:
         return RunResult(seed, known["values"], known["facts"]["seconds"], known["details"]), known["facts"]
     file = folder / f"measured-{_name_of(measure)}.json"
-    said = _kept(file) if was_there else None
-    if said is None:
+    record = _kept(file) if was_there else None
+    if record is None:
         done = trial(config, datasets, folder, job.console, job.note, follows)
         measured = measure(done)
         details = {**measured.details, **measured.drawn}
-        said = json.loads(json.dumps({"values": measured.values, "details": details, "drawn": [*measured.drawn]}))
-        write_atomic(file, json.dumps({**said, "crc32": _sum(said)}) + "\n")
+        record = json.loads(json.dumps({"values": measured.values, "details": details, "drawn": [*measured.drawn]}))
+        write_atomic(file, json.dumps({**record, "crc32": _sum(record)}) + "\n")
         how = "measured" if was_there else f"trained in {done.facts['seconds']:.1f} s"
         job.progress(f"{row.name}, seed {seed}: {how}; {_line(measured.values)}")
     facts = {"note": job.note, **read_facts(folder)["facts"]}
-    if ledger is not None and (known is None or known["values"] != said["values"]):
-        left = () if seed == job.seeds[0] else said.get("drawn", ())
-        details = {what: value for what, value in said["details"].items() if what not in left}
-        note(ledger, key, name, {"values": said["values"], "details": details, "facts": facts})
-    return RunResult(seed, said["values"], facts["seconds"], said["details"]), facts
+    if ledger is not None and (known is None or known["values"] != record["values"]):
+        left = () if seed == job.seeds[0] else record.get("drawn", ())
+        details = {what: value for what, value in record["details"].items() if what not in left}
+        note(ledger, key, name, {"values": record["values"], "details": details, "facts": facts})
+    return RunResult(seed, record["values"], facts["seconds"], record["details"]), facts
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
     """What was measured before; None where nothing was, or the file is damaged: then it is measured again."""
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-        return said if said.pop("crc32", None) in (None, _sum(said)) else None  # the first version noted none
+        record = json.loads(file.read_text(encoding="utf-8"))
+        return record if record.pop("crc32", None) in (None, _sum(record)) else None  # the first version noted none
     except (OSError, ValueError, AttributeError, TypeError):
         return None
 
 
-def _sum(said: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+def _sum(record: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 def _name_of(measure: Measure) -> str:

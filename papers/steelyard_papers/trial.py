@@ -99,15 +99,15 @@ class Trial:
 
 def key_of(config: Config, datasets: Datasets) -> str:
     """Return what a run is known by: a hash of its settings and data, whatever the place and device it runs on."""
-    said = config.as_dict()
+    record = config.as_dict()
     for section, name in FREE:
-        said[section].pop(name)
+        record[section].pop(name)
     for section, name, before in _LATER:
-        if said[section][name] == before:
-            said[section].pop(name)
-    said["model"]["weights"] = Path(said["model"]["weights"]).name
+        if record[section][name] == before:
+            record[section].pop(name)
+    record["model"]["weights"] = Path(record["model"]["weights"]).name
     sizes = [None if part is None else len(part) for part in datasets[:3]]
-    text = json.dumps([said, _facts(datasets), sizes], sort_keys=True)
+    text = json.dumps([record, _facts(datasets), sizes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -118,8 +118,8 @@ def tested_on(datasets: Datasets) -> list[int | None]:
 
 def _facts(datasets: Datasets) -> dict[str, Any]:
     """Checksums of labels and inputs; what came later is left out where there is none of it."""
-    said = facts(datasets)
-    return {name: value for name, value in said.items() if name != "corrections" or value is not None}
+    record = facts(datasets)
+    return {name: value for name, value in record.items() if name != "corrections" or value is not None}
 
 
 def trial(
@@ -142,7 +142,7 @@ def trial(
 
 def read(folder: Path) -> Trial:
     """Return the finished run in `folder`."""
-    said = read_facts(folder)
+    record = read_facts(folder)
     RunFolder(folder).read_config()  # which tells whether it is whole
     tensors, _ = load_tensors(folder / "outputs.safetensors")
     outputs = {
@@ -151,13 +151,13 @@ def read(folder: Path) -> Trial:
     return Trial(
         folder,
         load_config(folder / "config.toml"),
-        tuple(said["names"]),
-        np.array(said["counts"], np.float64),
-        np.array(said["n_known"], np.float64),
+        tuple(record["names"]),
+        np.array(record["counts"], np.float64),
+        np.array(record["n_known"], np.float64),
         Reading.load(folder / "calibration.json"),
         outputs,
         read_history(folder / "history.jsonl"),
-        said["facts"],
+        record["facts"],
     )
 
 
@@ -165,10 +165,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return what the file by which a run is finished says; a damaged one is one sentence."""
     path = folder / FINISHED
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        if said.pop("sha256", None) not in (None, checksum(said)):  # the first version noted none
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record.pop("sha256", None) not in (None, checksum(record)):  # the first version noted none
             raise ValueError("it does not have its checksum")
-        return dict(said)
+        return dict(record)
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete {folder} to train it again") from None
 
@@ -220,7 +220,7 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
     save_tensors(folder / "outputs.safetensors", tensors, {})
     if follows:
         _gather_epochs(folder, len(learned.outcome.history))
-    said = {
+    record = {
         "names": list(labels.names),
         "counts": labels.counts.tolist(),
         "n_known": labels.n_known.tolist(),
@@ -233,7 +233,7 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
             "test": tested_on(datasets),
         },
     }
-    write_atomic(folder / FINISHED, json.dumps({**said, "sha256": checksum(said)}) + "\n")
+    write_atomic(folder / FINISHED, json.dumps({**record, "sha256": checksum(record)}) + "\n")
     for left in ("checkpoint", "pseudo-labels", "cache", _EPOCHS):
         shutil.rmtree(folder / left, ignore_errors=True)
 

@@ -19,11 +19,11 @@ from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error
 from steelyard.run.datasets import Datasets
-from steelyard_papers import auto, db_beyond, findings, pal, pal_beyond, spa_beyond
+from steelyard_papers import beyond, db, findings, pal
 from steelyard_papers import trial as trials
 from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.job import Job
-from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.command import prepared, reproduce_one
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.sources import TABLES, VOC_MLT
 from steelyard_papers.study import Row
@@ -80,98 +80,112 @@ def changed(one: Config, other: Config) -> set[str]:
 
 
 BESIDE = ("auto", "DB-Focal", "DB", "CB-Focal")
+SPA_EITHER_WAY = {
+    "without held-out items": {"data.validation"},
+    "by SPA + LPR": {"objective.loss", "objective.label_pair"},
+    "by the two-way loss": {"objective.loss"},
+}
+DB_EITHER_WAY = {"by the focal loss": {"objective.loss"}, "by cross-entropy": {"objective.loss"}}
+LINEAR = {"model.head", "model.width", "model.dropout", "train.epochs", "train.keep"}
 
 
-def test_a_part_is_left_out_at_a_time() -> None:
-    spa = configured(spa_beyond.rows(settings("bce")))
-    found = {name: changed(spa["auto"], config) for name, config in spa.items() if name != "auto"}
-    assert found == {
-        "without mirror images": {"model.mirror"},
-        "without crops": {"train.augment"},
-        "without averaged weights": {"train.ema"},
-        "without held-out items": {"data.validation"},
-        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
-        "by the two-way loss": {"objective.loss"},
-    }
-    db = configured(db_beyond.rows(settings("db")), settings("voc-mlt-db"))
-    found = {name: changed(db["auto"], config) for name, config in db.items() if name not in BESIDE}
-    assert found == {
-        "with a tenth held out": {"data.validation"},
-        "without mirror images": {"model.mirror"},
-        "without kept statistics": {"model.keep_statistics"},
-        "without crops": {"train.augment"},
-        "without averaged weights": {"train.ema"},
-        "by the focal loss": {"objective.loss"},
-        "by cross-entropy": {"objective.loss"},
-    }
-    assert db["auto"].train.sampler.kind == "class_aware"
-    pal_rows = configured(pal_beyond.rows(settings("wan"), "SPL"), dict(pal.OURS[1].settings))
-    found = {name: changed(pal_rows["auto"], config) for name, config in pal_rows.items() if name != "auto"}
-    hidden = {"model.backbone", "model.width", "optimizer.weight_decay", "train.epochs"}
-    assert found == {
-        "under a linear layer": hidden,
-        "without dropout": {"model.dropout"},
-        "with a weight decay of .01": {"optimizer.weight_decay"},
-    }
-    assert pal_rows["under a linear layer"].model.backbone == "linear"
-
-
-def test_over_a_frozen_backbone_a_part_is_left_out_at_a_time() -> None:
-    def found(rows: Sequence[Row], base: dict[str, Any] | None = None) -> dict[str, set[str]]:
-        made = configured(rows, base)
-        assert made["auto"].model.frozen
-        assert made["auto"].data.size == 224
-        return {name: changed(made["auto"], config) for name, config in made.items() if name not in BESIDE}
-
-    assert found(spa_beyond.frozen_rows(settings("bce"))) == {
-        "at 160 pixels": {"data.size"},
-        "without dropout": {"model.dropout"},
-        "without held-out items": {"data.validation"},
-        "by SPA + LPR": {"objective.loss", "objective.label_pair"},
-        "by the two-way loss": {"objective.loss"},
-    }
-    assert found(db_beyond.frozen_rows(settings("db")), settings("voc-mlt-db")) == {
-        "at 160 pixels": {"data.size"},
-        "without dropout": {"model.dropout"},
-        "under a linear layer": {"model.head"},
-        "by the focal loss": {"objective.loss"},
-        "by cross-entropy": {"objective.loss"},
-    }
-    linear = {"model.head", "model.width", "model.dropout", "train.epochs", "train.keep"}
-    assert found(pal_beyond.frozen_rows(settings("wan"), "SPL"), dict(pal.OURS[0].settings)) == {
-        "at 160 pixels": {"data.size"},
-        "under a linear layer": linear,
-        "under a linear layer, at 160 pixels": linear | {"data.size"},
-        "without dropout": {"model.dropout"},
-    }
+@pytest.mark.parametrize(
+    ("rows", "base", "expected"),
+    [
+        (
+            beyond.spa_auto(settings("bce")),
+            {},
+            {
+                "without mirror images": {"model.mirror"},
+                "without crops": {"train.augment"},
+                "without averaged weights": {"train.ema"},
+                **SPA_EITHER_WAY,
+                "by the two-way loss": {"objective.loss", "train.monitor"},
+            },
+        ),
+        (
+            beyond.spa_auto_frozen(settings("bce")),
+            {},
+            {"at 160 pixels": {"data.size"}, "without dropout": {"model.dropout"}, **SPA_EITHER_WAY},
+        ),
+        (
+            beyond.db_auto(settings("db")),
+            settings("voc-mlt-db"),
+            {
+                "with a tenth held out": {"data.validation"},
+                "without mirror images": {"model.mirror"},
+                "without kept statistics": {"model.keep_statistics"},
+                "without crops": {"train.augment"},
+                "without averaged weights": {"train.ema"},
+                **DB_EITHER_WAY,
+            },
+        ),
+        (
+            beyond.db_auto_frozen(settings("db")),
+            settings("voc-mlt-db"),
+            {
+                "at 160 pixels": {"data.size"},
+                "without dropout": {"model.dropout"},
+                "under a linear layer": {"model.head"},
+                **DB_EITHER_WAY,
+            },
+        ),
+        (
+            beyond.pal_auto(settings("wan"), "SPL"),
+            pal.OURS[1].settings,
+            {
+                "under a linear layer": {"model.backbone", "model.width", "optimizer.weight_decay", "train.epochs"},
+                "without dropout": {"model.dropout"},
+                "with a weight decay of .01": {"optimizer.weight_decay"},
+            },
+        ),
+        (
+            beyond.pal_auto_frozen(settings("wan"), "SPL"),
+            pal.OURS[0].settings,
+            {
+                "at 160 pixels": {"data.size"},
+                "under a linear layer": LINEAR,
+                "under a linear layer, at 160 pixels": LINEAR | {"data.size"},
+                "without dropout": {"model.dropout"},
+            },
+        ),
+    ],
+)
+def test_a_part_is_left_out_at_a_time(rows: Sequence[Row], base: dict[str, Any], expected: dict[str, set[str]]) -> None:
+    made = configured(rows, dict(base))
+    assert {name: changed(made["auto"], config) for name, config in made.items() if name not in BESIDE} == expected
+    if "at 160 pixels" in expected:  # over a frozen backbone
+        assert (made["auto"].model.frozen, made["auto"].data.size) == (True, 224)
 
 
 def test_a_page_over_a_frozen_backbone_says_nothing_of_training_it() -> None:
-    for entry in db_beyond.TWINS:
+    for entry in db.TWINS:
         for said in ("network, schedule", "below it", "mirrored", "statistics", "db-table1 ", "db-table1;"):
             assert said not in f"{entry.note};"
-    assert "photographs are not varied" in db_beyond.TWINS[0].note
+    assert "photographs are not varied" in db.TWINS[0].note
 
 
 def test_the_paper_s_row_over_a_frozen_backbone_is_that_of_its_table() -> None:
     base = settings("voc-mlt-db")
-    beside = configured(db_beyond.frozen_rows(settings("db")), base)["DB-Focal"]
-    table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
-    job = Job(Path(), Path(), sets=db_beyond.FROZEN_SETS)
+    beside = configured(beyond.db_auto_frozen(settings("db")), base)["DB-Focal"]
+    table = next(row for row in db.rows(VOC_MLT) if row.name == "DB-Focal")
+    job = Job(Path(), Path(), sets=db.FROZEN_SETS)
     assert changed(beside, configured([table], base)["DB-Focal"].with_overrides(job.overrides)) == set()
 
 
 def test_an_epoch_that_visits_every_class_is_about_as_long_as_the_data() -> None:
     labels = Labels(np.eye(40, dtype=np.int8)[np.arange(200) % 40])
-    assert pal_beyond.short_epochs(settings("db"), labels)["train"]["sampler"] == {"kind": "class_aware", "visits": 5}
-    assert pal_beyond.short_epochs(settings("wan"), labels) == settings("wan")
-    assert pal_beyond.short_epochs(settings("db"), labels.take(np.arange(3)))["train"]["sampler"]["visits"] == 1
+    assert beyond.short_epochs(settings("db"), labels)["train"]["sampler"] == {"kind": "class_aware", "visits": 5}
+    assert beyond.short_epochs(settings("wan"), labels) == settings("wan")
+    assert beyond.short_epochs(settings("db"), labels.take(np.arange(3)))["train"]["sampler"]["visits"] == 1
 
 
 def test_the_paper_s_row_beside_auto_is_that_of_table_1() -> None:
     base = settings("voc-mlt-db")
-    beside = configured(db_beyond.rows(settings("db")), base)["DB-Focal"]
-    table = next(row for row in db_beyond.paper_rows(VOC_MLT) if row.name == "DB-Focal")
+    made = configured(beyond.db_auto(settings("db")), base)
+    assert made["auto"].train.sampler.kind == "class_aware"
+    beside = made["DB-Focal"]
+    table = next(row for row in db.rows(VOC_MLT) if row.name == "DB-Focal")
     mine = configured([table], base)["DB-Focal"]
     assert changed(beside, mine) == set()
 
@@ -197,13 +211,18 @@ def test_calibration_is_that_of_the_run_s_own_probabilities(smoke: Callable[...,
     truth = trial.targets.numpy().ravel()
     bins = np.minimum((eta * 15).astype(int), 14)
     gaps = [abs(eta[bins == b].mean() - truth[bins == b].mean()) for b in range(15) if (bins == b).any()]
-    values = auto.auto_scores(trial).values
+    values = beyond.auto_scores(trial).values
     assert values["ACE"] == pytest.approx(100 * np.mean(gaps), abs=1e-3)
     assert values["MCE"] == pytest.approx(100 * max(gaps), abs=1e-3)
     draw = np.random.default_rng(0)
     by_chance = [calibration_error(eta[:, None], (draw.random(len(eta)) < eta)[:, None]).ace for _ in range(200)]
     assert values["ACE by chance"] == pytest.approx(100 * np.mean(by_chance), rel=0.1)
     assert values["ACE by the link"] != pytest.approx(values["ACE"], abs=1e-6), "held-out items have moved it"
+
+
+def test_a_loss_without_a_probability_has_its_epoch_by_map(smoke: Callable[..., Any]) -> None:
+    result, _ = smoke("spa-beyond", "by the two-way loss")
+    assert 0 < result.rows[0].mean("mAP@y") <= 100
 
 
 def test_partial_labels_choose_by_what_is_known(smoke: Callable[..., Any]) -> None:
@@ -221,16 +240,16 @@ def test_over_a_frozen_backbone_only_that_is_set_besides() -> None:
         return Result(("mAP",), changed=job.sets)
 
     of = replace(CATALOGUE["db-table1"], run=run)
-    made = db_beyond.twin(of)
+    made = db.twin(of)
     job = Job(Path(), Path(), sets=("train.epochs=2",))
     result = made.run(job)
-    assert asked[0].sets == (*db_beyond.FROZEN_SETS, "train.epochs=2")
+    assert asked[0].sets == (*db.FROZEN_SETS, "train.epochs=2")
     assert result.changed == ("train.epochs=2",), "what a person set, and no more"
     assert (made.name, made.published) == ("db-table1-frozen", None), "the paper's numbers are of another network"
     made.run(replace(job, smoke=True))
     assert asked[1].sets == ("train.epochs=2",), "a trial has a tiny network, which no weights are published for"
     assert {name for name in CATALOGUE if name.startswith("db-") and name.endswith("-frozen")} == {
-        f"{name}-frozen" for name in (*db_beyond.TWINNED, "db-beyond")
+        f"{name}-frozen" for name in (*db.TWINNED, "db-beyond")
     }
 
 

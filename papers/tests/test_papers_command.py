@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard_papers import dashboard, db_beyond, fixtures, reproduce
+from steelyard_papers import beyond, command, dashboard, fixtures
 from steelyard_papers.catalogue import CATALOGUE
 from steelyard_papers.markdown import best_row, page
 from steelyard_papers.result import Result
@@ -90,7 +90,7 @@ def test_a_smoke_run_writes_json_a_page_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_real_layouts_run_with_seeds_rows_and_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard_papers.plm_data.N_MAX", fixtures.MNIST_N_MAX)
+    monkeypatch.setattr("steelyard_papers.plm_rows.N_MAX", fixtures.MNIST_N_MAX)
     fixtures.mnist(tmp_path)
     small = ("--set", "train.epochs=1", "--set", "model.backbone=small", "--set", "train.device=cpu")
     words = ("plm-table1", "--data", tmp_path, "--out", tmp_path / "out", "--seeds", "2", "--rows", "BCE", *small)
@@ -109,7 +109,7 @@ def test_real_layouts_run_with_seeds_rows_and_a_note(tmp_path: Path, monkeypatch
 
 def test_all_passes_over_what_has_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: CATALOGUE[name] for name in ("plm-table1", "plm-fig6")}
-    monkeypatch.setattr(reproduce, "CATALOGUE", some)
+    monkeypatch.setattr(command, "CATALOGUE", some)
     code, out, _ = typed("all", "--data", tmp_path, "--out", tmp_path / "out")
     assert code == 0
     assert "plm-table1: passed over, MNIST is not there" in out
@@ -153,7 +153,7 @@ def test_the_pages_in_docs_are_those_of_the_json_beside_them() -> None:
 def test_the_row_called_the_best_here_is_the_best_of_the_table() -> None:
     """`db-beyond` stands beside it: another row must be named there should the table's runs change."""
     results = dashboard.read(Path(__file__).resolve().parents[2] / "docs" / "results")
-    for name, beside in (("db-table1", db_beyond.BESIDE), ("db-table1-frozen", db_beyond.BESIDE_FROZEN)):
+    for name, beside in (("db-table1", beyond.DB_BESIDE), ("db-table1-frozen", beyond.DB_BESIDE_FROZEN)):
         best = best_row(results[name], "mAP on VOC-MLT")
         assert best.name in beside
 

@@ -23,11 +23,17 @@ from steelyard.training.settings import AugmentSettings
 from steelyard_papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
 from steelyard_papers import study as studies
 from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.feature_sources import COCO_FEATURES
-from steelyard_papers.job import Job
-from steelyard_papers.plm_data import open_cifar, open_multi_mnist
-from steelyard_papers.plm_measures import decisions_of_3, decisions_of_10, errors, rarest_apart
+from steelyard_papers.frozen_features import COCO_FEATURES
+from steelyard_papers.plm_rows import (
+    decisions_of_3,
+    decisions_of_10,
+    errors,
+    open_cifar,
+    open_multi_mnist,
+    rarest_apart,
+)
 from steelyard_papers.published import PRINTED
+from steelyard_papers.reproduction import Job
 from steelyard_papers.result import Result, RowResult, RunResult
 from steelyard_papers.study import settings_of
 
@@ -342,12 +348,6 @@ def test_the_rarest_classes_are_measured_from_what_is_kept_by_class() -> None:
 def test_a_figure_without_numbers_says_so() -> None:
     with pytest.raises(ValueError, match="holds no figure"):
         plm_figures.by_class(Result(name="x"))
-
-
-def test_every_name_of_the_paper_is_there() -> None:
-    names = [*(f"plm-table{i}" for i in range(1, 8)), *(f"plm-fig{i}" for i in range(1, 9))]
-    assert [entry.name for entry in plm.REPRODUCTIONS] == [*names, "plm-pictures"]
-    assert all(CATALOGUE[name].draw is not None for name in names if "fig" in name)
 
 
 def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:

@@ -16,8 +16,8 @@ from PIL import Image
 from steelyard.config.settings import load_config
 from steelyard.losses import SPA, Asymmetric
 from steelyard_papers import spa, spa_figures, spa_rows
-from steelyard_papers.job import Job
-from steelyard_papers.reproduce import prepared, reproduce_one
+from steelyard_papers.command import prepared, reproduce_one
+from steelyard_papers.reproduction import Job
 from steelyard_papers.spa_rows import (
     BY_LINK,
     BY_SIGMA,
@@ -58,12 +58,6 @@ def trials(smoke: Callable[..., Any]) -> dict[str, Trial]:
 
 
 FEATURES = ("spa-table3-features", "spa-table4-features")
-
-
-def test_every_name_of_the_paper_is_there() -> None:
-    names = {*(f"spa-table{i}" for i in range(1, 5)), *(f"spa-fig{i}" for i in range(1, 5)), "spa-vqa"}
-    assert names < set(BY_NAME)
-    assert {name.removesuffix("-frozen") for name in set(BY_NAME) - names} - {"spa-epochs", *FEATURES} < names
 
 
 def test_rows_are_readings_of_trainings_that_exist() -> None:
@@ -229,13 +223,13 @@ def test_a_table_reads_one_training_in_several_ways(smoke: Callable[..., Any]) -
 
 def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) -> None:
     pytest.importorskip("matplotlib")
-    smoke("spa-table3", "focal", "ASY", "SPA", "SPA + LPR", "BCE")
-    _, out = smoke("spa-fig1")
+    _, out = smoke("spa-table3", "focal", "ASY", "SPA", "SPA + LPR", "BCE")
     before = set((out / "runs").iterdir())
-    found, _ = smoke("spa-fig4")
+    with prepared(BY_NAME["spa-fig4"], Job(out, out, smoke=True)) as job:
+        assert list(BY_NAME["spa-fig1"].run(replace(job, out=out)).figure or {}) == list(spa.FIGURE1)
+        found = BY_NAME["spa-fig4"].run(replace(job, out=out))
     assert set((out / "runs").iterdir()) == before
-    text = (out / "spa-fig4.json").read_text()
-    assert str(out) not in text, "no path of this machine"
+    assert str(job.data_root) not in found.to_json(), "no path of this machine"
     queries = found.figure["queries"]
     assert [query["text"] for query in queries] == [
         *("dog, person, not sofa, not car", "bicycle, person, not car", "chair, diningtable, not person"),
@@ -248,7 +242,7 @@ def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) ->
         right = [sum(query["runs"][row.name]["right"]) for query in queries]
         assert [row.mean(column) for column in found.columns] == right
     draw = BY_NAME["spa-fig4"].draw
-    drawn = draw(type(found).load(out / "spa-fig4.json"))
+    drawn = draw(type(found).from_json(found.to_json()))
     assert not any(axes.images for axes in drawn.axes), "no photograph is passed on"
     names = [id_.replace("_", "\n") for query in queries for hits in query["runs"].values() for id_ in hits["ids"]]
     assert [text.get_text() for axes in drawn.axes for text in axes.texts] == names

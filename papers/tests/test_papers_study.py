@@ -26,8 +26,8 @@ from steelyard.run.datasets import Datasets
 from steelyard.run.resume import FREE, facts
 from steelyard.training.checkpoint import History
 from steelyard_papers import trial as trials
-from steelyard_papers.job import Job
-from steelyard_papers.ledger import claimed
+from steelyard_papers.ledger import claimed, note, noted
+from steelyard_papers.reproduction import Job
 from steelyard_papers.study import Measured, Row, settings_of, study
 from steelyard_papers.trial import Trial, key_of, read
 from steelyard_papers.trial import tested_on as known_by
@@ -321,20 +321,20 @@ def test_a_kill_before_the_outputs_were_kept_costs_no_training(
     assert len(found.rows[0].runs[0].details["ratios"]) == 4
 
 
-def test_a_run_that_another_process_is_at_comes_last(tmp_path: Path, trained: list[int]) -> None:
+@pytest.mark.parametrize("seeded_data", [False, True])
+def test_a_run_that_another_process_is_at_comes_last(tmp_path: Path, trained: list[int], seeded_data: bool) -> None:
     asked = job(tmp_path, seeds=(0, 1))
-    config = settings_of(asked, BASE, ROWS[0], 0, datasets())
-    lock = tmp_path / "locks" / key_of(config, datasets())
+    lock = tmp_path / "locks" / key_of(settings_of(asked, BASE, ROWS[0], 0, datasets()), datasets())
     with claimed(lock, waits=False) as ours:
         assert ours
         with claimed(lock, waits=False) as theirs:
             assert not theirs
-        helper = threading.Thread(target=run, args=(asked, ROWS[:1]))
+        helper = threading.Thread(target=run, args=(asked, ROWS[:1]), kwargs={"seeded_data": seeded_data})
         helper.start()
         deadline = time.monotonic() + 60
         while trained != [1] and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert trained == [1]
+        assert trained == [1], "the next one, while another process is at the first"
         assert helper.is_alive()
     helper.join(60)
     assert trained == [1, 0]
@@ -344,13 +344,12 @@ def test_a_ledger_keeps_what_is_drawn_of_the_first_seed_alone(tmp_path: Path) ->
     def measure(trial: Trial) -> Measured:
         return Measured({"x": 1.0}, {"by class": [1, 2]}, {"curve": [trial.config.train.seed]})
 
-    ledger = tmp_path / "ledger.jsonl"
-    for seeds, kept in (((0, 1), [[0], None]), ((4, 2), [[4], None])):
-        asked = job(tmp_path / "out", seeds=seeds, ledger=ledger)
-        found = study(asked, BASE, ROWS[:1], datasets, measure, ("x",))
+    for seeds in ((0, 1), (1, 0)):
+        ledger = tmp_path / f"{seeds[0]}.jsonl"
+        found = study(job(tmp_path, seeds=seeds, ledger=ledger), BASE, ROWS[:1], datasets, measure, ("x",))
         assert [one.details["curve"] for one in found.rows[0].runs] == [[seed] for seed in seeds]
-        lines = [json.loads(line)["details"] for line in ledger.read_text().splitlines()[-2:]]
-        assert [line.get("curve") for line in lines] == kept
+        lines = [json.loads(line)["details"] for line in ledger.read_text().splitlines()]
+        assert [line.get("curve") for line in lines] == [[seeds[0]], None]
         assert [line["by class"] for line in lines] == [[1, 2]] * 2
 
 
@@ -376,33 +375,38 @@ def test_a_ledger_stands_in_for_runs_that_are_gone(tmp_path: Path, trained: list
 
 
 def test_finished_runs_are_noted_and_other_settings_are_not_taken(tmp_path: Path, trained: list[int]) -> None:
+    def loss(out: str, **more: Any) -> list[float]:
+        return list(run(job(tmp_path / out, seeds=(0,), **more), ROWS[:1]).rows[0].values("loss"))
+
     ledger = tmp_path / "ledger.jsonl"
-    plain = run(job(tmp_path / "a", seeds=(0,)))
-    run(job(tmp_path / "a", seeds=(0,), ledger=ledger))
-    assert trained == [0, 0]
-    assert len(ledger.read_text().splitlines()) == 2
-    taken = run(job(tmp_path / "b", seeds=(0,), ledger=ledger))
-    assert [row.values("loss") for row in taken.rows] == [row.values("loss") for row in plain.rows]
-    run(job(tmp_path / "b", seeds=(0,), ledger=ledger, sets=("train.epochs=3",)))
-    run(job(tmp_path / "b", seeds=(0,), ledger=ledger, validation=0.2))
-    assert trained == [0] * 6
+    plain = loss("a")
+    assert loss("a", ledger=ledger) == plain
+    assert len(ledger.read_text().splitlines()) == 1
+    assert loss("b", ledger=ledger) == plain
+    assert trained == [0]
+    loss("b", ledger=ledger, sets=("train.epochs=3",))
+    loss("b", ledger=ledger, validation=0.2)
+    assert trained == [0] * 3
     ledger.write_text(ledger.read_text().replace('"losses"', '"others"'))  # by another measure
-    run(job(tmp_path / "c", seeds=(0,), ledger=ledger))
-    assert trained == [0] * 8
+    loss("c", ledger=ledger)
+    assert trained == [0] * 4
 
 
 def test_a_damaged_line_of_a_ledger_is_passed_over(tmp_path: Path, trained: list[int]) -> None:
     ledger = tmp_path / "ledger.jsonl"
-    first = run(job(tmp_path / "a", ledger=ledger, seeds=(0,)), ROWS[:1])
+
+    def loss(out: str) -> list[float]:
+        return list(run(job(tmp_path / out, ledger=ledger, seeds=(0,)), ROWS[:1]).rows[0].values("loss"))
+
+    first = loss("a")
     (line,) = ledger.read_text().splitlines()
     key = json.loads(line)["key"]
     worse = [f'{{"key": "{key}"}}', f'["{key}"]', line.replace('"facts": {', '"facts": {"x": {'), line[:-30]]
     ledger.write_text("\n".join(worse))  # the last without its end, as a full disk leaves it
-    again = run(job(tmp_path / "b", ledger=ledger, seeds=(0,)), ROWS[:1])
+    assert loss("b") == first
     assert trained == [0, 0]
-    assert again.rows[0].values("loss") == first.rows[0].values("loss")
     assert len(ledger.read_text().splitlines()) == 5
-    run(job(tmp_path / "c", ledger=ledger, seeds=(0,)), ROWS[:1])
+    assert loss("c") == first
     assert trained == [0, 0]
 
 
@@ -434,33 +438,21 @@ def test_a_ledger_that_cannot_be_written_any_more_is_named_and_the_run_is_kept(
     assert trained == [0]
 
 
-def test_a_ledger_says_which_copy_of_the_data_its_runs_saw(tmp_path: Path) -> None:
+def test_the_copy_of_the_data_is_that_which_runs_saw(tmp_path: Path) -> None:
+    def data(out: str, **more: Any) -> str:
+        return str(run(job(tmp_path / out, **{"seeds": (0,), **more}), ROWS[:1]).data)
+
     ledger = tmp_path / "ledger.jsonl"
-    first = run(job(tmp_path / "a", ledger=ledger, seeds=(0,), note="blurred"), ROWS[:1])
-    assert first.data == "made up; blurred"
-    assert run(job(tmp_path / "b", ledger=ledger, seeds=(0,)), ROWS[:1]).data == "made up; blurred"
-    both = run(job(tmp_path / "c", ledger=ledger, note="sharp"), ROWS[:1])
-    assert both.data == "made up; blurred; sharp"
+    assert data("a", ledger=ledger, note="blurred") == "made up; blurred"
+    assert data("a", note="sharp") == "made up; blurred", "a run keeps what was said of its data"
+    assert data("b", ledger=ledger) == "made up; blurred", "and so does a ledger"
+    assert data("b", ledger=ledger, seeds=(0, 1), note="sharp") == "made up; blurred; sharp"
 
 
 def test_a_trial_on_generated_data_is_not_noted(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     run(job(tmp_path / "a", ledger=ledger, seeds=(0,), smoke=True), ROWS[:1])
     assert not ledger.exists()
-
-
-def test_processes_share_runs_whose_data_differ(tmp_path: Path, trained: list[int]) -> None:
-    asked = job(tmp_path, seeds=(0, 1))
-    config = settings_of(asked, BASE, ROWS[0], 0, datasets())
-    with claimed(tmp_path / "locks" / key_of(config, datasets()), waits=False):
-        helper = threading.Thread(target=run, args=(asked, ROWS[:1]), kwargs={"seeded_data": True})
-        helper.start()
-        deadline = time.monotonic() + 60
-        while trained != [1] and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert trained == [1], "the next data, while another process is at the first"
-    helper.join(60)
-    assert trained == [1, 0]
 
 
 def test_other_test_items_are_not_taken_for_those_of_a_run(tmp_path: Path, trained: list[int]) -> None:
@@ -485,13 +477,6 @@ def test_other_test_items_are_not_taken_for_those_of_a_run(tmp_path: Path, train
     assert trained == [0, 0]
 
 
-def test_a_run_keeps_what_was_said_of_its_data(tmp_path: Path) -> None:
-    run(job(tmp_path, seeds=(0,), note="copy A"), ROWS[:1])
-    again = run(job(tmp_path, note="copy B"), ROWS[:1])
-    assert again.data == "made up; copy A; copy B"
-    assert run(job(tmp_path, seeds=(0,), note="copy B"), ROWS[:1]).data == "made up; copy A"
-
-
 def test_a_mended_measure_is_taken_where_the_run_is_there(tmp_path: Path, trained: list[int]) -> None:
     ledger, factor = tmp_path / "ledger.jsonl", [1.0]
 
@@ -513,12 +498,14 @@ def test_a_mended_measure_is_taken_where_the_run_is_there(tmp_path: Path, traine
     assert len(ledger.read_text().splitlines()) == 2
 
 
-def test_a_ledger_is_found_again_whatever_its_note_holds(tmp_path: Path, trained: list[int]) -> None:
-    for k, sign in enumerate("\u2028\x85\x0b\n\r"):
-        ledger = tmp_path / f"{k}.jsonl"
-        for out in ("a", "b"):
-            run(job(tmp_path / f"{k}{out}", ledger=ledger, seeds=(k,), note=f"one{sign}two"), ROWS[:1])
-    assert trained == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize("sign", "\u2028\x85\x0b\n\r")
+def test_a_line_of_a_ledger_is_found_again_whatever_its_note_holds(tmp_path: Path, sign: str) -> None:
+    facts = {"seconds": 1.0, "device": "CPU", "versions": {}, "commit": "c0ffee", "note": f"one{sign}two"}
+    for value in (1.0, 2.0):
+        note(tmp_path / "ledger.jsonl", "key", "losses", {"values": {"x": value}, "details": {}, "facts": facts})
+    line = noted(tmp_path / "ledger.jsonl", "key", "losses")
+    assert line is not None
+    assert (line["values"], line["facts"]) == ({"x": 2.0}, facts), "the latest"
 
 
 def test_what_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
