@@ -173,9 +173,7 @@ class Shown:
             listed = self.index.path(id)
         except ValueError:
             raise Missing("there is no such item") from None
-        file = self.pictures.allowed(listed)
-        found = file.stat()
-        return file, found.st_mtime_ns, found.st_size
+        return self.pictures.stamped(listed)
 
     def label(self, name: str) -> dict[str, Any]:
         """See `shapes.LabelPage`."""
