@@ -165,6 +165,8 @@ class DataFile:
             sql = asked.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
             is_small = len(sql) <= _LONGEST and limit * len(chosen) <= _MOST_VALUES
             best = (self._recent if is_small else self.ask)(sql, seconds=seconds)
+            if any(score is None or score != score or id is None for score, id, *_ in best):
+                raise ValueError(f"{self.path.parent} is corrupt (an item has no id or no probability): {AGAIN}")
             alive = [row for row in best if row[2] not in dead][:k]
             if len(alive) == k or len(best) < limit:
                 return alive
@@ -175,10 +177,9 @@ class DataFile:
         if not own or not self._is_large or limit > _SAMPLE >> 6:
             return 0.0
         source = f"(SELECT rowid AS row, {', '.join(own)} FROM f.items WHERE rowid < {_SAMPLE}) AS items"
-        ((n, least),) = self.ask(
-            f"SELECT count(*), min(score) FROM ({asked.best(source, 'row', 'row', limit)})", seconds=seconds
-        )
-        return float(least) if n == limit else 0.0
+        sample = asked.best(source, "row", "row", limit)
+        ((n, least),) = self._recent(f"SELECT count(score), min(score) FROM ({sample})", seconds=seconds)
+        return float(least) if n == limit and 0 < least <= 1 else 0.0  # a forged file may hold NaN
 
     def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
         """Return some columns of some rows."""

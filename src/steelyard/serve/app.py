@@ -74,7 +74,8 @@ def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None
     )
     _add_problems(app)
     _add_answers(app, current, searching, drawing, looking, writing, review)
-    files = {file.name: _packed(file.read_bytes()) for file in STATIC.iterdir()}  # a few: no request reads the disk
+    # Starlette's StaticFiles and GZip read and compress a file for each request; these few are kept in memory instead.
+    files = {file.name: _packed(file.read_bytes()) for file in STATIC.iterdir()}
 
     async def static(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -112,7 +113,8 @@ def _add_answers(
         """Reply with what a method of `Shown` gives, made in a thread unless it was made lately."""
         shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
-        body = await answers.get(key, lambda: searching.run(lambda: _packed(bytes(JSONResponse(make(shown, *given)).body))))
+        made = lambda: _packed(bytes(JSONResponse(make(shown, *given)).body))  # noqa: E731
+        body = await answers.get(key, lambda: searching.run(made))
         found = _reply(request, body, "application/json", "no-cache")
         found.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
         return found
