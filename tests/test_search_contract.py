@@ -183,7 +183,7 @@ def test_forged_values_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("steelyard.search.files._SMALL", 0)
     with Index.open(tmp_path) as index:
         for text in ("a", "a & b", "a | b"):
-            with pytest.raises(ValueError, match="is corrupt .*no id or no probability"):
+            with pytest.raises(ValueError, match=r"is corrupt .*no id or no probability"):
                 index.search(text, 2000)
 
 

@@ -73,7 +73,7 @@ class Shown:
         other.index, other._lock, other._judged = index, threading.Lock(), []
         return other
 
-    def warm_up(self, seconds: float = 2.0) -> None:
+    def warm_up(self, seconds: float = 10.0) -> None:
         """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
         until = time.monotonic() + seconds
         with suppress(ValueError, TimeoutError, Refusal):  # who asks for it will be told
