@@ -113,8 +113,11 @@ def _add_answers(
         """Reply with what a method of `Shown` gives, made in a thread unless it was made lately."""
         shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
-        made = lambda: _packed(bytes(JSONResponse(make(shown, *given)).body))  # noqa: E731
-        body = await answers.get(key, lambda: searching.run(made))
+
+        def made() -> bytes:
+            return _packed(bytes(JSONResponse(make(shown, *given)).body))
+
+        body = await answers.get(key, partial(searching.run, made))
         found = _reply(request, body, "application/json", "no-cache")
         found.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
         return found
