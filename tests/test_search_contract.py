@@ -27,6 +27,7 @@ from query_reference import conjunction, random_query, ranking, text_of
 from steelyard._sealed import sealed
 from steelyard.run.explanation import explain
 from steelyard.search import Hit, Index, Query, QueryError
+from steelyard.search.files import DataFile
 
 pytest.importorskip("duckdb")
 
@@ -111,6 +112,79 @@ def test_pages_deep_in_a_ranking_with_deleted_items_are_those_of_the_reference(t
             index.delete(sorted(gone))
             keep = [i for i in range(4000) if ids[i] not in gone]
             p, ids = p[keep], [ids[i] for i in keep]
+
+
+def reference(n: int, where: str) -> tuple[Any, list[str]]:
+    """Probabilities that make a bound from a sample hard, and ids that sort as the rows do."""
+    p = table(n, n_labels=3).astype(np.float32)
+    if where == "equal":
+        p[:] = 0.5
+    elif where == "zero":
+        p[:, 0] = 0
+    elif where == "few":  # fewer rows than are asked for score more than 0
+        p[5:, 0] = 0
+    elif where == "behind":  # the best lie behind the sample
+        p[: n // 2] *= np.float32(0.01)
+    elif where == "before":
+        p[n // 2 :] *= np.float32(0.01)
+    return p, [f"{i:05d}" for i in range(n)]
+
+
+@pytest.mark.parametrize("where", ["ties", "equal", "zero", "few", "behind", "before"])
+def test_a_bound_from_a_sample_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A file just over the size from which on the best rows of a sample bound the score of those looked for."""
+    p, ids = reference(3000, where)
+    names, v = ["a", "b", "c"], np.random.default_rng(1).normal(size=(3000, 4))
+    monkeypatch.setattr("steelyard.search.files._SAMPLE", 1024)
+    Index.build(tmp_path, ids, p, names, embeddings=v).close()
+    size = next(tmp_path.glob("*.duckdb")).stat().st_size
+    monkeypatch.setattr("steelyard.search.files._SMALL", size)
+    plain = Index.open(tmp_path)
+    monkeypatch.setattr("steelyard.search.files._SMALL", size - 1)
+    index = Index.open(tmp_path)
+    bounds: list[float] = []
+    least = DataFile._least
+    monkeypatch.setattr(DataFile, "_least", lambda *a: bounds.append(least(*a)) or bounds[-1])
+    gone: set[str] = set()
+    for _ in range(2):
+        a, b, c = p.T.astype(np.float64)
+        for text, scores in (
+            ("a", a),
+            ("a & b & ~c", a * b * (1 - c)),
+            ("a | b", 1 - (1 - a) * (1 - b)),
+            ("a & b | a & c", a * (1 - (1 - b) * (1 - c))),
+            ("a & b > 0.4", np.where(p[:, 1] > np.float32(0.4), a * b, -1)),
+        ):
+            order = [i for i in np.argsort(-scores, kind="stable") if scores[i] >= 0 and ids[i] not in gone]
+            for k, offset in ((1, 0), (16, 0), (9, 5), (300, 0)):
+                hits = index.search(text, k, offset)
+                assert [hit.id for hit in hits] == [ids[i] for i in order[offset : offset + k]], text
+                np.testing.assert_allclose([hit.score for hit in hits], scores[order[offset : offset + k]], rtol=1e-14)
+            assert index.search(text, 12, like="00007") == plain.search(text, 12, like="00007")
+        assert index.search(None, 12, like="00007") == plain.search(None, 12, like="00007")
+        if not gone:
+            gone = {hit.id for hit in index.search("a", 40)} - {"00007"}
+            index.delete(sorted(gone))
+            monkeypatch.setattr("steelyard.search.files._SMALL", 1 << 40)
+            plain = Index.open(tmp_path)
+    assert any(bounds)
+    assert 0.0 in bounds  # more rows are asked for than a sample can bound
+
+
+@pytest.mark.parametrize("column", ["p0 = 'nan'", "p0 = NULL", "id = NULL"])
+def test_forged_values_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    import duckdb
+
+    Index.build(tmp_path, [f"{i:04d}" for i in range(2100)], table(2100, n_labels=2), ["a", "b"]).close()
+    file = next(tmp_path.glob("*.duckdb"))
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(f"UPDATE items SET {column} WHERE rowid % 3 = 0")
+    reseal(tmp_path, "files", [[file.name, file.stat().st_size, 2100, 0]])
+    monkeypatch.setattr("steelyard.search.files._SMALL", 0)
+    with Index.open(tmp_path) as index:
+        for text in ("a", "a & b", "a | b"):
+            with pytest.raises(ValueError, match=r"is corrupt .*no id or no probability"):
+                index.search(text, 2000)
 
 
 def test_rows_paths_and_explanations(made: tuple[Index, Any, list[str]]) -> None:

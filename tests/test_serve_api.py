@@ -31,6 +31,7 @@ from sklearn.metrics import average_precision_score
 from serve_data import NAMES, NASTY, Place, app_of, make_place
 from steelyard.search import Index, Query
 from steelyard.serve import make_app, serve, shapes
+from steelyard.serve.app import STATIC
 from steelyard.serve.asking import Completion
 from steelyard.serve.guards import Busy
 from steelyard.serve.label_page import performance
@@ -263,6 +264,11 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
     assert "content-encoding" not in ask("/api/search", {"accept-encoding": "identity"}, q="cat", k=60).headers
     assert "content-encoding" not in ask("/api/run", {"accept-encoding": "gzip"}).headers
     assert ask("/api/search", {"if-none-match": found.headers["etag"]}, q="cat", k=60).status_code == 304
+    packed, plain = (ask("/static/main.js", {"accept-encoding": how}) for how in ("gzip", "identity"))
+    assert packed.content == plain.content == (STATIC / "main.js").read_bytes()
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-type"].partition(";")[0] in ("text/javascript", "application/javascript")
 
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,16 @@ def test_the_page_makes_no_markup_from_data_and_asks_no_one_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../guards.py", "..%2fguards.py", "%2e%2e/guards.py", "....//guards.py", "/etc/passwd"]
+    "name",
+    [
+        "../guards.py",
+        "..%2fguards.py",
+        "%2e%2e/guards.py",
+        "....//guards.py",
+        "/etc/passwd",
+        "..%5cguards.py",
+        "x" * 999,
+    ],
 )
 def test_static_files_are_those_of_the_page_only(app: Any, name: str) -> None:
     assert ask(app, f"/static/{name}").status_code == 404

@@ -38,6 +38,7 @@ MOST_HITS: Final = 100_000
 _MOST_COLUMNS: Final = 1000
 _MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
 _SMALL: Final = 32 << 20  # bytes of a file for which one thread and the plainest plan are enough
+_SAMPLE: Final = 1 << 16  # rows of a large file that are looked at first
 _FEW: Final = 8  # ids that are looked for one by one
 _AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
 _KEPT, _LONGEST, _MOST_VALUES = 256, 8192, 512  # answers that are kept for a file, their SQL, their values: some 8 MB
@@ -123,7 +124,7 @@ class DataFile:
 
     def __init__(self, path: Path, n_labels: int, n_numbers: int, threads: int) -> None:
         self.path, self._n_labels, size = path, n_labels, path.stat().st_size
-        is_large = size > _SMALL
+        self._is_large = is_large = size > _SMALL
         connection = connect(
             threads=threads if is_large else 1,
             memory_limit=f"{min(_MEMORY, (128 << 20) + size) >> 20}MiB",
@@ -160,13 +161,25 @@ class DataFile:
         chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
         limit = k
         while True:  # until enough of the best are alive
-            sql = asked.best(source, ", ".join(chosen), "row", limit)  # rows are sorted by id
+            least = self._least(asked, own, limit, seconds)
+            sql = asked.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
             is_small = len(sql) <= _LONGEST and limit * len(chosen) <= _MOST_VALUES
             best = (self._recent if is_small else self.ask)(sql, seconds=seconds)
+            if any(score is None or score != score or id is None for score, id, *_ in best):
+                raise ValueError(f"{self.path.parent} is corrupt (an item has no id or no probability): {AGAIN}")
             alive = [row for row in best if row[2] not in dead][:k]
             if len(alive) == k or len(best) < limit:
                 return alive
             limit *= 4
+
+    def _least(self, asked: Statement, own: Sequence[str], limit: int, seconds: float) -> float:
+        """Return a score that the best `limit` rows reach, as those of a sample do; to sort all rows takes longer."""
+        if not own or not self._is_large or limit > _SAMPLE >> 6:
+            return 0.0
+        source = f"(SELECT rowid AS row, {', '.join(own)} FROM f.items WHERE rowid < {_SAMPLE}) AS items"
+        sample = asked.best(source, "row", "row", limit)
+        ((n, least),) = self._recent(f"SELECT count(score), min(score) FROM ({sample})", seconds=seconds)
+        return float(least) if n == limit and 0 < least <= 1 else 0.0  # a forged file may hold NaN
 
     def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
         """Return some columns of some rows."""

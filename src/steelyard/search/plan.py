@@ -68,11 +68,16 @@ class Statement(NamedTuple):
         condition = " AND ".join(filter(None, [self.condition, "likeness IS NOT NULL"]))
         return self._replace(condition=condition, score=f"({self.score}) * {half}", likeness=cosine)
 
-    def best(self, source: str, chosen: str, tie: str, limit: int) -> str:
-        """Return the SELECT of the score and some columns of the best items of a relation, ties by the column `tie`."""
+    def best(self, source: str, chosen: str, tie: str, limit: int, least: float = 0.0) -> str:
+        """Return the SELECT of the score and some columns of the best items of a relation, ties by the column `tie`.
+
+        At least `limit` of them score `least` or more.
+        """
         for level in self.levels:
             source = f"(SELECT *, {level} FROM {source}) AS scored"
-        where = f" WHERE {self.condition}" if self.condition else ""
+        enough = f"{self.score} >= {least:.17e}" if least else ""
+        where = " AND ".join(filter(None, [self.condition, enough]))
+        where = f" WHERE {where}" if where else ""
         scored = f"SELECT {self.score} AS score, {chosen} FROM {source}{where}"
         return f"{scored} ORDER BY score DESC, {tie} ASC LIMIT {limit}"
 

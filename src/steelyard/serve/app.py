@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import hashlib
+import mimetypes
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,10 +17,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
-from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
 
 from steelyard import __version__
 from steelyard.search import QueryError
@@ -48,14 +47,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class _GZip(GZipMiddleware):
-    """Compresses all but pictures, which older versions of Starlette compress in vain."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_picture = scope.get("path") in ("/api/thumbnail", f"{WRITE}/picture")
-        await (self.app(scope, receive, send) if is_picture else super().__call__(scope, receive, send))
-
-
 def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None = None) -> FastAPI:
     """Return the application that shows `current`; for `hosts` see `make_app`."""
     threads = max(2, os.cpu_count() or 2)
@@ -83,15 +74,17 @@ def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None
     )
     _add_problems(app)
     _add_answers(app, current, searching, drawing, looking, writing, review)
-    files = StaticFiles(directory=STATIC)
+    # Starlette's StaticFiles and GZip read and compress a file for each request; these few are kept in memory instead.
+    files = {file.name: _packed(file.read_bytes()) for file in STATIC.iterdir()}
 
-    async def page(request: Request) -> Response:
-        return await files.get_response("index.html", request.scope)
+    async def static(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in files:
+            raise HTTPException(404)
+        return _reply(request, files[name], mimetypes.guess_type(name)[0] or "text/plain", "no-cache")
 
-    for path in ("/", "/label", "/data", *(["/review"] if review is not None else [])):
-        app.add_route(path, page)
-    app.mount("/static", files)
-    app.add_middleware(_GZip, minimum_size=_WORTH_COMPRESSING, compresslevel=5)
+    for path in ("/", "/label", "/data", "/static/{name}", *(["/review"] if review is not None else [])):
+        app.add_route(path, static)
     app.add_middleware(Guard, hosts=hosts, writes=None if review is None else Writes(WRITE, review.token))
     return app
 
@@ -120,7 +113,11 @@ def _add_answers(
         """Reply with what a method of `Shown` gives, made in a thread unless it was made lately."""
         shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
-        body = await answers.get(key, lambda: searching.run(lambda: bytes(JSONResponse(make(shown, *given)).body)))
+
+        def made() -> bytes:
+            return _packed(bytes(JSONResponse(make(shown, *given)).body))
+
+        body = await answers.get(key, partial(searching.run, made))
         found = _reply(request, body, "application/json", "no-cache")
         found.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
         return found
@@ -177,24 +174,32 @@ def _add_answers(
     async def thumbnail(request: Request, id: Name, size: Literal["small", "large"] = "small") -> Response:
         """Return the picture of an item, its longer side at most 320 or 1280 pixels."""
         shown = await now()
-        return await draw(request, shown, (await drawing.run(shown.image, id))[0], size)
+        return await draw(request, shown, await drawing.run(shown.image, id), size)
 
-    async def draw(request: Request, shown: Shown, file: Path, size: str) -> Response:
-        found = await drawing.run(file.stat)
-        key = (file, found.st_mtime_ns, found.st_size, size)
-        picture = await pictures.get(key, partial(drawing.run, shown.pictures.make, file, size))
+    async def draw(request: Request, shown: Shown, image: tuple[Path, int, int], size: str) -> Response:
+        picture = await pictures.get((*image, size), partial(drawing.run, shown.pictures.make, image[0], size))
         return _reply(request, picture, "image/jpeg", "private, max-age=600")
 
     if review is not None:
         add_review(app, review, writing, now, draw, PROBLEMS)
 
 
+def _packed(body: bytes) -> bytes:
+    """Return `body` compressed where that is worth it."""
+    return gzip.compress(body, 5, mtime=0) if len(body) > _WORTH_COMPRESSING else body
+
+
 def _reply(request: Request, body: bytes, kind: str, keep: str) -> Response:
-    """Return `body` as a response, 304 where the client has it; `keep` is a Cache-Control header."""
-    tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-    headers = {"cache-control": keep, "etag": tag}
-    if tag in request.headers.get("if-none-match", ""):
+    """Return `body`, packed or not, as a response, 304 where the client has it; `keep` is a Cache-Control header."""
+    headers = {"cache-control": keep, "etag": f'"{hashlib.sha256(body).hexdigest()[:24]}"'}
+    if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    if body.startswith(b"\x1f\x8b"):  # gzip
+        headers["vary"] = "accept-encoding"
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["content-encoding"] = "gzip"
+        else:
+            body = gzip.decompress(body)
     return Response(body, 200, headers, media_type=kind)
 
 

@@ -47,6 +47,12 @@ class Pictures:
             raise Missing("the image of the item is not there")
         return Path(real)
 
+    def stamped(self, listed: str | None) -> tuple[Path, int, int]:
+        """Return the file that the index lists as `listed`, and what tells it from others of its name."""
+        file = self.allowed(listed)
+        facts = file.stat()
+        return file, facts.st_mtime_ns, facts.st_size
+
     def make(self, file: Path, size: str) -> bytes:
         """Return a file as a JPEG, upright, on white; `size` is one of `SIDES`."""
         try:

@@ -34,7 +34,7 @@ def add_review(
     review: Review,
     writing: Workers,
     now: Callable[[], Awaitable[Shown]],
-    draw: Callable[[Request, Shown, Path, str], Awaitable[Response]],
+    draw: Callable[[Request, Shown, tuple[Path, int, int], str], Awaitable[Response]],
     problems: dict[int | str, dict[str, Any]],
 ) -> None:
     """Add the addresses of the review page.
@@ -75,10 +75,10 @@ def add_review(
         return await draw(request, shown, await writing.run(partial(_file, review, shown), id), size)
 
 
-def _file(review: Review, shown: Shown, id: str) -> Path:
+def _file(review: Review, shown: Shown, id: str) -> tuple[Path, int, int]:
     """Return the image of an item: the queue's, else the index's."""
     listed = review.path(id)
-    return shown.pictures.allowed(listed) if listed else shown.image(id)[0]
+    return shown.pictures.stamped(listed) if listed else shown.image(id)
 
 
 def _fields(body: bytes) -> dict[str, str]:

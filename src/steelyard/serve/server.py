@@ -6,6 +6,7 @@ import ipaddress
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from steelyard.serve.shown import images_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_CONNECTIONS = 512
+_SWITCH = 0.001  # seconds after which a thread that works lets the event loop go on
 _GRACE = 5  # seconds for requests in progress when asked to stop
 
 
@@ -62,6 +64,7 @@ def run_server(
             lines.append(f"Review {plural(len(review.questions), 'question')} at {address}/review#token={review.token}")
             lines.append(f"Answers go to {review.file}; whoever has that address can give them.")
         lines += [] if local else ["Beware: others in the network can see its images."]
+        sys.setswitchinterval(_SWITCH)
         with _signals_kept():
             _Server(settings, [line for line in lines if line]).run(sockets=[listening])
 

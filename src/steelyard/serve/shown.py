@@ -73,7 +73,7 @@ class Shown:
         other.index, other._lock, other._judged = index, threading.Lock(), []
         return other
 
-    def warm_up(self, seconds: float = 2.0) -> None:
+    def warm_up(self, seconds: float = 10.0) -> None:
         """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
         until = time.monotonic() + seconds
         with suppress(ValueError, TimeoutError, Refusal):  # who asks for it will be told
@@ -173,9 +173,7 @@ class Shown:
             listed = self.index.path(id)
         except ValueError:
             raise Missing("there is no such item") from None
-        file = self.pictures.allowed(listed)
-        found = file.stat()
-        return file, found.st_mtime_ns, found.st_size
+        return self.pictures.stamped(listed)
 
     def label(self, name: str) -> dict[str, Any]:
         """See `shapes.LabelPage`."""
