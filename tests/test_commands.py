@@ -280,8 +280,7 @@ def test_images_are_kept_only_where_a_cache_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "plain" / "cache").exists()
     assert sy.Run.load(tmp_path / "plain").trained.model.input.shape == (3, 32, 32)
     done(*asked, "--out", tmp_path / "kept", "--set", f"data.cache={tmp_path / 'cache'}")
-    (pixels,) = (tmp_path / "cache").glob("*/images.u8")
-    assert pixels.stat().st_size == 12 * 3 * 32 * 32
+    assert len(list((tmp_path / "cache").rglob("*.u8"))) == 12
     assert not (tmp_path / "kept" / "cache").exists()
 
 

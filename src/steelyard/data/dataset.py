@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from steelyard.data.cache import ImageCache, stamp_of
+from steelyard.data.cache import ImageCache
 from steelyard.data.images import REMEDY, BadImage, Size, as_size, decode
 from steelyard.labels import Labels
 from steelyard.labels.ids import check_several
@@ -144,9 +144,7 @@ class ImageDataset(Dataset[Sample]):
         self.boxes = None if boxes is None else _checked_boxes(boxes, len(labels))
         # One Arrow array instead of a million strings: forked workers then share it instead of copying it page by page.
         self._paths = _as_texts(paths)
-        self._cache = None
-        if cache is not None and self.size is not None:
-            self._cache = ImageCache(cache, self.paths, self.size, self.boxes)
+        self._cache = None if cache is None or self.size is None else ImageCache(cache, self.size)
         # One byte an item, shared by all worker processes.
         self._skipped = torch.zeros(len(labels), dtype=torch.uint8)
         if on_bad_image == "skip":
@@ -199,21 +197,21 @@ class ImageDataset(Dataset[Sample]):
 
     def _image(self, i: int) -> NDArray[np.uint8] | None:
         """Image `i` from the cache or its file; None where it is bad and may be."""
-        path = str(self._paths[i])
-        if self._cache is not None and (kept := self._cache.read(i, path)) is not None:
-            return kept
-        stamp = stamp_of(path)  # before the file is read: should it change meanwhile, it will be decoded again
-        skip = self.on_bad_image == "skip"
-        if skip and self._cache is not None and self._cache.is_bad(i, stamp):
-            return None
+        path, box = str(self._paths[i]), None if self.boxes is None else tuple(self.boxes[i].tolist())
+        skip, kept = self.on_bad_image == "skip", None
+        if self._cache is not None:
+            place = self._cache.place(path, box)
+            kept = self._cache.read(place)
+        if kept is not None and (skip or kept is not False):
+            return None if kept is False else kept
         image = None
         try:
-            image = decode(path, self.size, None if self.boxes is None else tuple(self.boxes[i].tolist()))
+            image = decode(path, self.size, box)
         except BadImage as error:
             if not skip:
                 raise BadImage(f"{error}: {REMEDY}") from None
         if self._cache is not None:
-            self._cache.write(i, stamp, image)
+            self._cache.write(place, image)
         return image
 
 

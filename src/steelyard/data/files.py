@@ -23,6 +23,11 @@ class DataError(ValueError):
     """A file of a data set is missing, damaged, or not laid out as its owners publish it."""
 
 
+def damaged(path: PathLike, fault: str) -> DataError:
+    """Return the error about a file that is not as its owners publish it."""
+    return DataError(f"{path}: {fault}: fetch it again")
+
+
 def folder(root: PathLike, name: str) -> Path:
     """Return the folder `root/name`, or say that it is missing."""
     path = Path(root) / name
