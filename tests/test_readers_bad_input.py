@@ -358,7 +358,7 @@ def test_idx_files(tmp_path: Path) -> None:
         (images, gzip.compress(right[:-1]), r"images.*gz: it has 3135 bytes of the 3136 that its header states"),
         (images, gzip.compress(right + b"x"), r"has more bytes than 3136"),
         (images, gzip.compress(digits), r"begins with 00000801, not with 00000803"),
-        (images, gzip.compress(right[:10]), r"ends inside its header"),
+        (images, gzip.compress(right[:10]), r"cut off inside its header"),
         (
             images,
             gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12 + right[16:]),
