@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -105,45 +105,40 @@ def read_table(
     found = guess(source, said, near)
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
-    chosen = _choose(source, found, columns, split, optional)
+    items, part, parts, chosen = _choose(source, found, columns, split, optional)
     groups = _groups(source, found, columns)
     files = _image_names(source, found, columns)
     try:
-        labels = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
-            source, found, columns
-        ).grouped(groups)
+        read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"]
+        labels = read(source, found, columns).grouped(groups)
     except DataError:
         raise
     except ValueError as error:
         raise DataError(f"{source.path}: {error}") from None
-    note = found.describe(source) + chosen.note
+    note = found.describe(source) + chosen
     if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
     n = len(labels)
-    if chosen.items is not None:
-        labels = labels.take(chosen.items)
-        files = None if files is None else files.take(pa.array(chosen.items))
+    if items is not None:
+        labels = labels.take(items)
+        files = None if files is None else files.take(pa.array(items))
     if found.images is None or found.path is None:
         features = _features(source, columns, inputs, n)
         if found.text is not None:
-            mixed = _mixed(found.text, columns, features, chosen.items)
-            return Table(MixedDataset(mixed, labels, note), found, chosen.part, chosen.parts)
-        data = ArrayDataset(features if chosen.items is None else features[chosen.items], labels, note)
-        return Table(data, found, chosen.part, chosen.parts)
+            mixed = _mixed(found.text, columns, features, items)
+            return Table(MixedDataset(mixed, labels, note), found, part, parts)
+        return Table(ArrayDataset(features if items is None else features[items], labels, note), found, part, parts)
     cells = labels.ids if files is None else files
-    paths, missing = _located(source, found, cells, chosen.items, found.images)
+    paths, missing = _located(source, found, cells, items, found.images)
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
         if how.get("on_bad_image", "error") == "error":
+            otherwise = "remove their rows, or leave them out with --skip-missing (on_bad_image='skip')"
             if len(missing) == len(paths):
-                raise DataError(f"{source.path}: {lacks}: add them, or name the folder that holds them by images=")
-            raise DataError(
-                f"{source.path}: {lacks}: add them, remove their rows, or leave them out with --skip-missing "
-                "(on_bad_image='skip')"
-            )
+                otherwise = "or name the folder that holds them by images="
+            raise DataError(f"{source.path}: {lacks}: add them, {otherwise}")
         note += f" {lacks}: they are left out."
-    images = ImageDataset(paths, labels, **how, note=note)
-    return Table(images, found, chosen.part, chosen.parts)
+    return Table(ImageDataset(paths, labels, **how, note=note), found, part, parts)
 
 
 def _mixed(
@@ -172,13 +167,8 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     if found.id is None:
         return None
     codes, texts = filled(source, columns[found.id], "id")
-    if len(texts) < len(codes):
-        _refuse_repeated(source, codes, texts)
-    return texts
-
-
-def _refuse_repeated(source: Manifest, codes: NDArray[np.int64], texts: Any) -> NoReturn:
-    """Refuse ids that several rows have."""
+    if len(texts) == len(codes):
+        return texts
     first = np.unique(codes, return_index=True)[1]
     again = np.setdiff1d(np.arange(len(codes)), first)
     shown = again[:MOST_NAMED]
@@ -273,12 +263,8 @@ def _listed_cells(
 def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n: int) -> NDArray[np.float32]:
     """The feature columns side by side; a column may hold vectors."""
     parts = [np.zeros((n, 0), np.float32)]
-    mistakes = Mistakes(
-        source,
-        " holds no finite number",
-        " hold no finite number",
-        "fill it in, remove the row, or name the columns to use by features=",
-    )
+    remedy = "fill it in, remove the row, or name the columns to use by features="
+    mistakes = Mistakes(source, " holds no finite number", " hold no finite number", remedy)
     for name in names:
         part = feature_column(source, name, columns[name])
         mistakes.add(np.flatnonzero(~np.isfinite(part).all(axis=1)), f", column {name!r}")
@@ -316,30 +302,20 @@ def _located(
 # ---- which items
 
 
-class _Chosen(NamedTuple):
-    """The items that are read."""
-
-    items: NDArray[np.int64] | None
-    """Their positions among all items; None: all of them."""
-    part: str | None
-    """The part they are; None where there are no parts."""
-    parts: tuple[str, ...]
-    """All parts, in the order in which the column names them first."""
-    note: str
-    """What was chosen and how to choose otherwise, for people to read."""
-
-
 def _choose(
     source: Manifest, found: Guess, columns: dict[str, Any], split: str | None, optional: bool = False
-) -> _Chosen:
-    """Return the items of the part `split`, by default of the training part, `"all"` for every one.
+) -> tuple[NDArray[np.int64] | None, str | None, tuple[str, ...], str]:
+    """Return the items of the part `split`, by default of the training part, `"all"` for every one, and how.
 
     columns: those of `found`, read.
     optional: take all items where there is no such part.
+
+    Returned are positions among all items, None for all of them; the part they are, None where there are no parts; all
+    parts, in the order in which the column names them first; and what was chosen and how to choose otherwise.
     """
     if found.split is None:
         if split in (None, ALL) or optional:
-            return _Chosen(None, None, (), "")
+            return None, None, (), ""
         raise DataError(
             f"split is {split!r}, but {source.path} has no column that says which part an item belongs to: name it by "
             "split_column, or leave split out"
@@ -348,7 +324,7 @@ def _choose(
     parts = tuple(texts.to_pylist())
     wanted = part_named(split, parts) if split is not None else training_part(parts)
     if wanted is None and (split == ALL or optional):
-        return _Chosen(None, ALL, parts, f" Every part of column {found.split!r} is read.")
+        return None, ALL, parts, f" Every part of column {found.split!r} is read."
     check_filled(source, codes, f"part in column {found.split!r}", f"add it, remove the row, or give split {ALL!r}")
     if found.form == "long":
         codes = _of_items(source, found, columns, codes, parts, "part")
@@ -365,7 +341,7 @@ def _choose(
     note = f" By column {found.split!r} the part {named[k]} is read"
     if others := named[:k] + named[k + 1 :]:
         note += f"; also there: {', '.join(others[:8])}{', …' if len(others) > 8 else ''}"
-    return _Chosen(np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column.")
+    return np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column."
 
 
 def _groups(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:

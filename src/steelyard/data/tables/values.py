@@ -96,12 +96,8 @@ def label_values(
 
 def no_label_values(source: Manifest) -> Mistakes:
     """Return a collection of cells that hold no label values."""
-    return Mistakes(
-        source,
-        ", which is no label value",
-        ", which are no label values",
-        "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels=",
-    )
+    remedy = "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels="
+    return Mistakes(source, ", which is no label value", ", which are no label values", remedy)
 
 
 def feature_column(
