@@ -80,9 +80,8 @@ def decode(content: bytes | mmap.mmap, path: PathLike) -> str:
         text = str(content, "utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise DataError(
-            f"{path}: line {line} is not UTF-8 (byte 0x{content[error.start]:02x}): save it as UTF-8"
-        ) from None
+        byte = f"byte 0x{content[error.start]:02x}"
+        raise DataError(f"{path}: line {line} is not UTF-8 ({byte}): save it as UTF-8") from None
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
@@ -140,9 +139,7 @@ def relative(name: str, path: PathLike, where: str) -> str:
     """Return `name`, a path that stays inside its folder; anything else, such as `../x`, is refused."""
     pure = PurePosixPath(name)
     if not name or pure.is_absolute() or ".." in pure.parts or _UNSAFE.search(name) or len(name) > _LONGEST:
-        raise DataError(
-            f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct it or remove that line"
-        )
+        raise DataError(f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct or remove that line")
     return name
 
 

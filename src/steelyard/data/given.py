@@ -64,10 +64,8 @@ def _numbers(frame: Any, what: str) -> NDArray[Any]:
             values = np.asarray(column)
             columns.append(values if values.dtype.kind in "biuf" else np.array(_filled(column), np.float64))
         except (TypeError, ValueError):
-            raise ValueError(
-                f"column {name!r} of the {what} holds {getattr(column, 'dtype', 'something else')}, not numbers: "
-                "encode it as numbers, or leave it out"
-            ) from None
+            holds = f"holds {getattr(column, 'dtype', 'something else')}, not numbers"
+            raise ValueError(f"column {name!r} of the {what} {holds}: encode it, or leave it out") from None
     return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
 
 
@@ -105,18 +103,14 @@ def _listed(lists: list[list[Any]], names: Sequence[str] | None) -> Labels:
     """Return a table of labels from one list of names, or of whole numbers, per item."""
     for i, row in enumerate(lists):
         if odd := [entry for entry in row if not isinstance(entry, str | int | np.integer)]:
-            raise ValueError(
-                f"labels[{i}] holds {odd[0]!r:.40}: give the names of the item's labels, or a table (N, L) with "
-                "equally long rows"
-            )
+            remedy = "give the names of the item's labels, or a table (N, L) with equally long rows"
+            raise ValueError(f"labels[{i}] holds {odd[0]!r:.40}: {remedy}")
     texts = [[str(entry) for entry in row] for row in lists]
     known = {entry for row in texts for entry in row}
     order = tuple(sorted(known, key=label_order) if names is None else names)
     if strange := sorted(known - set(order)):
-        raise ValueError(
-            f"the label {strange[0]!r} is not among the {len(order)} labels of training: remove it, or train with "
-            "items that have it"
-        )
+        among = f"not among the {len(order)} labels of training"
+        raise ValueError(f"the label {strange[0]!r} is {among}: remove it, or train with items that have it")
     place = {name: j for j, name in enumerate(order)}
     items = np.repeat(np.arange(len(texts)), [len(row) for row in texts])
     columns = np.array([place[entry] for row in texts for entry in row], np.int64)

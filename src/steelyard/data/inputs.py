@@ -165,10 +165,10 @@ def _table(
     if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
         item = path or id
         if item is None or pa.types.is_nested(columns.cells[item].type):
-            raise DataError(f"{source.path}: no column that names image files is found: give it by path_column")
+            raise source.error("no column that names image files is found: give it by path_column")
         return _image_rows(source, id or item, item, said.images, size, on_bad_image)
     if not numbers:
-        raise DataError(f"{source.path}: no column of numbers is found: name those of the features by features")
+        raise source.error("no column of numbers is found: name those of the features by features")
     return _feature_rows(source, id or path, numbers, on_bad_image)
 
 
@@ -178,10 +178,8 @@ def _image_rows(
     cells = encode(source.sample()[path])[1].to_pylist()[:20]
     home = images or folder_near(source.path, cells)
     if home is None and on_bad_image == "error":
-        shown = listed(cells, 3)
-        raise DataError(
-            f"{source.path}: no image of column {path!r} ({shown}) is found beside it or in a folder there: give images"
-        )
+        shown = f"no image of column {path!r} ({listed(cells, 3)})"
+        raise source.error(f"{shown} is found beside it or in a folder there: give images")
     home = home or source.path.parent
     n_items = source.count()
     note = f"{source.path}: the images are the files of column {path!r} in {home}, named by column {id!r}."
@@ -247,10 +245,8 @@ def _text_rows(
     """The rows of a manifest whose columns are encoded as a run encoded those of training."""
     column = text or encoder.text
     if column is None:
-        raise DataError(
-            f"{source.path} is a file, but the run was trained on columns of a table in memory: give run.probability "
-            "such a table"
-        )
+        trained = "the run was trained on columns of a table in memory"
+        raise DataError(f"{source.path} is a file, but {trained}: give run.probability such a table")
     _check_columns(source, text=[column], features=features, id=[id])
     id = id or Columns(source, (column, *features)).id_column(None)
     return _feature_rows(source, id, list(features), on_bad_image, column, encoder)
@@ -302,9 +298,8 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
             wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
-            raise DataError(
-                f"{file} has no array {wanted}: it has {there}; save features as X, or choose a part by split"
-            )
+            remedy = "save features as X, or choose a part by split"
+            raise DataError(f"{file} has no array {wanted}: it has {there}; {remedy}")
         ending = f"_{part or parts[0]}"
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:

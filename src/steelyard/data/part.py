@@ -105,10 +105,8 @@ def _check_alike(opened: Opened, part: Opened) -> None:
         for one in (opened, part)
     )
     if first != second:
-        raise DataError(
-            f"{part.settings['path']}: its inputs are {second}, but those of the training part {first}: see images and "
-            "features"
-        )
+        where = part.settings["path"]
+        raise DataError(f"{where}: its inputs are {second}, but in the training part {first}: see images and features")
 
 
 def aligned(
@@ -130,17 +128,13 @@ def aligned(
     names = several(names, "names")
     wanted = set(names)
     if extra := [name for name in labels.names if name not in wanted]:
+        among = f"among the {len(names)} labels of the training part"
         if unseen == "error":
-            what = f"the label{'' if len(extra) == 1 else 's'} {listed(extra)}"
-            raise ValueError(
-                f"{what} {'is' if len(extra) == 1 else 'are'} not among the {len(names)} labels of the training part: "
-                "remove them, or train with items that have them"
-            )
+            which, verb = ("label", "is") if len(extra) == 1 else ("labels", "are")
+            remedy = "remove them, or train with items that have them"
+            raise ValueError(f"the {which} {listed(extra)} {verb} not {among}: {remedy}")
         if len(extra) == len(labels.names):
-            raise ValueError(
-                f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part: give data that "
-                "has some of them"
-            )
+            raise ValueError(f"none of the labels ({listed(extra)}) is {among}: give data that has some of them")
     if labels.names == names:
         return labels
     return labels.arranged(names, UNKNOWN if absent == "unknown" else 0)

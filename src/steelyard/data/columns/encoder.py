@@ -191,10 +191,8 @@ class Encoder:
             if {column.kind, encoder.takes} == {"text", "category"}:
                 column = column._replace(kind=encoder.takes)  # few items may look like the other
             if column.kind != encoder.takes:
-                raise ValueError(
-                    f"column {name!r} of the inputs holds {_PLURAL[column.kind]}, but {_PLURAL[encoder.takes]} in "
-                    "training: give the same"
-                )
+                kinds = f"{_PLURAL[column.kind]}, but {_PLURAL[encoder.takes]} in training"
+                raise ValueError(f"column {name!r} of the inputs holds {kinds}: give the same")
             try:
                 parts.append(encoder.features(column.values))
             except ValueError as error:

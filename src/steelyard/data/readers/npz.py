@@ -43,9 +43,8 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
         with np.errstate(over="ignore"):
             data.inputs = inputs.astype(np.float32, copy=False)
         if inputs.itemsize > 4 and len(odd := np.argwhere(np.isinf(data.inputs) & np.isfinite(inputs))):
-            raise DataError(
-                f"{path}: X{ending} holds {inputs[tuple(odd[0])]:g} in row {odd[0][0]}, too large for float32: scale it"
-            )
+            cell = f"{inputs[tuple(odd[0])]:g} in row {odd[0][0]}"
+            raise DataError(f"{path}: X{ending} holds {cell}, too large for float32: scale it")
     return data
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from steelyard.data.columns.mixed import is_prose
-from steelyard.data.files import DataError, check_choice, listed, quoted
+from steelyard.data.files import check_choice, listed, quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import folder_near, is_file
 from steelyard.data.tables.columns import (
@@ -164,7 +164,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     columns = Columns(source, said.used)
     for part in (said.id, said.path, said.value, said.split, said.group):
         if part is not None and pa.types.is_nested(kind := columns.cells[part].type):
-            raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
+            raise source.error(f"column {part!r} holds {kind}: give one with a text in each row")
     numbered = _look_again(columns, said)
     texts = () if said.text or said.images else _set_prose_aside(columns)
     split = columns.take(said.split or columns.split_column())
@@ -174,15 +174,13 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     column, value, form = _form(columns, said, id or path)
     labels = _wide_labels(columns, said, numbered) if form == "wide" else column
     if not labels:
-        raise DataError(
-            f"{source.path}: no label is found in its columns ({listed(source.columns, 8):.300}): name them by "
-            "labels=, see form="
-        )
+        shown = f"{listed(source.columns, 8):.300}"
+        raise source.error(f"no label is found in its columns ({shown}): name them by labels=, see form=")
     images = said.images
     if images is None and not said.features and item is not None and _beside(source, str(columns.cells[item][0])):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
-        raise DataError(f"{source.path}: no column that names the items is found: give it by id= or path=")
+        raise source.error("no column that names the items is found: give it by id= or path=")
     text, features = said.text, said.features
     others = images is None and form != "long"
     if text is None and others and not features:
@@ -328,10 +326,8 @@ def _separator(columns: Columns, name: str, said: Guess) -> str | None:
         return said.separator
     cells = encode(column)[1].to_pylist()
     if any(cell.startswith("[") and cell.endswith("]") for cell in cells):
-        raise DataError(
-            f"{columns.source.path}: column {name!r} holds lists in brackets: write cat;dog, use a Parquet list "
-            "column, or, if the brackets belong to a label, give separator="
-        )
+        remedy = "use a Parquet list column, or, if the brackets belong to a label, give separator="
+        raise columns.source.error(f"column {name!r} holds lists in brackets: write cat;dog, {remedy}")
     times = {mark: sum(mark in cell for cell in cells) for mark in _MARKS}
     best = max(_MARKS, key=lambda mark: times[mark])
     if times[best]:

@@ -114,7 +114,7 @@ def read_table(
     except DataError:
         raise
     except ValueError as error:
-        raise DataError(f"{source.path}: {error}") from None
+        raise source.error(str(error)) from None
     note = found.describe(source) + chosen
     if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
@@ -136,7 +136,7 @@ def read_table(
             otherwise = "remove their rows, or leave them out with --skip-missing (on_bad_image='skip')"
             if len(missing) == len(paths):
                 otherwise = "or name the folder that holds them by images="
-            raise DataError(f"{source.path}: {lacks}: add them, {otherwise}")
+            raise source.error(f"{lacks}: add them, {otherwise}")
         note += f" {lacks}: they are left out."
     return Table(ImageDataset(paths, labels, **how, note=note), found, part, parts)
 
@@ -175,10 +175,8 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     lines = source.places([*first[codes[shown]].tolist(), *shown.tolist()])
     pairs = zip(lines, lines[len(shown) :], shown.tolist(), strict=False)
     parts = [f"{one} and {two} both have the id {quoted(str(texts[int(codes[i])]))}" for one, two, i in pairs]
-    raise DataError(
-        f"{source.path}: {enumerated(parts, len(again))}: remove one of them, or give form='long' if a row is a label "
-        "of an item"
-    )
+    remedy = "remove one of them, or give form='long' if a row is a label of an item"
+    raise source.error(f"{enumerated(parts, len(again))}: {remedy}")
 
 
 def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
@@ -246,7 +244,7 @@ def _listed_cells(
     words = texts.to_pylist()
     names = found.names or tuple(sorted(words, key=label_order))
     if not names:
-        raise DataError(f"{source.path}: column {found.labels!r} holds no label at all: see labels= and form=")
+        raise source.error(f"column {found.labels!r} holds no label at all: see labels= and form=")
     place = {name: j for j, name in enumerate(names)}
     order = np.array([place.get(word, -1) for word in words] + [0])
     strange = np.flatnonzero(order[marks] < 0)
@@ -292,10 +290,9 @@ def _located(
         if found.form != "long":  # in which an item is not a row
             at = source.places([i if index is None else int(index[i]) for i in outside[:MOST_NAMED]])
             shown = [f"{line}: {cell}" for line, cell in zip(at, shown, strict=True)]
-        raise DataError(
-            f"{source.path}: {enumerated(shown, len(outside))} lead{'s' * (len(outside) == 1)} out of the image folder "
-            f"{images}: mend it, or give images, a folder that holds all of them"
-        )
+        out = f"lead{'s' * (len(outside) == 1)} out of the image folder {images}"
+        remedy = "mend it, or give images, a folder that holds all of them"
+        raise source.error(f"{enumerated(shown, len(outside))} {out}: {remedy}")
     return paths, missing
 
 
@@ -316,10 +313,8 @@ def _choose(
     if found.split is None:
         if split in (None, ALL) or optional:
             return None, None, (), ""
-        raise DataError(
-            f"split is {split!r}, but {source.path} has no column that says which part an item belongs to: name it by "
-            "split_column, or leave split out"
-        )
+        lacks = f"{source.path} has no column that says which part an item belongs to"
+        raise DataError(f"split is {split!r}, but {lacks}: name it by split_column, or leave split out")
     codes, texts = encode(columns[found.split])
     parts = tuple(texts.to_pylist())
     wanted = part_named(split, parts) if split is not None else training_part(parts)
@@ -333,10 +328,9 @@ def _choose(
     if wanted is None:
         lacks = "none of them is called train" if split is None else f"there is no {split!r}"
         shown = ", ".join(named[:8]) + (", …" if len(named) > 8 else "")
-        raise DataError(
-            f"{source.path}: column {found.split!r} says which part an item belongs to, {shown}: {lacks}, give split, "
-            f"{ALL!r} for every part, or name another column by split_column"
-        )
+        says = f"column {found.split!r} says which part an item belongs to, {shown}"
+        remedy = f"give split, {ALL!r} for every part, or name another column by split_column"
+        raise source.error(f"{says}: {lacks}, {remedy}")
     k = parts.index(wanted)
     note = f" By column {found.split!r} the part {named[k]} is read"
     if others := named[:k] + named[k + 1 :]:
@@ -363,9 +357,8 @@ def _of_items(
     if len(odd := np.flatnonzero(codes != codes[first][items])):
         row = int(odd[0])
         before = int(first[items[row]])
-        raise DataError(
-            f"{source.path}: {source.place(before)} puts the item {str(names[int(items[row])])!r} in the {what} "
-            f"{parts[codes[before]]!r}, but {source.place(row)} in {parts[codes[row]]!r}: an item belongs to one "
-            f"{what}, correct one of them"
-        )
+        one, two = source.places([before, row])
+        first_one = f"{one} puts the item {str(names[int(items[row])])!r} in the {what} {parts[codes[before]]!r}"
+        remedy = f"an item belongs to one {what}, correct one of them"
+        raise source.error(f"{first_one}, but {two} in {parts[codes[row]]!r}: {remedy}")
     return codes[first]
