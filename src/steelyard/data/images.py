@@ -45,9 +45,7 @@ class BadImage(DataError):
 
 
 def decode(
-    path: str | os.PathLike[str],
-    size: tuple[int, int] | None = None,
-    box: Box | None = None,
+    path: str | os.PathLike[str], size: tuple[int, int] | None = None, box: Box | None = None
 ) -> NDArray[np.uint8]:
     """Return an image file as RGB uint8 (3, H, W), upright.
 

@@ -20,10 +20,7 @@ _ALWAYS = ("path", "format", "size", "on_bad_image", "cache", "class_names")
 
 
 def open_part(
-    opened: Opened,
-    split: str | None = None,
-    path: PathLike | None = None,
-    unseen: Literal["error", "drop"] = "error",
+    opened: Opened, split: str | None = None, path: PathLike | None = None, unseen: Literal["error", "drop"] = "error"
 ) -> Opened:
     """Open another part of the data with the same settings; its labels are those of `opened`, in the same order.
 
