@@ -9,6 +9,7 @@ import os
 import uuid
 import zlib
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class ImageCache:
         name = hashlib.sha256(source.encode()).hexdigest()[:40]
         return self.folder / name[:2] / f"{name}.u8"
 
-    def read(self, place: Path) -> NDArray[np.uint8] | bool | None:
+    def read(self, place: Path) -> NDArray[np.uint8] | Literal[False] | None:
         """Return an image, False where its source is known to be bad, None where nothing is kept of it."""
         try:
             content = place.read_bytes()

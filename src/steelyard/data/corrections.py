@@ -110,6 +110,6 @@ def _merged(labels: Labels, rows: np.ndarray, columns: np.ndarray, values: np.nd
     width = labels.n_labels
     kept = ~np.isin(items.astype(np.int64) * width + places, rows * width + columns)
     pairs = ((items, rows), (places, columns), (old, values.astype(old.dtype)))
-    cells = (np.concatenate([before[kept], new]) for before, new in pairs)
-    merged = Labels.from_cells(*cells, (labels.n_items, width), labels.fill, labels.names, labels.ids)  # type: ignore[misc]
+    row, column, value = (np.concatenate([before[kept], new]) for before, new in pairs)
+    merged = Labels.from_cells(row, column, value, (labels.n_items, width), labels.fill, labels.names, labels.ids)
     return merged.grouped(labels.item_groups)

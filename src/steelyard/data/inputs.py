@@ -155,12 +155,10 @@ def _table(
     columns = Columns(source, [name for name in parts if name is not None])
     path = columns.take(said.path or columns.path_column())
     id = columns.take(found.id if found.form else said.id or columns.id_column(path))
-    numbers = said.features or tuple(
-        name
-        for name, what in columns.kinds.items()
-        if name not in columns.taken
-        and (what == "vector" or (what in ("number", "label") and is_numeric(columns.cells[name])))
-    )
+    free = [name for name in columns.kinds if name not in columns.taken]
+    kinds = ("number", "label")
+    flat = {name for name in free if columns.kinds[name] in kinds and is_numeric(columns.cells[name])}
+    numbers = said.features or tuple(name for name in free if name in flat or columns.kinds[name] == "vector")
     sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
     if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
         item = path or id
