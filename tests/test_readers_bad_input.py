@@ -389,7 +389,10 @@ def test_cifar_records(tmp_path: Path) -> None:
     layouts.write_cifar10(tmp_path, 3, batches=(1,))
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin"
     right = file.read_bytes()
-    for content, fault in ((right[:-1], r"data_batch_1.bin: it has 9218 bytes, no multiple of 3073"), (b"", "is empty")):
+    for content, fault in (
+        (right[:-1], r"data_batch_1.bin: it has 9218 bytes, no multiple of 3073"),
+        (b"", "is empty"),
+    ):
         file.write_bytes(content)
         with pytest.raises(DataError, match=fault):
             cifar10(tmp_path, batches=(1,))

@@ -7,7 +7,8 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -26,6 +27,17 @@ class DataError(ValueError):
 def damaged(path: PathLike, fault: str) -> DataError:
     """Return the error about a file that is not as its owners publish it."""
     return DataError(f"{path}: {fault}: fetch it again")
+
+
+@contextmanager
+def faults_of(where: PathLike) -> Iterator[None]:
+    """Name a file in front of what a `ValueError` says about its content."""
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 def folder(root: PathLike, name: str) -> Path:

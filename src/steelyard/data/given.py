@@ -62,22 +62,18 @@ def _numbers(frame: Any, what: str) -> NDArray[Any]:
         column = frame.iloc[:, j] if hasattr(frame, "iloc") else frame[name]
         try:
             values = np.asarray(column)
-            columns.append(values if values.dtype.kind in "biuf" else np.array(_filled(column), np.float64))
+            columns.append(values if values.dtype.kind in "biuf" else np.array(list(map(_number, column)), np.float64))
         except (TypeError, ValueError):
             holds = f"holds {getattr(column, 'dtype', 'something else')}, not numbers"
             raise ValueError(f"column {name!r} of the {what} {holds}: encode it, or leave it out") from None
     return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
 
 
-def _filled(column: Iterable[Any]) -> list[float]:
-    """The cells of a column of objects as numbers: None, and pandas' NA, which is not equal to itself, are NaN."""
-    return [np.nan if cell is None or str(cell) == "<NA>" else _number(cell) for cell in column]
-
-
 def _number(cell: Any) -> float:
+    """A cell of a column of objects as a number: None, and pandas' NA, which is not equal to itself, are NaN."""
     if isinstance(cell, str | bytes):
         raise TypeError("text is not a number")
-    return float(cell)
+    return np.nan if cell is None or str(cell) == "<NA>" else float(cell)
 
 
 def _without_nan(values: NDArray[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, check_choice, listed
+from steelyard.data.files import DataError, PathLike, check_choice, faults_of, listed
 from steelyard.data.located import ImageFolder
 from steelyard.data.opening import Opened, layout_at, open_data
 from steelyard.data.parts import ENDINGS, file_in, part_named, siblings
@@ -53,10 +53,8 @@ def align(opened: Opened, names: Sequence[str], unseen: Literal["error", "drop"]
     data, labels = copy.copy(opened.data), opened.data.labels
     lists = opened.settings.get("form") in ("list", "long")
     negative = lists and opened.settings.get("absent") == "negative"
-    try:
+    with faults_of(opened.settings.get("path", "the data")):
         data.labels = aligned(labels, names, "negative" if negative else "unknown", unseen)
-    except ValueError as error:
-        raise DataError(f"{opened.settings.get('path', 'the data')}: {error}") from None
     note, here, wanted = opened.note, set(labels.names), set(names)
     if lacking := [name for name in names if name not in here]:
         note += f" It does not have {listed(lacking)}: taken as {'absent' if negative else 'unknown'}."

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from steelyard.data.columns.mixed import FEATURES, Column, MixedDataset
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
-from steelyard.data.files import DataError, label_order, listed, quoted
+from steelyard.data.files import DataError, faults_of, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
@@ -108,13 +108,9 @@ def read_table(
     items, part, parts, chosen = _choose(source, found, columns, split, optional)
     groups = _groups(source, found, columns)
     files = _image_names(source, found, columns)
-    try:
-        read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"]
+    read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"]
+    with faults_of(source.path):
         labels = read(source, found, columns).grouped(groups)
-    except DataError:
-        raise
-    except ValueError as error:
-        raise source.error(str(error)) from None
     note = found.describe(source) + chosen
     if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
