@@ -184,10 +184,7 @@ def test_what_prose_is(cells: list[str], prose: bool) -> None:
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [
-        (Column("text", pa.array(["", "", ""])), "no words"),
-        (Column("number", np.zeros(2)), "2 rows"),
-    ],
+    [(Column("text", pa.array(["", "", ""])), "no words"), (Column("number", np.zeros(2)), "2 rows")],
 )
 def test_columns_that_cannot_be_used_are_one_sentence(column: Column, said: str) -> None:
     labels = sy.Labels(np.eye(3, dtype=np.int8))
