@@ -315,7 +315,7 @@ def test_ids_are_a_sequence() -> None:
         (lambda: Labels.from_cells([0, 1], [0, 0], [1, 1], (1, 1), 0), r"items\[1\] is 1: it must lie between 0 and 0"),
         (lambda: Labels.from_cells([0], [-1], [1], (1, 1), 0), r"labels\[0\] is -1"),
         (lambda: Labels.from_cells([0], [0], [3], (1, 1), 0), r"values\[0\] is 3"),
-        (lambda: Labels.from_cells([0], [0], [1, 1], (1, 1), 0), "one of each a cell"),
+        (lambda: Labels.from_cells([0], [0], [1, 1], (1, 1), 0), "one of each per cell"),
         (lambda: Labels.from_cells([0.5], [0], [1], (1, 1), 0), "whole numbers"),
         (lambda: Labels([[1], [0]]).rows([2]), r"index\[0\] is 2"),
         (lambda: Labels([[1], [0]]).rows([True, False]), "whole numbers"),

@@ -241,7 +241,7 @@ FAULTS: dict[tuple[str, str], list[tuple[Callable[[Any], Any], str]]] = {
     ("nus_wide", "ImageList/TrainImagelist.txt"): [
         (put(1, value="..\\x.jpg"), r"TrainImagelist.txt: line 2: '../x.jpg'"),
         (lambda lines: lines.append(lines[0]), r"the image '.*' is at 1 and again at 5"),
-        (lambda lines: lines.pop(), r"_Train.txt has 4 lines for 3 images"),
+        (lambda lines: lines.pop(), r"_Train.txt: it has 4 lines for 3 images"),
     ],
     ("nus_wide", "ConceptsList/Concepts81.txt"): [
         (put(1, value="concept00"), r"the concept 'concept00' is at 1 and again at 2"),
@@ -255,7 +255,7 @@ FAULTS: dict[tuple[str, str], list[tuple[Callable[[Any], Any], str]]] = {
         (put(2, value="3 ../../x.jpg"), r"images.txt: line 3: '../../x.jpg'"),
         (put(2, value="4 a.jpg"), r"images.txt: line 3 is '4 a.jpg'"),
         (put(2, value="3"), r"images.txt: line 3 is '3'"),
-        (lambda lines: lines.append("7 b.jpg"), r"train_test_split.txt has 6 lines for the 7 images"),
+        (lambda lines: lines.append("7 b.jpg"), r"train_test_split.txt: it has 6 lines for the 7 images"),
     ],
     ("cub", "CUB_200_2011/train_test_split.txt"): [(put(0, value="1 yes"), r"line 1 says 'yes'")],
     ("cub", "attributes.txt"): [(put(1, value="2 has_part_0::kind_0"), r"the attribute 'has_part_0::kind_0' is at 1")],
@@ -293,7 +293,7 @@ FAULTS: dict[tuple[str, str], list[tuple[Callable[[Any], Any], str]]] = {
         (put("images", value=[]), r"has no person in train/"),
         (put("images", 0, "targets", 0, "attribute", 3, value=2), r"targets\[0\]: attribute is"),
         (put("images", 0, "targets", 0, "attribute", 3, value=[1]), r"targets\[0\]: attribute is"),
-        (put("images", 0, "targets", 0, "attribute", value=[1, 0]), r"it must be 14 numbers of 1"),
+        (put("images", 0, "targets", 0, "attribute", value=[1, 0]), r"must be 14 numbers of 1"),
         (put("images", 0, "targets", 0, "bbox", value=[1, 2, 3]), r"targets\[0\]: bbox is"),
         (put("images", 0, "targets", 0, "bbox", value=[1, 2, 0, 5]), r"targets\[0\]: bbox is"),
         (put("images", 0, "targets", 0, "bbox", value=[1, float("nan"), 3, 5]), r"bbox is"),
@@ -355,10 +355,10 @@ def test_idx_files(tmp_path: Path) -> None:
     right = gzip.decompress(images.read_bytes())
     digits = gzip.decompress(labels.read_bytes())
     for file, content, fault in (
-        (images, gzip.compress(right[:-1]), r"images.*gz has 3135 bytes of the 3136 that its header states"),
+        (images, gzip.compress(right[:-1]), r"images.*gz: it has 3135 bytes of the 3136 that its header states"),
         (images, gzip.compress(right + b"x"), r"has more bytes than 3136"),
         (images, gzip.compress(digits), r"begins with 00000801, not with 00000803"),
-        (images, gzip.compress(right[:10]), r"ends inside its header"),
+        (images, gzip.compress(right[:10]), r"cut off inside its header"),
         (
             images,
             gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12 + right[16:]),
@@ -389,7 +389,10 @@ def test_cifar_records(tmp_path: Path) -> None:
     layouts.write_cifar10(tmp_path, 3, batches=(1,))
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin"
     right = file.read_bytes()
-    for content, fault in ((right[:-1], r"data_batch_1.bin has 9218 bytes, no multiple of 3073"), (b"", "is empty")):
+    for content, fault in (
+        (right[:-1], r"data_batch_1.bin: it has 9218 bytes, no multiple of 3073"),
+        (b"", "is empty"),
+    ):
         file.write_bytes(content)
         with pytest.raises(DataError, match=fault):
             cifar10(tmp_path, batches=(1,))
@@ -410,9 +413,9 @@ def test_cifar_pickles(tmp_path: Path) -> None:
         ({"data": pixels[:, :5], "fine_labels": [1, 2, 3]}, r"train: data has shape \(3, 5\)"),
         ({"data": pixels, "fine_labels": [1, 100, 3]}, r"train: label 2 is 100"),
         ({"data": pixels, "fine_labels": [1, "x", 3]}, r"train: fine_labels holds b'x'"),
-        ({"data": pixels}, r"train has no list 'fine_labels'"),
-        ({"fine_labels": [1]}, r"train has no ndarray 'data'"),
-        ([1, 2], r"train has no ndarray 'data'"),
+        ({"data": pixels}, r"train: it has no list 'fine_labels'"),
+        ({"fine_labels": [1]}, r"train: it has no ndarray 'data'"),
+        ([1, 2], r"train: it has no ndarray 'data'"),
     ):
         layouts.write(file, layouts.python2_pickle(content))
         with pytest.raises(DataError, match=fault):

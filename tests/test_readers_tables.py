@@ -447,5 +447,5 @@ def test_long_tailed_splits_that_do_not_fit_together(tmp_path: Path) -> None:
         mlt_labels(tmp_path / "b.npz", VOC_LABELS)
     layouts.write(tmp_path / "c" / "img_id.txt", "1\n")
     layouts.write(tmp_path / "c" / "class_freq.pkl", pickle.dumps([1, 2], 2))
-    with pytest.raises(DataError, match=r"class_freq.pkl lacks gt_labels"):
+    with pytest.raises(DataError, match=r"class_freq.pkl: it lacks gt_labels"):
         mlt_labels(tmp_path / "c", VOC_LABELS)

@@ -78,7 +78,7 @@ def wide(n: int = 120) -> tuple[Any, np.ndarray]:
 
 def test_wide_features_stay_sparse_from_fit_to_prediction(tmp_path: Path) -> None:
     x, y = wide()
-    run = sy.fit((x, y), out=tmp_path / "run", verbose=False, settings={"train": {"budget": 1e9}})
+    run = sy.fit((x, y), out=tmp_path / "run", verbose=False, settings={"train": {"budget": 1e8}})
     names = [row["candidate"] for row in sy.run.api.RunFolder(tmp_path / "run").read_race()["candidates"]]
     assert {"none, linear, bce", "sqrt, linear, bce", "tfidf, linear, bce"} <= set(names)
     assert not any("standardise" in name for name in names)

@@ -270,9 +270,7 @@ def test_images_of_another_part_lie_in_the_same_folder_or_beside_it(tmp_path: Pa
         assert part.data.paths == [str(tmp_path / folder / image)]
         assert part.data.size == (8, 8)
     layouts.write(tmp_path / "val.csv", "image,labels\nd.jpg,cat\n")
-    with pytest.raises(
-        DataError, match=r"its inputs are arrays of shape \(0,\), but those of the training part ImageData"
-    ):
+    with pytest.raises(DataError, match=r"its inputs are arrays of shape \(0,\), but in the training part ImageData"):
         open_part(train, "val")
 
 
@@ -292,9 +290,7 @@ def test_other_data_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no part 'val': give the path of other data"):
         open_part(train, "val")
     np.savez(tmp_path / "d.npz", X=[[4.0, 1.0]], Y=[[1, 0]], classes=["dog", "cat"])
-    with pytest.raises(
-        DataError, match=r"its inputs are arrays of shape \(2,\), but those of the training part arrays"
-    ):
+    with pytest.raises(DataError, match=r"its inputs are arrays of shape \(2,\), but in the training part arrays"):
         open_part(train, path=tmp_path / "d.npz")
 
 

@@ -128,23 +128,30 @@ def table(kind: str, rows: dict[str, Any]) -> Any:
     return pytest.importorskip(kind).DataFrame(rows)
 
 
+COLUMNS: dict[str, Any] = {
+    "n": list(range(60)),
+    "colour": ["red", "green", None, "blue"] * 15,
+    "text": [row["description"] for row in packages(60)],
+}
+
+
+@pytest.fixture(scope="module")
+def mixed() -> sy.Run:
+    """A run of columns in memory."""
+    labels = [[name for name in row["tags"].split(";") if name] for row in packages(60)]
+    return sy.fit((table("arrow", COLUMNS), labels), verbose=False, settings=QUICK)
+
+
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
-def test_numbers_categories_and_texts_of_a_table(kind: str) -> None:
-    rows = packages(60)
-    colours = ["red", "green", None, "blue"] * 15
-    given = table(kind, {"n": list(range(60)), "colour": colours, "text": [row["description"] for row in rows]})
+def test_numbers_categories_and_texts_of_a_table(kind: str, mixed: sy.Run) -> None:
+    given, run, rows = table(kind, COLUMNS), mixed, packages(60)
     columns = columns_of(given)
     assert columns is not None
-    assert {name: column.kind for name, column in columns.items()} == {
-        "n": "number",
-        "colour": "category",
-        "text": "text",
-    }
-    labels = [row["tags"].split(";") for row in rows]
-    run = sy.fit((given, [[name for name in one if name] for one in labels]), verbose=False, settings=QUICK)
+    assert [column.kind for column in columns.values()] == ["number", "category", "text"]
     assert run.trained.encoder is not None
     assert run.trained.encoder.columns["colour"] == Categories(("blue", "green", "red"))
     eta = run.probability(given)
+    assert np.array_equal(eta, run.probability(table("arrow", COLUMNS)))
     other = table(kind, {"colour": ["pink"], "text": [rows[0]["description"]], "n": [0]})  # unseen, another order
     assert run.probability(other).shape == (1, eta.shape[1])
     with pytest.raises(ValueError, match="no column 'colour'"):
@@ -177,10 +184,7 @@ def test_what_prose_is(cells: list[str], prose: bool) -> None:
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [
-        (Column("text", pa.array(["", "", ""])), "no words"),
-        (Column("number", np.zeros(2)), "2 rows"),
-    ],
+    [(Column("text", pa.array(["", "", ""])), "no words"), (Column("number", np.zeros(2)), "2 rows")],
 )
 def test_columns_that_cannot_be_used_are_one_sentence(column: Column, said: str) -> None:
     labels = sy.Labels(np.eye(3, dtype=np.int8))

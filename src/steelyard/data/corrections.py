@@ -80,10 +80,8 @@ def corrected(labels: Labels, path: str | Path) -> tuple[Labels, Corrections]:
     found = pc.index_in(pa.array([id for id, _ in keys], pa.large_string()), value_set=labels.ids.arrow)
     rows = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     if keys and (rows < 0).all():
-        raise ValueError(
-            f"{path} has no answer about an item of the data, whose first id is {labels.ids[0]!r:.80}: give answers to "
-            "questions about this data"
-        )
+        lacks = f"no answer about an item of the data, whose first id is {labels.ids[0]!r:.80}"
+        raise ValueError(f"{path} has {lacks}: give answers to questions about this data")
     here = rows >= 0
     columns = np.array([place[name] for _, name in keys], np.int64)[here]
     values = np.array([VALUES[answers[key].answer] for key in keys], np.int64)[here]
@@ -100,12 +98,10 @@ def corrected(labels: Labels, path: str | Path) -> tuple[Labels, Corrections]:
 
 def _values_at(labels: Labels, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the values of some cells; few rows are dense at a time."""
-    step = max(1, (1 << 22) // labels.n_labels)
-    parts = [
-        labels.rows(rows[i : i + step])[np.arange(len(rows[i : i + step])), columns[i : i + step]]
-        for i in range(0, len(rows), step)
-    ]
-    return np.concatenate([np.zeros(0, np.int8), *parts])
+    values = [np.zeros(0, np.int8)]
+    for part in np.array_split(np.arange(len(rows)), max(1, len(rows) * labels.n_labels >> 22)):
+        values.append(labels.rows(rows[part])[np.arange(len(part)), columns[part]])
+    return np.concatenate(values)
 
 
 def _merged(labels: Labels, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Labels:
@@ -113,13 +109,7 @@ def _merged(labels: Labels, rows: np.ndarray, columns: np.ndarray, values: np.nd
     items, places, old = labels.cells()
     width = labels.n_labels
     kept = ~np.isin(items.astype(np.int64) * width + places, rows * width + columns)
-    merged = Labels.from_cells(
-        np.concatenate([items[kept], rows]),
-        np.concatenate([places[kept], columns]),
-        np.concatenate([old[kept], values.astype(old.dtype)]),
-        (labels.n_items, width),
-        labels.fill,
-        labels.names,
-        labels.ids,
-    )
+    pairs = ((items, rows), (places, columns), (old, values.astype(old.dtype)))
+    row, column, value = (np.concatenate([before[kept], new]) for before, new in pairs)
+    merged = Labels.from_cells(row, column, value, (labels.n_items, width), labels.fill, labels.names, labels.ids)
     return merged.grouped(labels.item_groups)

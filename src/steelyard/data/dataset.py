@@ -44,14 +44,11 @@ class ArrayDataset(Dataset[Sample]):
 
     def __init__(self, inputs: Any, labels: Labels, note: str = "", weights: Any = None) -> None:
         inputs = sparse_features(inputs) if issparse(inputs) else np.asanyarray(inputs)
+        n, shape = len(labels), inputs.shape
         if inputs.ndim < 2 or inputs.dtype.kind not in "biuf":
-            raise ValueError(
-                f"inputs has shape {inputs.shape} of {inputs.dtype}: give numbers, one row an item, (N, …)"
-            )
-        if inputs.shape[0] != len(labels):
-            raise ValueError(
-                f"inputs has {inputs.shape[0]} rows, but labels has {len(labels)} items: they must be equal"
-            )
+            raise ValueError(f"inputs has shape {shape} of {inputs.dtype}: give numbers, one row per item, (N, …)")
+        if shape[0] != n:
+            raise ValueError(f"inputs has {shape[0]} rows, but labels has {n} items: they must be equal")
         self.inputs, self.labels, self.note = inputs, labels, note
         self.weights = None if weights is None else item_weights(weights, len(labels))
 
@@ -80,9 +77,8 @@ def item_weights(weights: Any, n: int) -> NDArray[np.float32]:
 def sparse_features(inputs: Any) -> csr_array:
     """Return a scipy sparse matrix as CSR of float32, in which no cell is stored twice and no 0 is."""
     if inputs.dtype.kind not in "biuf" or inputs.ndim != 2:
-        raise ValueError(
-            f"inputs is a sparse matrix of shape {inputs.shape} of {inputs.dtype}: give numbers, one row an item"
-        )
+        shape = f"sparse matrix of shape {inputs.shape} of {inputs.dtype}"
+        raise ValueError(f"inputs is a {shape}: give numbers, one row per item")
     cells = csr_array(inputs, dtype=np.float32, copy=True)
     cells.sum_duplicates()
     cells.eliminate_zeros()

@@ -7,7 +7,8 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -21,6 +22,22 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the 
 
 class DataError(ValueError):
     """A file of a data set is missing, damaged, or not laid out as its owners publish it."""
+
+
+def damaged(path: PathLike, fault: str) -> DataError:
+    """Return the error about a file that is not as its owners publish it."""
+    return DataError(f"{path}: {fault}: fetch it again")
+
+
+@contextmanager
+def faults_of(where: PathLike) -> Iterator[None]:
+    """Name a file in front of what a `ValueError` says about its content."""
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 def folder(root: PathLike, name: str) -> Path:
@@ -75,9 +92,8 @@ def decode(content: bytes | mmap.mmap, path: PathLike) -> str:
         text = str(content, "utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise DataError(
-            f"{path}: line {line} is not UTF-8 (byte 0x{content[error.start]:02x}): save it as UTF-8"
-        ) from None
+        byte = f"byte 0x{content[error.start]:02x}"
+        raise DataError(f"{path}: line {line} is not UTF-8 ({byte}): save it as UTF-8") from None
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
@@ -135,9 +151,7 @@ def relative(name: str, path: PathLike, where: str) -> str:
     """Return `name`, a path that stays inside its folder; anything else, such as `../x`, is refused."""
     pure = PurePosixPath(name)
     if not name or pure.is_absolute() or ".." in pure.parts or _UNSAFE.search(name) or len(name) > _LONGEST:
-        raise DataError(
-            f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct it or remove that line"
-        )
+        raise DataError(f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct or remove that line")
     return name
 
 

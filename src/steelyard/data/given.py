@@ -62,24 +62,18 @@ def _numbers(frame: Any, what: str) -> NDArray[Any]:
         column = frame.iloc[:, j] if hasattr(frame, "iloc") else frame[name]
         try:
             values = np.asarray(column)
-            columns.append(values if values.dtype.kind in "biuf" else np.array(_filled(column), np.float64))
+            columns.append(values if values.dtype.kind in "biuf" else np.array(list(map(_number, column)), np.float64))
         except (TypeError, ValueError):
-            raise ValueError(
-                f"column {name!r} of the {what} holds {getattr(column, 'dtype', 'something else')}, not numbers: "
-                "encode it as numbers, or leave it out"
-            ) from None
+            holds = f"holds {getattr(column, 'dtype', 'something else')}, not numbers"
+            raise ValueError(f"column {name!r} of the {what} {holds}: encode it, or leave it out") from None
     return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
 
 
-def _filled(column: Iterable[Any]) -> list[float]:
-    """The cells of a column of objects as numbers: None, and pandas' NA, which is not equal to itself, are NaN."""
-    return [np.nan if cell is None or str(cell) == "<NA>" else _number(cell) for cell in column]
-
-
 def _number(cell: Any) -> float:
+    """A cell of a column of objects as a number: None, and pandas' NA, which is not equal to itself, are NaN."""
     if isinstance(cell, str | bytes):
         raise TypeError("text is not a number")
-    return float(cell)
+    return np.nan if cell is None or str(cell) == "<NA>" else float(cell)
 
 
 def _without_nan(values: NDArray[Any]) -> NDArray[Any]:
@@ -105,18 +99,14 @@ def _listed(lists: list[list[Any]], names: Sequence[str] | None) -> Labels:
     """Return a table of labels from one list of names, or of whole numbers, per item."""
     for i, row in enumerate(lists):
         if odd := [entry for entry in row if not isinstance(entry, str | int | np.integer)]:
-            raise ValueError(
-                f"labels[{i}] holds {odd[0]!r:.40}: give the names of the item's labels, or a table (N, L) with "
-                "equally long rows"
-            )
+            remedy = "give the names of the item's labels, or a table (N, L) with equally long rows"
+            raise ValueError(f"labels[{i}] holds {odd[0]!r:.40}: {remedy}")
     texts = [[str(entry) for entry in row] for row in lists]
     known = {entry for row in texts for entry in row}
     order = tuple(sorted(known, key=label_order) if names is None else names)
     if strange := sorted(known - set(order)):
-        raise ValueError(
-            f"the label {strange[0]!r} is not among the {len(order)} labels of training: remove it, or train with "
-            "items that have it"
-        )
+        among = f"not among the {len(order)} labels of training"
+        raise ValueError(f"the label {strange[0]!r} is {among}: remove it, or train with items that have it")
     place = {name: j for j, name in enumerate(order)}
     items = np.repeat(np.arange(len(texts)), [len(row) for row in texts])
     columns = np.array([place[entry] for row in texts for entry in row], np.int64)

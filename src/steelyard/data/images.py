@@ -45,9 +45,7 @@ class BadImage(DataError):
 
 
 def decode(
-    path: str | os.PathLike[str],
-    size: tuple[int, int] | None = None,
-    box: Box | None = None,
+    path: str | os.PathLike[str], size: tuple[int, int] | None = None, box: Box | None = None
 ) -> NDArray[np.uint8]:
     """Return an image file as RGB uint8 (3, H, W), upright.
 
@@ -109,10 +107,7 @@ def _pixels(image: Image.Image, size: tuple[int, int] | None, box: Box | None) -
     """Decode an opened image; the work is done in the axes of the file, only the result is turned upright."""
     full = image.size
     reduced = None
-    if size is not None and image.format in (
-        "JPEG",
-        "MPO",
-    ):  # what cannot be drafted is not to be asked before it loads
+    if size is not None and image.format in ("JPEG", "MPO"):  # others may not be asked for EXIF before they load
         # How large the whole image must stay for the part that is wanted of it to be twice `size`, in the file's axes.
         swapped = _turned(image)[0]
         wide, tall = 2 * size[1], 2 * size[0]

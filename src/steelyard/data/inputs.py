@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from steelyard.data.columns.encoded import text_rows
 from steelyard.data.columns.encoder import Encoder
+from steelyard.data.columns.mixed import FEATURES, Column
 from steelyard.data.dataset import ArrayDataset, ImageDataset, as_inputs
 from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.images import EXTENSIONS, Size, as_size
@@ -34,6 +34,7 @@ from steelyard.labels.ids import Ids
 __all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
 
 _BLOCK = 4096  # rows of an array that are taken at a time
+_SPARSE_BLOCK = 256  # of a sparse one, which is written out: a row may have twenty thousand features
 
 
 def open_inputs(
@@ -90,9 +91,8 @@ def open_inputs(
         elif ending in (".npy", ".npz"):
             inputs = _array_file(file, split, side, on_bad_image)
         elif ENDINGS.get(ending) == "table" and encoder is not None:
-            inputs = text_rows(
-                Manifest(file, delimiter, encoding or "utf-8"), id, text, features or (), encoder, on_bad_image
-            )
+            source = Manifest(file, delimiter, encoding or "utf-8")
+            inputs = _text_rows(source, id, text, features or (), encoder, on_bad_image)
         elif ENDINGS.get(ending) == "table":
             inputs = _table(file, images, split, columns, labels, kind, side, on_bad_image)
         elif ending in ENDINGS:
@@ -144,10 +144,7 @@ def _table(
     """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
     said = Guess.of({**named, "images": images})
     source = Manifest(file, named["delimiter"], named["encoding"] or "utf-8")
-    for argument, names in (("id", [said.id]), ("path_column", [said.path]), ("features", said.features or ())):
-        for name in names:
-            if name is not None:
-                source.check_column(name, argument)
+    _check_columns(source, id=[said.id], path_column=[said.path], features=said.features or ())
     try:
         found = guess(source, said)
     except DataError:
@@ -158,20 +155,18 @@ def _table(
     columns = Columns(source, [name for name in parts if name is not None])
     path = columns.take(said.path or columns.path_column())
     id = columns.take(found.id if found.form else said.id or columns.id_column(path))
-    numbers = said.features or tuple(
-        name
-        for name, what in columns.kinds.items()
-        if name not in columns.taken
-        and (what == "vector" or (what in ("number", "label") and is_numeric(columns.cells[name])))
-    )
+    free = [name for name in columns.kinds if name not in columns.taken]
+    kinds = ("number", "label")
+    flat = {name for name in free if columns.kinds[name] in kinds and is_numeric(columns.cells[name])}
+    numbers = said.features or tuple(name for name in free if name in flat or columns.kinds[name] == "vector")
     sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
     if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
         item = path or id
         if item is None or pa.types.is_nested(columns.cells[item].type):
-            raise DataError(f"{source.path}: no column that names image files is found: give it by path_column")
+            raise source.error("no column that names image files is found: give it by path_column")
         return _image_rows(source, id or item, item, said.images, size, on_bad_image)
     if not numbers:
-        raise DataError(f"{source.path}: no column of numbers is found: name those of the features by features")
+        raise source.error("no column of numbers is found: name those of the features by features")
     return _feature_rows(source, id or path, numbers, on_bad_image)
 
 
@@ -181,10 +176,8 @@ def _image_rows(
     cells = encode(source.sample()[path])[1].to_pylist()[:20]
     home = images or folder_near(source.path, cells)
     if home is None and on_bad_image == "error":
-        shown = listed(cells, 3)
-        raise DataError(
-            f"{source.path}: no image of column {path!r} ({shown}) is found beside it or in a folder there: give images"
-        )
+        shown = f"no image of column {path!r} ({listed(cells, 3)})"
+        raise source.error(f"{shown} is found beside it or in a folder there: give images")
     home = home or source.path.parent
     n_items = source.count()
     note = f"{source.path}: the images are the files of column {path!r} in {home}, named by column {id!r}."
@@ -206,32 +199,63 @@ def _image_rows(
     return ImageInputs(rows, n_items, size, on_bad_image, note)
 
 
-def _feature_rows(source: Manifest, id: str | None, names: Sequence[str], on_bad_image: OnBad) -> Inputs:
-    shown = listed(names)
+def _feature_rows(
+    source: Manifest,
+    id: str | None,
+    names: Sequence[str],
+    on_bad_image: OnBad,
+    text: str = "",
+    encoder: Encoder | None = None,
+) -> Inputs:
+    """The rows of a manifest as features: columns of numbers, and what `encoder` makes of them and of a text."""
     called = "numbered" if id is None else f"named by column {id!r}"
-    note = f"{source.path}: the input is {len(names)} columns ({shown}), items are {called}; set by features and id."
+    shown, by = (
+        (f"the text of column {text!r}", "text") if text else (f"{len(names)} columns ({listed(names)})", "features")
+    )
+    note = f"{source.path}: the input is {shown}, items are {called}; set by {by} and id."
     n_items = source.count()
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
         widths: dict[str, int] = {}
         start = 0
-        for block in source.stream([] if id is None else [id], names):
+        for block in source.stream(dict.fromkeys(name for name in (text, id) if name), names):
             parts = [feature_column(source, name, block[name], start, widths.get(name)) for name in names]
-            widths = {
-                name: part.shape[1]
-                for name, part in zip(names, parts, strict=True)
-                if pa.types.is_nested(block[name].type)
-            }
-            stop = start + len(parts[0])
-            if id is None:
-                ids = [str(i) for i in range(start, stop)]
-            else:
-                named = pc.utf8_trim_whitespace(block[id]).to_pylist()
-                ids = [name or source.row(start + i) for i, name in enumerate(named)]
-            yield np.concatenate(parts, axis=1), ids
-            start = stop
+            vectors = [name for name in names if pa.types.is_nested(block[name].type)]
+            widths = {name: parts[names.index(name)].shape[1] for name in vectors}
+            rows: Any = np.concatenate(parts, axis=1) if parts else None
+            if encoder is not None:
+                columns = {text: Column("text", pa.array(block[text]))}
+                rows = encoder.features(columns if rows is None else {**columns, FEATURES: Column("number", rows)})
+            n = rows.shape[0]
+            cells = [None] * n if id is None else pc.utf8_trim_whitespace(block[id]).to_pylist()
+            ids = [cell or (str(i) if id is None else source.row(i)) for i, cell in enumerate(cells, start)]
+            step = _SPARSE_BLOCK if issparse(rows) else max(n, 1)
+            for first in range(0, n, step):
+                yield as_inputs(rows[first : first + step]), ids[first : first + step]
+            start += n
 
     return FeatureInputs(blocks, n_items, on_bad_image, note=note)
+
+
+def _text_rows(
+    source: Manifest, id: str | None, text: str | None, features: Sequence[str], encoder: Encoder, on_bad_image: OnBad
+) -> Inputs:
+    """The rows of a manifest whose columns are encoded as a run encoded those of training."""
+    column = text or encoder.text
+    if column is None:
+        trained = "the run was trained on columns of a table in memory"
+        raise DataError(f"{source.path} is a file, but {trained}: give run.probability such a table")
+    _check_columns(source, text=[column], features=features, id=[id])
+    id = id or Columns(source, (column, *features)).id_column(None)
+    return _feature_rows(source, id, list(features), on_bad_image, column, encoder)
+
+
+def _check_columns(source: Manifest, **named: Sequence[str | None]) -> None:
+    """Refuse columns that the manifest does not have, by the arguments that name them."""
+    for argument, names in named.items():
+        for name in names:
+            if name is not None:
+                source.check_column(name, argument)
 
 
 def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
@@ -272,9 +296,8 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
             wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
-            raise DataError(
-                f"{file} has no array {wanted}: it has {there}; save features as X, or choose a part by split"
-            )
+            remedy = "save features as X, or choose a part by split"
+            raise DataError(f"{file} has no array {wanted}: it has {there}; {remedy}")
         ending = f"_{part or parts[0]}"
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:
@@ -303,7 +326,7 @@ def _array(
         raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
-        block = _BLOCK if not issparse(array) else 256
+        block = _SPARSE_BLOCK if issparse(array) else _BLOCK
         for start in range(0, len(names), block):
             part = slice(start, start + block)
             rows = array[part if index is None else index[part]]

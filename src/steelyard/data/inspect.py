@@ -92,9 +92,8 @@ def _equal_rows(inputs: Any) -> Groups:
             return bytes(inputs.indices[row].data) + bytes(inputs.data[row].data)
         return bytes((inputs[i] + zero if inputs.dtype.kind == "f" else inputs[i]).data)
 
-    return _grouped(
-        (content(i), i) for i in _repeated(map(hash, map(content, range(inputs.shape[0]))), inputs.shape[0])
-    )
+    n = inputs.shape[0]
+    return _grouped((content(i), i) for i in _repeated((hash(content(i)) for i in range(n)), n))
 
 
 def _equal_keys(keys: Sequence[Any]) -> Groups:
@@ -104,10 +103,8 @@ def _equal_keys(keys: Sequence[Any]) -> Groups:
 
 def _repeated(hashes: Iterable[int], n: int) -> NDArray[np.int64]:
     """The positions of hashes that are there more than once; only these items are then compared."""
-    sums = np.fromiter(hashes, np.int64, n)
-    order = np.argsort(sums, kind="stable")
-    again = sums[order[1:]] == sums[order[:-1]]
-    return np.sort(order[np.append(False, again) | np.append(again, False)]) if len(order) else order
+    _, which, times = np.unique(np.fromiter(hashes, np.int64, n), return_inverse=True, return_counts=True)
+    return np.flatnonzero(times[which] > 1)
 
 
 def _grouped(keyed: Iterable[tuple[Any, int]]) -> Groups:
@@ -137,9 +134,8 @@ def _contents(paths: Sequence[str]) -> tuple[list[Any], tuple[str, ...]]:
         digests: dict[str, Any] = dict(zip(wanted, pool.map(_digest, wanted), strict=True))
     unreadable += [path for path, digest in digests.items() if digest is None]
     # A path named twice is the same content though no other file is as long.
-    return [None if size is None else digests.get(path, path) for path, size in zip(paths, sizes, strict=True)], tuple(
-        unreadable
-    )
+    keys = [None if size is None else digests.get(path, path) for path, size in zip(paths, sizes, strict=True)]
+    return keys, tuple(unreadable)
 
 
 def _digest(path: str) -> bytes | None:
@@ -233,24 +229,12 @@ def find_pairs(labels: Labels, n_together: int = 10) -> Pairs:
             equal = k - int(either[at] - n[at])
             twins.append(Twins(*names, int(n[at]), float(overlap[at]), equal / k, k))
     strength[(n < LEAST_TOGETHER) | (lift <= 1)] = 0
-    strongest = np.argsort(-strength, kind="stable")[:n_together]
-    return Pairs(
-        tuple(twins),
-        tuple(
-            Together(
-                part.names[i[at]],
-                part.names[j[at]],
-                int(n[at]),
-                float(given_j[at]),
-                float(given_i[at]),
-                float(lift[at]),
-            )
-            for at in strongest
-            if strength[at] > 0
-        ),
-        order,
-        conditional[np.ix_(rank, rank)],
+    strongest = [at for at in np.argsort(-strength, kind="stable")[:n_together] if strength[at] > 0]
+    together = tuple(
+        Together(part.names[i[at]], part.names[j[at]], int(n[at]), *(float(x[at]) for x in (given_j, given_i, lift)))
+        for at in strongest
     )
+    return Pairs(tuple(twins), together, order, conditional[np.ix_(rank, rank)])
 
 
 def _known_together(labels: Labels, pairs: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -125,9 +125,7 @@ LAYOUTS = {
     "nus_wide": Layout(nus_wide, ("train", "test", "all"), ("ImageList/*magelist.txt",)),
     "cub": Layout(cub, _TRAIN_TEST, ("CUB_200_2011",)),
     "open_images": Layout(
-        _open_images,
-        ("train", "validation", "test"),
-        (_LABELS_OF_OPEN_IMAGES, f"oidv[567]-{_LABELS_OF_OPEN_IMAGES}"),
+        _open_images, ("train", "validation", "test"), (_LABELS_OF_OPEN_IMAGES, f"oidv[567]-{_LABELS_OF_OPEN_IMAGES}")
     ),
     "wider_attribute": Layout(
         wider_attribute, ("train", "val", "trainval", "test"), ("wider_attribute_annotation", "wider_attribute_*.json")

@@ -102,9 +102,6 @@ class _Fetched(Dataset[Any]):
         except (ValueError, OSError, EOFError) as error:
             return error.with_traceback(None)
 
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])
-
     def __len__(self) -> int:
         return len(self.data)
 

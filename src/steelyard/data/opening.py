@@ -135,10 +135,9 @@ def existing(opened: Opened) -> Opened:
     """
     data, where = opened.data, opened.settings.get("path", "the data")
     if opened.unfound:
-        raise DataError(
-            f"{where}: no image of column {opened.unfound!r} is found beside it or in a folder there: name their "
-            f"folder with --images, or read labels alone with --id {opened.unfound}"
-        )
+        remedy = f"name their folder with --images, or read labels alone with --id {opened.unfound}"
+        lacks = f"no image of column {opened.unfound!r} is found beside it or in a folder there"
+        raise DataError(f"{where}: {lacks}: {remedy}")
     checked = opened.format == "table" and opened.settings.get("on_bad_image") == "error"  # by the reader, already
     if not isinstance(data, ImageDataset) or not len(data) or checked:
         return opened

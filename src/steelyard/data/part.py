@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, check_choice, listed
+from steelyard.data.files import DataError, PathLike, check_choice, faults_of, listed
 from steelyard.data.located import ImageFolder
 from steelyard.data.opening import Opened, layout_at, open_data
 from steelyard.data.parts import ENDINGS, file_in, part_named, siblings
@@ -20,10 +20,7 @@ _ALWAYS = ("path", "format", "size", "on_bad_image", "cache", "class_names")
 
 
 def open_part(
-    opened: Opened,
-    split: str | None = None,
-    path: PathLike | None = None,
-    unseen: Literal["error", "drop"] = "error",
+    opened: Opened, split: str | None = None, path: PathLike | None = None, unseen: Literal["error", "drop"] = "error"
 ) -> Opened:
     """Open another part of the data with the same settings; its labels are those of `opened`, in the same order.
 
@@ -56,10 +53,8 @@ def align(opened: Opened, names: Sequence[str], unseen: Literal["error", "drop"]
     data, labels = copy.copy(opened.data), opened.data.labels
     lists = opened.settings.get("form") in ("list", "long")
     negative = lists and opened.settings.get("absent") == "negative"
-    try:
+    with faults_of(opened.settings.get("path", "the data")):
         data.labels = aligned(labels, names, "negative" if negative else "unknown", unseen)
-    except ValueError as error:
-        raise DataError(f"{opened.settings.get('path', 'the data')}: {error}") from None
     note, here, wanted = opened.note, set(labels.names), set(names)
     if lacking := [name for name in names if name not in here]:
         note += f" It does not have {listed(lacking)}: taken as {'absent' if negative else 'unknown'}."
@@ -105,10 +100,8 @@ def _check_alike(opened: Opened, part: Opened) -> None:
         for one in (opened, part)
     )
     if first != second:
-        raise DataError(
-            f"{part.settings['path']}: its inputs are {second}, but those of the training part {first}: see images and "
-            "features"
-        )
+        where = part.settings["path"]
+        raise DataError(f"{where}: its inputs are {second}, but in the training part {first}: see images and features")
 
 
 def aligned(
@@ -130,17 +123,13 @@ def aligned(
     names = several(names, "names")
     wanted = set(names)
     if extra := [name for name in labels.names if name not in wanted]:
+        among = f"among the {len(names)} labels of the training part"
         if unseen == "error":
-            what = f"the label{'' if len(extra) == 1 else 's'} {listed(extra)}"
-            raise ValueError(
-                f"{what} {'is' if len(extra) == 1 else 'are'} not among the {len(names)} labels of the training part: "
-                "remove them, or train with items that have them"
-            )
+            which, verb = ("label", "is") if len(extra) == 1 else ("labels", "are")
+            remedy = "remove them, or train with items that have them"
+            raise ValueError(f"the {which} {listed(extra)} {verb} not {among}: {remedy}")
         if len(extra) == len(labels.names):
-            raise ValueError(
-                f"none of the labels ({listed(extra)}) is among the {len(names)} of the training part: give data that "
-                "has some of them"
-            )
+            raise ValueError(f"none of the labels ({listed(extra)}) is {among}: give data that has some of them")
     if labels.names == names:
         return labels
     return labels.arranged(names, UNKNOWN if absent == "unknown" else 0)

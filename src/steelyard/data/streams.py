@@ -158,9 +158,6 @@ class _Decoder(Dataset["Batch | DataError"]):
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size
 
-    def __getitem__(self, image: Image) -> Batch | DataError:
-        return self.__getitems__([image])
-
     def __getitems__(self, images: Sequence[Image]) -> Batch | DataError:
         """Return a batch, or the error that says why there is none."""
         pixels: list[NDArray[np.uint8]] = []

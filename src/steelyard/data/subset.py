@@ -46,7 +46,7 @@ class Subset(Dataset[AnySample]):
     """
 
     labels: Labels
-    data: Labelled
+    data: Any
     index: NDArray[np.int64]
 
     def __init__(self, data: Labelled, index: ArrayLike) -> None:
@@ -60,24 +60,20 @@ class Subset(Dataset[AnySample]):
     @property
     def paths(self) -> list[str]:
         """The image file of each item, where `data` has `paths`."""
-        paths: Sequence[str] = self._of_data("paths")
+        paths = self.data.paths
         return [paths[i] for i in self.index.tolist()]
 
     @property
     def inputs(self) -> NDArray[Any]:
         """The inputs of all items as one new array, where `data` has `inputs`."""
-        inputs: NDArray[Any] = self._of_data("inputs")
-        return inputs[self.index]
+        inputs: NDArray[Any] = self.data.inputs[self.index]
+        return inputs
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
         """How much each item counts in training, where `data` says so."""
         weights = getattr(self.data, "weights", None)
         return None if weights is None else weights[self.index]
-
-    def _of_data(self, name: str) -> Any:
-        """What only some data has: `data`'s own AttributeError says that it has none."""
-        return getattr(self.data, name)
 
     def __len__(self) -> int:
         return len(self.index)

@@ -77,9 +77,8 @@ class Labels:
         row, column = as_index(items, shape[0], "items"), as_index(labels, shape[1], "labels")
         data = as_values(values)
         if not (row.shape == column.shape == data.shape and data.ndim == 1):
-            raise ValueError(
-                f"items, labels, values have shapes {row.shape}, {column.shape}, {data.shape}: give one of each a cell"
-            )
+            shapes = f"{row.shape}, {column.shape}, {data.shape}"
+            raise ValueError(f"items, labels, values have shapes {shapes}: give one of each per cell")
         if (bad := bad_values(data)) is not None:
             i = int(np.argmax(bad))
             raise ValueError(f"values[{i}] is {data[i]}: {LEGEND}")
@@ -128,11 +127,8 @@ class Labels:
         return self.n_items
 
     def __repr__(self) -> str:
-        positives = int(self.counts.sum())
-        return (
-            f"Labels({self.n_items:,} items × {self.n_labels:,} labels, "
-            f"{positives:,} positives, {100 * self.unknown_rate:.3g} % unknown)"
-        )
+        cells = f"{int(self.counts.sum()):,} positives, {100 * self.unknown_rate:.3g} % unknown"
+        return f"Labels({self.n_items:,} items × {self.n_labels:,} labels, {cells})"
 
     # ---- the cells
 
@@ -156,10 +152,8 @@ class Labels:
         """All labels as a new dense array (N, L), int8, or float32 where one is soft; refused over 2 GB."""
         size = self.n_items * self.n_labels * self._cells.matrix.dtype.itemsize
         if size > _DENSE_LIMIT:
-            raise ValueError(
-                f"values of {self.n_items:,} items × {self.n_labels:,} labels would take {size / 1e9:.1f} GB: "
-                "use .rows(index), which gives a dense batch"
-            )
+            shape = f"{self.n_items:,} items × {self.n_labels:,} labels"
+            raise ValueError(f"values of {shape} would take {size / 1e9:.1f} GB: use .rows(index) for a dense batch")
         return self._cells.dense(np.arange(self.n_items))
 
     def rows(self, index: ArrayLike) -> Array:
@@ -332,11 +326,9 @@ class Labels:
         return _frozen(np.bincount(m.indices[mark(m.data)], minlength=self.n_labels))
 
     def _check_square(self) -> None:
-        if 8 * self.n_labels**2 > _DENSE_LIMIT:
-            raise ValueError(
-                f"a table of {self.n_labels:,} × {self.n_labels:,} labels would take "
-                f"{8 * self.n_labels**2 / 1e9:.1f} GB: choose fewer labels"
-            )
+        if (size := 8 * self.n_labels**2) > _DENSE_LIMIT:
+            shape = f"{self.n_labels:,} × {self.n_labels:,} labels"
+            raise ValueError(f"a table of {shape} would take {size / 1e9:.1f} GB: choose fewer labels")
 
 
 def _as_texts(shape: tuple[int, int], names: Names | None, ids: Names | None) -> tuple[tuple[str, ...], Ids]:

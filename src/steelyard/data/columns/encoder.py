@@ -138,7 +138,7 @@ def _vectoriser(**how: Any) -> Any:
 
 
 _KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf)}
-_DEFAULT: dict[Kind, Any] = {"number": Numbers, "category": Categories, "text": TfIdf}
+_DEFAULT: dict[Kind, Any] = {kind.takes: kind for kind in _KINDS.values()}
 
 
 @final
@@ -191,10 +191,8 @@ class Encoder:
             if {column.kind, encoder.takes} == {"text", "category"}:
                 column = column._replace(kind=encoder.takes)  # few items may look like the other
             if column.kind != encoder.takes:
-                raise ValueError(
-                    f"column {name!r} of the inputs holds {_PLURAL[column.kind]}, but {_PLURAL[encoder.takes]} in "
-                    "training: give the same"
-                )
+                kinds = f"{_PLURAL[column.kind]}, but {_PLURAL[encoder.takes]} in training"
+                raise ValueError(f"column {name!r} of the inputs holds {kinds}: give the same")
             try:
                 parts.append(encoder.features(column.values))
             except ValueError as error:
@@ -209,10 +207,10 @@ class Encoder:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write it to a folder as plain JSON."""
-        run = Path(folder)
-        content = [
-            {"column": name, "kind": encoder.kind, **_described(encoder, run)} for name, encoder in self.columns.items()
-        ]
+        content = []
+        for name, encoder in self.columns.items():
+            kept = encoder.describe(Path(folder)) if isinstance(encoder, Sentences) else asdict(encoder)  # type: ignore[call-overload]
+            content.append({"column": name, "kind": encoder.kind, **kept})
         write_atomic(Path(folder) / FILE, sealed({"columns": content}, _FORMAT, _VERSION))
 
     @classmethod
@@ -231,15 +229,9 @@ class Encoder:
 _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}
 
 
-def _described(encoder: Any, run: Path) -> dict[str, Any]:
-    """What is kept of an encoder, as plain JSON; a sentence encoder copies its files too."""
-    return encoder.describe(run) if isinstance(encoder, Sentences) else asdict(encoder)
-
-
 def _loaded(entry: dict[str, Any], run: Path) -> ColumnEncoder:
     if (name := entry.pop("kind")) == Sentences.kind:
         return Sentences.of_description(entry, run)
-    kind = _KINDS[name]
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    encoder: ColumnEncoder = kind(**fields)
+    encoder: ColumnEncoder = _KINDS[name](**fields)
     return encoder

@@ -57,10 +57,8 @@ class MixedDataset:
         self.weights: Any = None
         for name, column in self.columns.items():
             if len(column.values) != len(labels):
-                raise ValueError(
-                    f"column {name!r} of the inputs has {len(column.values)} rows, but labels has {len(labels)} items: "
-                    "they must be equal"
-                )
+                sizes = f"{len(column.values)} rows, but labels has {len(labels)} items"
+                raise ValueError(f"column {name!r} of the inputs has {sizes}: they must be equal")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -115,21 +113,16 @@ def _arrow_columns(table: Any) -> dict[str, Any] | None:
     if hasattr(table, "iloc"):
         series: Iterable[tuple[str, Any]] = ((str(name), table.iloc[:, j]) for j, name in enumerate(table.columns))
         return {name: _from_pandas(name, column) for name, column in series}
-    return {str(name): _from_polars(table[name]) for name in table.columns}
-
-
-def _from_polars(column: Any) -> Any:
-    return _whole(column.to_arrow() if hasattr(column, "to_arrow") else pa.array(np.asarray(column)))
+    series = ((str(name), table[name]) for name in table.columns)
+    return {n: _whole(c.to_arrow() if hasattr(c, "to_arrow") else pa.array(np.asarray(c))) for n, c in series}
 
 
 def _from_pandas(name: str, column: Any) -> Any:
     try:
         return _whole(pa.array(column, from_pandas=True))
     except pa.ArrowException:
-        raise ValueError(
-            f"column {name!r} of the inputs holds {getattr(column, 'dtype', 'something else')} of several kinds, not "
-            "numbers or texts: convert it, or leave it out"
-        ) from None
+        kind = getattr(column, "dtype", "something else")
+        raise _unusable(name, f"{kind} of several kinds, not numbers or texts", "convert it") from None
 
 
 def _whole(column: Any) -> Any:
@@ -152,17 +145,13 @@ def _column(name: str, array: Any) -> Column:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return Column("number", _vectors(name, array))
     if not (_is_text(kind) or pa.types.is_dictionary(kind)):
-        raise ValueError(
-            f"column {name!r} of the inputs holds {kind}, neither numbers nor texts: convert it, or leave it out"
-        )
+        raise _unusable(name, f"{kind}, neither numbers nor texts", "convert it")
     texts = array.cast(pa.string())
     if not pa.types.is_dictionary(kind) and is_prose(texts.to_pylist()):
         return Column("text", texts)
     if (n := len(texts.unique())) > MOST_CATEGORIES:
-        raise ValueError(
-            f"column {name!r} of the inputs holds {n:,} different texts, too many for categories (at most "
-            f"{MOST_CATEGORIES:,}): leave it out, or group them"
-        )
+        most = f"too many for categories (at most {MOST_CATEGORIES:,})"
+        raise _unusable(name, f"{n:,} different texts, {most}", "group them")
     return Column("category", texts)
 
 
@@ -171,7 +160,8 @@ def _vectors(name: str, array: Any) -> NDArray[np.float32]:
     try:
         return np.array(array.to_pylist(), np.float32).reshape(len(array), -1)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"column {name!r} of the inputs holds lists that are not equally long lists of numbers: mend it, or leave "
-            "it out"
-        ) from None
+        raise _unusable(name, "lists that are not equally long lists of numbers", "mend it") from None
+
+
+def _unusable(name: str, holds: str, remedy: str) -> ValueError:
+    return ValueError(f"column {name!r} of the inputs holds {holds}: {remedy}, or leave it out")

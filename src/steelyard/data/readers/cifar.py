@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, read_bytes, read_lines
+from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, damaged, read_bytes, read_lines
 from steelyard.data.readers.mnist import one_hot
 from steelyard.data.readers.pickles import read_pickle
 from steelyard.labels import Labels
 
-_Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.integer]]  # pixels (n, 3072) and classes (n,)
 _PIXELS = 3 * 32 * 32
 _BATCHES = (1, 2, 3, 4, 5)
 
@@ -39,8 +37,8 @@ def cifar10(root: PathLike, train: bool = True, batches: Sequence[int] = _BATCHE
         remedy = f", or ask for what is there with batches={tuple(there)}" if train and there else ""
         raise DataError(f"{home} lacks {', '.join(missing)}: fetch it again{remedy}")
     if binary:
-        names = read_lines(home / "batches.meta.txt")
-        return _dataset(files, names, home / "batches.meta.txt", partial(_records, n_label_bytes=1, which=0))
+        batches_read, meta = [_records(file, 1, 0) for file in files], home / "batches.meta.txt"
+        return _dataset(files, batches_read, read_lines(meta), meta)
     return _python(files, "labels", home / "batches.meta", "label_names")
 
 
@@ -54,34 +52,29 @@ def cifar100(root: PathLike, train: bool = True, labels: str = "fine") -> ArrayD
     home = _version(root, "cifar-100-binary", "cifar-100-python")
     stem = "train" if train else "test"
     if home.name.endswith("binary"):
-        file = home / f"{labels}_label_names.txt"
-        read = partial(_records, n_label_bytes=2, which=int(labels == "fine"))
-        return _dataset([home / f"{stem}.bin"], read_lines(file), file, read)
+        file, meta = home / f"{stem}.bin", home / f"{labels}_label_names.txt"
+        return _dataset([file], [_records(file, 2, int(labels == "fine"))], read_lines(meta), meta)
     return _python([home / stem], f"{labels}_labels", home / "meta", f"{labels}_label_names")
 
 
 def _version(root: PathLike, *names: str) -> Path:
-    for name in names:
-        if (Path(root) / name).is_dir():
-            return Path(root) / name
-    raise DataError(
-        f"{root} holds neither {' nor '.join(names)}: unpack the owners' archive there or give another root"
-    )
+    if home := next((Path(root) / name for name in names if (Path(root) / name).is_dir()), None):
+        return home
+    raise DataError(f"{root} holds neither {' nor '.join(names)}: unpack the owners' archive there")
 
 
-def _dataset(files: list[Path], names: list[str], meta: Path, read: Callable[[Path], _Batch]) -> ArrayDataset:
-    """Join what `read` returns of each file; `names` of the classes were read from `meta`."""
+def _dataset(files: list[Path], batches: list[tuple[Any, Any]], names: list[str], meta: Path) -> ArrayDataset:
+    """Join the pixels and classes of each file; `names` of the classes were read from `meta`."""
     check_distinct(names, meta, "the class")
-    batches = [(file, *read(file)) for file in files]
-    values = [one_hot(classes, names, file).values for file, _, classes in batches]
-    images = np.concatenate([pixels for _, pixels, _ in batches]).reshape(-1, 3, 32, 32)
+    values = [one_hot(classes, names, file).values for file, (_, classes) in zip(files, batches, strict=True)]
+    images = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, 32, 32)
     return ArrayDataset(images, Labels(np.concatenate(values), names))
 
 
-def _records(file: Path, n_label_bytes: int, which: int) -> _Batch:
+def _records(file: Path, n_label_bytes: int, which: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     content, record = np.frombuffer(read_bytes(file), np.uint8), n_label_bytes + _PIXELS
     if len(content) % record:
-        raise DataError(f"{file} has {len(content)} bytes, no multiple of {record}: it is cut off, fetch it again")
+        raise damaged(file, f"it has {len(content)} bytes, no multiple of {record}, and is cut off")
     rows = content.reshape(-1, record)
     return rows[:, n_label_bytes:], rows[:, which]
 
@@ -91,23 +84,22 @@ def _python(files: list[Path], key: str, meta: Path, names_key: str) -> ArrayDat
     try:
         names = [name if isinstance(name, str) else bytes.decode(name) for name in listed]
     except (UnicodeDecodeError, TypeError):
-        raise DataError(f"{meta}: {names_key} holds something else than names: fetch it again") from None
-
-    def read(file: Path) -> _Batch:
+        raise damaged(meta, f"{names_key} holds something else than names") from None
+    batches = []
+    for file in files:
         batch = read_pickle(file)
         pixels, numbers = _entry(batch, "data", np.ndarray, file), _entry(batch, key, list, file)
         if pixels.dtype != np.uint8 or pixels.shape != (len(numbers), _PIXELS):
-            raise DataError(f"{file}: data has shape {pixels.shape} for {len(numbers)} labels: fetch it again")
+            raise damaged(file, f"data has shape {pixels.shape} for {len(numbers)} labels")
         if odd := [number for number in numbers if not isinstance(number, int) or abs(number) >> 31]:
-            raise DataError(f"{file}: {key} holds {odd[0]!r:.20}, but there are {len(names)} classes: fetch it again")
-        return pixels, np.array(numbers, np.int64)
-
-    return _dataset(files, names, meta, read)
+            raise damaged(file, f"{key} holds {odd[0]!r:.20}, but there are {len(names)} classes")
+        batches.append((pixels, np.array(numbers, np.int64)))
+    return _dataset(files, batches, names, meta)
 
 
 def _entry(content: Any, key: str, kind: type, path: Path) -> Any:
     """The value of `key` in a pickled dict, whose keys are bytes when Python 2 wrote it."""
     value = content.get(key.encode(), content.get(key)) if isinstance(content, dict) else None
     if not isinstance(value, kind):
-        raise DataError(f"{path} has no {kind.__name__} {key!r}: it is not the owners' file, fetch it again")
+        raise damaged(path, f"it has no {kind.__name__} {key!r} and is not the owners' file")
     return value

@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from steelyard.data.dataset import Decoding, ImageDataset
-from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, field, read_json, relative
+from steelyard.data.files import PathLike, check_choice, check_distinct, damaged, field, read_json, relative
 from steelyard.labels import Labels
 
 COCO_LABELS = (
@@ -63,12 +63,12 @@ def _slim(record: dict[str, Any]) -> Any:
 
 def _categories(content: Any, path: Path) -> tuple[list[str], dict[int, int]]:
     listed = field(content, "categories", list, path, "the file")
-    numbered = {
-        field(record, "id", int, path, f"categories[{i}]"): field(record, "name", str, path, f"categories[{i}]")
-        for i, record in enumerate(listed)
-    }
+    numbered: dict[int, str] = {}
+    for i, record in enumerate(listed):
+        where = f"categories[{i}]"
+        numbered[field(record, "id", int, path, where)] = field(record, "name", str, path, where)
     if not listed or len(numbered) < len(listed):
-        raise DataError(f"{path}: categories is empty or has an id twice: fetch it again")
+        raise damaged(path, "categories is empty or has an id twice")
     names = [numbered[number] for number in sorted(numbered)]
     check_distinct(names, path, "the category")
     return names, {number: i for i, number in enumerate(sorted(numbered))}
@@ -78,12 +78,12 @@ def _images(content: Any, path: Path) -> dict[int, str]:
     files: dict[int, str] = {}
     for i, record in enumerate(field(content, "images", list, path, "the file")):
         if not (isinstance(record, tuple) and type(record[0]) is int and isinstance(record[1], str)):
-            raise DataError(f"{path}: images[{i}] has no id and file_name: fetch the file again")
+            raise damaged(path, f"images[{i}] has no id and file_name")
         if record[0] in files:
-            raise DataError(f"{path}: images[{i}] has the id {record[0]} of an earlier one: remove one of them")
+            raise damaged(path, f"images[{i}] has the id {record[0]} of an earlier one")
         files[record[0]] = relative(record[1], path, f"images[{i}]")
     if not files:
-        raise DataError(f"{path}: images is empty: fetch the file again")
+        raise damaged(path, "images is empty")
     return files
 
 
@@ -95,7 +95,5 @@ def _cells(content: Any, path: Path, row: dict[int, int], column: dict[int, int]
             items.append(row[image])
             labels.append(column[category])
         except (TypeError, ValueError, KeyError):
-            raise DataError(
-                f"{path}: annotations[{i}] names no listed image and category ({record!r:.80}): fetch the file again"
-            ) from None
+            raise damaged(path, f"annotations[{i}] names no listed image and category ({record!r:.80})") from None
     return items, labels

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from steelyard.data.dataset import Decoding, ImageDataset
 from steelyard.data.files import (
-    DataError,
     PathLike,
     check_choice,
     check_distinct,
     check_paths,
+    damaged,
     first_file,
     folder,
     read_bytes,
@@ -41,22 +41,17 @@ def cub(root: PathLike, split: str, min_certainty: int = 1, **how: Unpack[Decodi
     check_choice(split, ("train", "test"), "split")
     check_choice(min_certainty, (1, 2, 3, 4), "min_certainty")
     home = folder(root, "CUB_200_2011")
-    name_file = first_file(
-        [home / "attributes/attributes.txt", home.parent / "attributes.txt"], "the list of attributes"
-    )
+    places = [home / "attributes/attributes.txt", home.parent / "attributes.txt"]
+    name_file = first_file(places, "the list of attributes")
     names = _numbered(name_file)
     check_distinct(names, name_file, "the attribute")
     image_file, split_file = home / "images.txt", home / "train_test_split.txt"
     ids = check_paths(_numbered(image_file), image_file, "the image")
     train = _numbered(split_file)
     if len(train) != len(ids):
-        raise DataError(
-            f"{split_file} has {len(train)} lines for the {len(ids)} images of {image_file}: fetch both again"
-        )
+        raise damaged(split_file, f"it has {len(train)} lines for the {len(ids)} images of {image_file}")
     if odd := [i for i, flag in enumerate(train) if flag not in ("0", "1")]:
-        raise DataError(
-            f"{split_file}: line {odd[0] + 1} says {train[odd[0]]!r:.40}: it must be 1 or 0; fetch it again"
-        )
+        raise damaged(split_file, f"line {odd[0] + 1} says {train[odd[0]]!r:.40} and must be 1 or 0")
     present, certainty = _attributes(home / "attributes" / "image_attribute_labels.txt", len(ids), len(names))
     kept = [i for i, flag in enumerate(train) if flag == ("1" if split == "train" else "0")]
     values = np.where(certainty[kept] < min_certainty, UNKNOWN, present[kept]).astype(np.int8)
@@ -70,9 +65,7 @@ def _numbered(path: Path) -> list[str]:
     for i, line in enumerate(read_lines(path), 1):
         number, _, entry = line.partition(" ")
         if number != str(i) or not entry.strip():
-            raise DataError(
-                f"{path}: line {i} is {line!r:.60}: it must be {i}, a space and an entry; fetch the file again"
-            )
+            raise damaged(path, f"line {i} is {line!r:.60} and must be {i}, a space and an entry")
         entries.append(entry.strip())
     return entries
 
@@ -91,7 +84,7 @@ def _attributes(path: Path, n_images: int, n_attributes: int) -> tuple[NDArray[n
             csv.ConvertOptions(column_types=dict.fromkeys(_LIMITS, pa.int32()) | {"time": pa.binary()}),
         )
     except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: {str(error).splitlines()[0]:.160}: fetch the file again") from None
+        raise damaged(path, f"{str(error).splitlines()[0]:.160}") from None
     columns = {name: table[name].to_numpy() for name in _LIMITS}
     image, attribute = columns["image"], columns["attribute"]
     for name, (low, high) in _LIMITS.items():
@@ -99,13 +92,13 @@ def _attributes(path: Path, n_images: int, n_attributes: int) -> tuple[NDArray[n
         values = columns[name]
         if (bad := np.flatnonzero(~((values >= low) & (values <= top)))).size:  # NaN where blank
             cell = f"image {image[bad[0]]}, attribute {attribute[bad[0]]}"
-            raise DataError(f"{path}: {name} is {values[bad[0]]} for {cell}: it must be {low} to {top}; fetch it again")
+            raise damaged(path, f"{name} is {values[bad[0]]} for {cell} and must be {low} to {top}")
     cell = (image - 1).astype(np.int64) * n_attributes + attribute - 1
     times = np.bincount(cell, minlength=n_images * n_attributes)
     if (times != 1).any():
         wrong = int(np.argmax(times != 1))
         i, j = divmod(wrong, n_attributes)
-        raise DataError(f"{path} lists image {i + 1}, attribute {j + 1} {times[wrong]} times, not once: fetch it again")
+        raise damaged(path, f"it lists image {i + 1}, attribute {j + 1} {times[wrong]} times, not once")
     order = np.argsort(cell)
     present, certainty = (
         columns[name][order].astype(np.int8).reshape(n_images, n_attributes) for name in ("presence", "certainty")

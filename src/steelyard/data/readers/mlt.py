@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import Decoding, ImageDataset
-from steelyard.data.files import DataError, PathLike, check_paths, first_file, read_lines
+from steelyard.data.files import DataError, PathLike, check_paths, damaged, first_file, read_lines
 from steelyard.data.readers.coco import COCO_LABELS
 from steelyard.data.readers.npz import array_names, names_and_ids, read_arrays, to_labels
 from steelyard.data.readers.pickles import read_pickle
@@ -42,9 +42,7 @@ def coco_mlt(split: PathLike, root: PathLike, **how: Unpack[Decoding]) -> ImageD
     labels = mlt_labels(split, COCO_LABELS)
     for i, name in enumerate(labels.ids):
         if not (name.isascii() and name.isdigit()):
-            raise DataError(
-                f"{split}: image {i + 1} is {name!r:.60}: COCO's images have numbers; fetch the split again"
-            )
+            raise damaged(split, f"image {i + 1} is {name!r:.60}, but COCO's images have numbers")
     images = Path(root) / "train2017"
     return ImageDataset([images / f"{int(name):012d}.jpg" for name in labels.ids], labels, **how)
 
@@ -67,14 +65,10 @@ MLT = {
 
 def mlt_at(place: Path) -> str | None:
     """Return which split lies at `place`, told by its files and its number of classes; None where there is none."""
-    if place.is_dir():
-        if not (place / "class_freq.pkl").is_file():
-            return None
-        values = _release(place)[1]
-    elif place.suffix.lower() == ".npz" and set(_ARRAYS) <= array_names(place):
-        values = _arrays(place)[1]
-    else:
+    is_release = place.is_dir() and (place / "class_freq.pkl").is_file()
+    if not is_release and not (place.suffix.lower() == ".npz" and set(_ARRAYS) <= array_names(place)):
         return None
+    values = (_release if is_release else _arrays)(place)[1]
     return next((name for name, one in MLT.items() if values.ndim == 2 and values.shape[1] == len(one.names)), None)
 
 
@@ -94,12 +88,10 @@ def mlt_labels(split: PathLike, names: Sequence[str]) -> Labels:
     ids, values, counts = _release(Path(split)) if Path(split).is_dir() else _arrays(Path(split))
     ids = check_paths(ids, split, "the image", "image")
     if values.ndim != 2 or values.shape != (len(ids), len(names)) or values.dtype.kind not in "biuf":
-        raise DataError(
-            f"{split}: labels of shape {values.shape} for {len(ids)} images, {len(names)} classes: fetch it again"
-        )
+        raise damaged(split, f"labels of shape {values.shape} for {len(ids)} images, {len(names)} classes")
     labels = to_labels(values, 0, list(names), ids, str(split))
     if not np.array_equal(labels.counts, counts):
-        raise DataError(f"{split}: class_freq differs from the sums of the labels: fetch the split again")
+        raise damaged(split, "class_freq differs from the sums of the labels")
     return labels
 
 
@@ -110,13 +102,12 @@ def _release(folder: Path) -> tuple[list[str], NDArray[Any], Any]:
     try:
         labels, counts = (np.array(content[key], np.int64) for key in ("gt_labels", "class_freq"))
     except (KeyError, TypeError, ValueError):
-        raise DataError(f"{folder / 'class_freq.pkl'} lacks gt_labels or class_freq: fetch it again") from None
+        raise damaged(folder / "class_freq.pkl", "it lacks gt_labels or class_freq") from None
     return ids, labels, counts
 
 
 def _arrays(path: Path) -> tuple[list[str], NDArray[Any], Any]:
     arrays = read_arrays(path)
-    for key in _ARRAYS:
-        if key not in arrays:
-            raise DataError(f"{path} has no array {key}: give the published split")
+    if missing := [key for key in _ARRAYS if key not in arrays]:
+        raise DataError(f"{path} has no array {missing[0]}: give the published split")
     return names_and_ids(arrays, "", path)[1] or [], arrays["Y"], arrays["class_freq"]

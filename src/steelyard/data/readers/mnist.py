@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, first_file, folder, require
+from steelyard.data.files import PathLike, damaged, first_file, folder, require
 from steelyard.labels import Labels
 
 _MOST_PER_BYTE = 1100  # gzip cannot pack more bytes into one
@@ -27,9 +27,7 @@ def mnist(root: PathLike, train: bool = True) -> ArrayDataset:
     image_file, label_file = (first_file([raw / name, raw / f"{name}.gz"], name) for name in names)
     images, digits = read_idx(image_file, 3), read_idx(label_file, 1)
     if len(images) != len(digits):
-        raise DataError(
-            f"{label_file} has {len(digits)} labels for the {len(images)} images of {image_file}: fetch both again"
-        )
+        raise damaged(label_file, f"it has {len(digits)} labels for the {len(images)} images of {image_file}")
     return ArrayDataset(images[:, None], one_hot(digits, [str(digit) for digit in range(10)], label_file))
 
 
@@ -42,31 +40,25 @@ def read_idx(path: PathLike, n_dimensions: int) -> NDArray[np.uint8]:
             header = stream.read(4 + 4 * n_dimensions)
             magic = bytes([0, 0, 8, n_dimensions])
             if header[:4] != magic:
-                found, wanted = header[:4].hex(), magic.hex()
-                raise DataError(
-                    f"{path} begins with {found}, not with {wanted}: it is no idx file of that kind, fetch it again"
-                )
+                raise damaged(path, f"it begins with {header[:4].hex()}, not with {magic.hex()} as such an idx file")
             if len(header) < 4 + 4 * n_dimensions:
-                raise DataError(f"{path} ends inside its header: it is cut off, fetch it again")
+                raise damaged(path, "it is cut off inside its header")
             shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
             if math.prod(max(side, 1) for side in shape) > _MOST_PER_BYTE * file.stat().st_size:
-                raise DataError(f"{path} states the shape {shape}, which it cannot hold: it is damaged, fetch it again")
+                raise damaged(path, f"it states the shape {shape}, which it cannot hold, and is damaged")
             content = stream.read(math.prod(shape) + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is no whole gzip file ({error}): fetch it again") from None
+        raise damaged(path, f"it is no whole gzip file ({error})") from None
     if len(content) != math.prod(shape):
         fault = "more bytes than" if len(content) > math.prod(shape) else f"{len(content)} bytes of the"
-        raise DataError(f"{path} has {fault} {math.prod(shape)} that its header states for {shape}: fetch it again")
+        raise damaged(path, f"it has {fault} {math.prod(shape)} that its header states for {shape}")
     return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
 
 
 def one_hot(classes: NDArray[np.integer], names: list[str], path: PathLike) -> Labels:
     """Return single labels 0 … L−1 read from `path` as one-hot `Labels`."""
     if (bad := np.flatnonzero((classes < 0) | (classes >= len(names)))).size:
-        i = int(bad[0])
-        raise DataError(
-            f"{path}: label {i + 1} is {classes[i]}, but there are {len(names)} classes: fetch the file again"
-        )
+        raise damaged(path, f"label {bad[0] + 1} is {classes[bad[0]]}, but there are {len(names)} classes")
     values = np.zeros((len(classes), len(names)), np.int8)
     values[np.arange(len(classes)), classes] = 1
     return Labels(values, names=names)

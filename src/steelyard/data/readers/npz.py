@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.files import DataError, PathLike, check_choice, require
+from steelyard.data.files import DataError, PathLike, check_choice, faults_of, require
 from steelyard.labels import UNKNOWN, Labels
 
 _SPARSE = ("data", "indices", "indptr", "shape")
@@ -35,17 +35,14 @@ def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) ->
         hint = f"give split={' or '.join(map(repr, splits))}" if splits else there
         raise DataError(f"{path} has no array {missing[0]}: {hint}")
     inputs, labels = arrays[f"X{ending}"], read_labels(arrays, ending, absent, path)
-    try:
+    with faults_of(f"{path}: X{ending}"):
         data = ArrayDataset(inputs, labels)
-    except ValueError as error:
-        raise DataError(f"{path}: X{ending}: {error}") from None
     if inputs.ndim == 2 and not issparse(inputs):
         with np.errstate(over="ignore"):
             data.inputs = inputs.astype(np.float32, copy=False)
         if inputs.itemsize > 4 and len(odd := np.argwhere(np.isinf(data.inputs) & np.isfinite(inputs))):
-            raise DataError(
-                f"{path}: X{ending} holds {inputs[tuple(odd[0])]:g} in row {odd[0][0]}, too large for float32: scale it"
-            )
+            cell = f"{inputs[tuple(odd[0])]:g} in row {odd[0][0]}"
+            raise DataError(f"{path}: X{ending} holds {cell}, too large for float32: scale it")
     return data
 
 
@@ -53,10 +50,8 @@ def read_labels(arrays: Mapping[str, NDArray[Any]], ending: str, absent: int, pa
     """Return the labels `Y` of an `.npz` file with its names, ids and groups, see `npz`."""
     names, ids = names_and_ids(arrays, ending, path)
     labels = to_labels(arrays[f"Y{ending}"], absent, names, ids, f"{path}: Y{ending}")
-    try:
+    with faults_of(f"{path}: groups{ending}"):
         return labels.grouped(arrays.get(f"groups{ending}"))
-    except ValueError as error:
-        raise DataError(f"{path}: groups{ending}: {error}") from None
 
 
 def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
@@ -155,16 +150,10 @@ def _texts(array: NDArray[Any] | None, where: str) -> list[str] | None:
 
 def to_labels(values: NDArray[Any], absent: int, names: list[str] | None, ids: list[str] | None, where: str) -> Labels:
     """Return `values` (N, L) as `Labels`; NaN is unknown, and so is 0 in a file where −1 is absent."""
-    if issparse(values):
-        try:
-            return Labels.from_scipy(values, names=names, ids=ids)
-        except ValueError as error:
-            raise DataError(f"{where}: {error}") from None
-    if values.dtype.kind == "f" and (unsaid := np.isnan(values)).any():
+    dense = not issparse(values)
+    if dense and values.dtype.kind == "f" and (unsaid := np.isnan(values)).any():
         values = np.where(unsaid, 0 if absent == -1 else UNKNOWN, values)
-    if absent == -1 and values.dtype.kind in "biuf":
+    if dense and absent == -1 and values.dtype.kind in "biuf":
         values = np.select([values == -1, values == 0], [np.int8(0), np.int8(UNKNOWN)], values)
-    try:
-        return Labels(values, names, ids)
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from None
+    with faults_of(where):
+        return Labels(values, names, ids) if dense else Labels.from_scipy(values, names=names, ids=ids)

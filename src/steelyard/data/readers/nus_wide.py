@@ -11,11 +11,11 @@ import numpy as np
 
 from steelyard.data.dataset import Decoding, ImageDataset
 from steelyard.data.files import (
-    DataError,
     PathLike,
     Values,
     check_choice,
     check_paths,
+    damaged,
     first_file,
     read_bytes,
     read_lines,
@@ -65,11 +65,10 @@ def nus_wide(
 def _concept_column(path: Path, n_images: int) -> Values:
     lines = read_bytes(path).removeprefix(codecs.BOM_UTF8).rstrip().split(b"\n")
     if len(lines) != n_images:
-        raise DataError(f"{path} has {len(lines)} lines for {n_images} images: fetch both files again")
+        raise damaged(path, f"it has {len(lines)} lines for {n_images} images")
     meaning = {b"0": 0, b"1": 1, _DAMAGED.get(path.name): UNKNOWN}
     values = [meaning.get(line.strip()) for line in lines]
     if None in values:
         i = values.index(None)
-        shown = lines[i].decode("utf-8", "replace").strip()
-        raise DataError(f"{path}: line {i + 1} is {shown!r:.40}: it must be 0 or 1, fetch the file again")
+        raise damaged(path, f"line {i + 1} is {lines[i].decode('utf-8', 'replace').strip()!r:.40} and must be 0 or 1")
     return np.array(values, np.int8)

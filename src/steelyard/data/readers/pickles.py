@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.data.files import DataError, PathLike, read_bytes
+from steelyard.data.files import DataError, PathLike, damaged, read_bytes
 
 _DTYPE = re.compile(r"[biuf][1248]")
 
@@ -29,9 +29,7 @@ def read_pickle(path: PathLike) -> Any:
         raise DataError(f"{path} {error}") from None
     except Exception as error:  # whatever the bytes provoke: the file is not what it should be
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{path} is no readable pickle ({reason:.80}): it is cut off or damaged, fetch it again"
-        ) from None
+        raise damaged(path, f"it is no readable pickle ({reason:.80}), but cut off or damaged") from None
 
 
 class _PlainUnpickler(pickle._Unpickler):

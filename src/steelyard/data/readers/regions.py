@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from steelyard._files import check_place, replacing
 from steelyard.data.cache import stamp_of
-from steelyard.data.files import DataError, PathLike, read_lines, require
+from steelyard.data.files import DataError, PathLike, damaged, read_lines, require
 from steelyard.data.readers.npz import read_array
 from steelyard.data.readers.vqa import Questions, question_texts, vqa
 from steelyard.labels import Labels
@@ -91,21 +91,17 @@ class RegionDataset(Dataset[PairSample]):
         ids = np.asarray(image_ids, np.int64)
         shape = self._features.shape
         if len(shape) != 3 or not shape[0] or self._features.dtype.kind != "f" or ids.shape != shape[:1]:
-            raise DataError(
-                f"{features} has shape {shape} of {self._features.dtype} and image_ids {ids.shape}: "
-                "give floats (images, regions, features) and one id an image"
-            )
+            shapes = f"shape {shape} of {self._features.dtype} and image_ids {ids.shape}"
+            raise DataError(f"{features} has {shapes}: give floats (images, regions, features) and one id per image")
         order = np.argsort(ids, kind="stable")
         if len(twice := np.flatnonzero(ids[order][1:] == ids[order][:-1])):
             raise DataError(f"image_ids holds {ids[order][twice[0]]} twice: give each image once")
         place = np.minimum(np.searchsorted(ids[order], questions.image_ids), len(ids) - 1)
         self._row = order[place]
         if len(missing := np.flatnonzero(ids[self._row] != questions.image_ids)):
-            i = int(missing[0])
-            raise DataError(
-                f"{features} has no features of image {questions.image_ids[i]}, which question "
-                f"{questions.labels.ids[i]} asks about: add it, or leave the question out"
-            )
+            image, asks = questions.image_ids[missing[0]], questions.labels.ids[int(missing[0])]
+            which = f"image {image}, which question {asks} asks about"
+            raise DataError(f"{features} has no features of {which}: add it, or leave the question out")
 
     @property
     def labels(self) -> Labels:
@@ -199,9 +195,9 @@ def convert_regions(
                     if not ids:
                         shape = (0, regions, found.shape[1])
                         _write_header(out, shape)
-                    if found.shape[1] != shape[2]:
+                    if (width := found.shape[1]) != shape[2]:
                         raise DataError(
-                            f"{file}, line {i}: {found.shape[1]} features, not {shape[2]} as the first: take one set"
+                            f"{file}, line {i}: {width} features, not {shape[2]} as the first: take one set"
                         )
                     if number in ids:
                         raise DataError(f"{file}, line {i}: image {number} is there twice: give each image once")
@@ -229,17 +225,15 @@ def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
     name, boxes, content = fields[0], fields[-3], fields[-1]
     number = re.search(r"\d+$", name)
     if number is None or not re.fullmatch(r"[1-9]\d{0,5}", boxes):
-        raise DataError(
-            f"{where}: image {name!r:.60} with {boxes!r:.20} boxes: not whole numbers; fetch the file again"
-        )
+        raise damaged(where, f"image {name!r:.60} with {boxes!r:.20} boxes, not whole numbers")
     try:
         found = np.frombuffer(base64.b64decode(content, validate=True), np.dtype("<f4"))
     except (binascii.Error, ValueError):
-        raise DataError(f"{where}: the features are not base64 of float32: fetch the file again") from None
+        raise damaged(where, "the features are not base64 of float32") from None
     if not found.size or found.size % int(boxes):
-        raise DataError(f"{where}: {found.size} numbers are not the features of {boxes} boxes: fetch the file again")
+        raise damaged(where, f"{found.size} numbers are not the features of {boxes} boxes")
     if not (np.abs(found) <= np.finfo(np.float16).max).all():
-        raise DataError(f"{where}: a feature is not finite, or beyond float16: fetch the file again")
+        raise damaged(where, "a feature is not finite, or beyond float16")
     return int(number.group()), found.reshape(int(boxes), -1)
 
 

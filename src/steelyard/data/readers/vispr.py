@@ -8,7 +8,7 @@ from typing import Unpack
 import numpy as np
 
 from steelyard.data.dataset import Decoding, ImageDataset
-from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, field, read_json, relative
+from steelyard.data.files import DataError, PathLike, check_choice, check_distinct, damaged, field, read_json, relative
 from steelyard.labels import Labels
 
 VISPR_LABELS = (
@@ -49,7 +49,7 @@ def vispr(root: PathLike, split: str, **how: Unpack[Decoding]) -> ImageDataset:
         content = read_json(file)
         for name in field(content, "labels", list, file, "the file"):
             if not isinstance(name, str) or name not in column:
-                raise DataError(f"{file}: the label {name!r:.60} is not one of the 68 of VISPR: fetch the file again")
+                raise damaged(file, f"the label {name!r:.60} is not one of the 68 of VISPR")
             values[i, column[name]] = 1
         paths.append(relative(field(content, "image_path", str, file, "the file"), file, "image_path"))
     check_distinct(paths, files[0].parent, "the image")

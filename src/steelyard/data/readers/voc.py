@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 import numpy as np
 
 from steelyard.data.dataset import Decoding, ImageDataset
-from steelyard.data.files import DataError, PathLike, Values, check_choice, check_paths, first_file, folder, read_lines
+from steelyard.data.files import PathLike, Values, check_choice, check_paths, damaged, first_file, folder, read_lines
 from steelyard.labels import UNKNOWN, Labels
 
 VOC_LABELS = (
@@ -53,10 +53,8 @@ def _class_column(path: Path, ids: list[str]) -> Values:
     for i, (line, wanted) in enumerate(zip_longest(read_lines(path), ids), 1):
         name, _, value = (line or "").partition(" ")
         if name != wanted:
-            raise DataError(f"{path}: line {i} is of {name!r:.60}, but the split has {wanted!r:.60}: fetch both again")
+            raise damaged(path, f"line {i} is of {name!r:.60}, but the split has {wanted!r:.60}")
         if value.strip() not in ("1", "0", "-1"):
-            raise DataError(
-                f"{path}: line {i} has the value {value.strip()!r:.40}: it must be 1, 0 or -1; fetch it again"
-            )
+            raise damaged(path, f"line {i} has the value {value.strip()!r:.40} and must have 1, 0 or -1")
         values.append(int(value))
     return np.array(values, np.int8)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from steelyard.data.files import DataError, PathLike, check_choice, field, read_json
+from steelyard.data.files import PathLike, check_choice, damaged, field, read_json
 from steelyard.labels import Labels
 
 QuestionSample: TypeAlias = tuple[tuple[str, int], torch.Tensor, int]
@@ -27,10 +27,8 @@ class Questions(Dataset[QuestionSample]):
 
     def __init__(self, questions: Sequence[str], image_ids: NDArray[np.int64], labels: Labels) -> None:
         if not len(questions) == len(image_ids) == len(labels):
-            raise ValueError(
-                f"questions, image_ids, labels have {len(questions)}, {len(image_ids)}, {len(labels)} entries: "
-                "they must be equal"
-            )
+            sizes = f"{len(questions)}, {len(image_ids)}, {len(labels)}"
+            raise ValueError(f"questions, image_ids, labels have {sizes} entries: they must be equal")
         self.questions, self.image_ids, self.labels = tuple(questions), image_ids, labels
 
     def __len__(self) -> int:
@@ -61,27 +59,22 @@ def vqa(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> Ques
     names = _labels(answers, answered, answer_file)
     column = {name: i for i, name in enumerate(names)}
     row = {number: i for i, number in enumerate(asked)}
-    items: list[int] = []
-    labels: list[int] = []
-    counts: list[int] = []
+    cells: list[tuple[int, int, int]] = []  # item, label, how many people gave it
     for i, record in enumerate(answered):
         where = f"annotations[{i}]"
         number = field(record, "question_id", int, answer_file, where)
         if number not in row:
             again = "was answered before" if number in asked else f"is not in {question_file.name}"
-            raise DataError(f"{answer_file}: {where}: the question {number} {again}: fetch both files again")
+            raise damaged(answer_file, f"{where}: the question {number} {again}")
         item = row.pop(number)
         given = field(record, "answers", list, answer_file, where)
         if not all(isinstance(answer, str) for answer in given):
-            raise DataError(f"{answer_file}: {where}: answers holds something else than answers: fetch the file again")
-        for answer, n in Counter(given).items():
-            if answer in column:
-                items.append(item)
-                labels.append(column[answer])
-                counts.append(n)
+            raise damaged(answer_file, f"{where}: answers holds something else than answers")
+        cells += [(item, column[answer], n) for answer, n in Counter(given).items() if answer in column]
     if row:
-        raise DataError(f"{answer_file} does not answer the question {next(iter(row))}: fetch both files again")
-    values = np.minimum(np.array(counts, np.float32) / 3, 1)
+        raise damaged(answer_file, f"it does not answer the question {next(iter(row))}")
+    items, labels, counts = np.array(cells, np.int64).reshape(-1, 3).T
+    values = np.minimum(counts.astype(np.float32) / 3, 1)
     ids = [str(number) for number in asked]
     table = Labels.from_cells(items, labels, values, (len(asked), len(names)), 0, names, ids)
     texts, images = zip(*asked.values(), strict=True)
@@ -109,10 +102,10 @@ def _questions(path: Path) -> dict[int, tuple[str, int]]:
         where = f"questions[{i}]"
         number = field(record, "question_id", int, path, where)
         if number in asked:
-            raise DataError(f"{path}: {where} has the question_id {number} of an earlier one: remove one of them")
+            raise damaged(path, f"{where} has the question_id {number} of an earlier one")
         asked[number] = (field(record, "question", str, path, where), field(record, "image_id", int, path, where))
     if not asked:
-        raise DataError(f"{path}: questions is empty: fetch the file again")
+        raise damaged(path, "questions is empty")
     return asked
 
 

@@ -9,16 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from steelyard.data.dataset import Decoding, ImageDataset
-from steelyard.data.files import (
-    DataError,
-    PathLike,
-    check_choice,
-    check_distinct,
-    field,
-    first_file,
-    read_json,
-    relative,
-)
+from steelyard.data.files import PathLike, check_choice, check_distinct, damaged, field, first_file, read_json, relative
 from steelyard.labels import UNKNOWN, Labels
 
 _FOLDERS = {"train": ("train/",), "val": ("val/",), "trainval": ("train/", "val/"), "test": ("test/",)}
@@ -55,7 +46,7 @@ def wider_attribute(root: PathLike, split: str, **how: Unpack[Decoding]) -> Imag
             boxes.append(_box(person, path, where))
             values.append(_values(person, len(names), path, where))
     if not ids:
-        raise DataError(f"{path} has no person in {' or '.join(_FOLDERS[split])}: fetch it again")
+        raise damaged(path, f"it has no person in {' or '.join(_FOLDERS[split])}")
     check_distinct(ids, path, "the person")
     labels = Labels(np.array(values, np.int8), names, ids)
     return ImageDataset(paths, labels, **how, boxes=np.array(boxes))
@@ -65,10 +56,7 @@ def _attributes(content: Any, path: Path) -> list[str]:
     """The names of attributes 0, 1, … in that order; the owners' keys are strings."""
     listed = field(content, "attribute_id_map", dict, path, "the file")
     if sorted(listed) != sorted(str(i) for i in range(len(listed))) or not listed:
-        raise DataError(
-            f"{path}: attribute_id_map has the keys {sorted(listed)!r:.80}: they must be 0, 1, … as strings; "
-            "fetch it again"
-        )
+        raise damaged(path, f"attribute_id_map has the keys {sorted(listed)!r:.60}, not 0, 1, … as strings")
     names = [str(listed[str(i)]) for i in range(len(listed))]
     check_distinct(names, path, "the attribute")
     return names
@@ -77,18 +65,14 @@ def _attributes(content: Any, path: Path) -> list[str]:
 def _box(person: Any, path: Path, where: str) -> tuple[float, float, float, float]:
     box = field(person, "bbox", list, path, where)
     sides = [side for side in box if isinstance(side, (int, float)) and math.isfinite(side)]
-    if len(box) != 4 or len(sides) != 4 or min(sides[2:]) <= 0:
-        raise DataError(f"{path}: {where}: bbox is {box!r:.60}: it must be x, y, width, height; fetch the file again")
-    x, y, width, height = map(float, sides)
-    if not x < x + width < math.inf or not y < y + height < math.inf:
-        raise DataError(f"{path}: {where}: bbox is {box!r:.60}: no image is that large; fetch the file again")
+    x, y, width, height = map(float, sides) if len(box) == len(sides) == 4 else (0.0, 0.0, 0.0, 0.0)
+    if not (x < x + width < math.inf and y < y + height < math.inf):
+        raise damaged(path, f"{where}: bbox is {box!r:.60} and must be x, y, width, height in pixels")
     return x, y, x + width, y + height
 
 
 def _values(person: Any, n_labels: int, path: Path, where: str) -> list[int]:
     listed = field(person, "attribute", list, path, where)
     if len(listed) != n_labels or not all(isinstance(value, int) and value in _MEANING for value in listed):
-        raise DataError(
-            f"{path}: {where}: attribute is {listed!r:.80}: it must be {n_labels} numbers of 1, -1 or 0; fetch it again"
-        )
+        raise damaged(path, f"{where}: attribute is {listed!r:.60} and must be {n_labels} numbers of 1, -1 or 0")
     return [_MEANING[value] for value in listed]

@@ -25,17 +25,14 @@ def named_labels(labels: Labels, file: PathLike) -> tuple[Labels, str]:
     known = set(names.values())
     strange = [label for label in labels.names if label not in names and label not in known]
     if len(strange) == labels.n_labels:
-        raise DataError(
-            f"{file}: none of the labels of the data ({listed(labels.names, 4)}) is among its ids "
-            f"({listed(list(names), 4)}): give the names of these labels"
-        )
+        sets = f"({listed(labels.names, 4)}) is among its ids ({listed(list(names), 4)})"
+        raise DataError(f"{file}: none of the labels of the data {sets}: give the names of these labels")
     given = [names.get(label, label) for label in labels.names]
     called: dict[str, str] = {}
     for label, name in zip(labels.names, given, strict=True):
         if called.setdefault(name, label) != label:
-            raise DataError(
-                f"{file}: the labels {called[name]!r} and {label!r} are both called {name!r}: give each its own name"
-            )
+            both = f"{called[name]!r} and {label!r} are both called {name!r}"
+            raise DataError(f"{file}: the labels {both}: give each its own name")
     lacks = f" It has no name for {listed(strange)}." if strange else ""
     return labels.renamed(given), f" Labels are named by {file}.{lacks}"
 
@@ -62,10 +59,8 @@ def _from_json(file: PathLike) -> dict[str, str]:
         pairs = [(None, None)]
     for id, name in pairs:
         if not isinstance(id, str | int) or not isinstance(name, str) or not name.strip():
-            raise DataError(
-                f"{file}: the entry {id!r:.40}: {name!r:.40} is not an id with its name: write "
-                '{"1": "cat", …}, a list of names, or a list of {"id": 1, "name": "cat"}'
-            )
+            remedy = 'write {"1": "cat", …}, a list of names, or a list of {"id": 1, "name": "cat"}'
+            raise DataError(f"{file}: the entry {id!r:.40}: {name!r:.40} is not an id with its name: {remedy}")
     return _distinct([(str(id).strip(), name.strip()) for id, name in pairs], file)
 
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.files import DataError
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.parts import WORDS
 from steelyard.data.tables.manifest import BLANK, Manifest, encode
@@ -41,17 +40,12 @@ class Columns:
         self.kinds = {name: kind_of(column) for name, column in self.cells.items()}
         for name, column in self.cells.items():
             if name.lower().endswith(EXTENSIONS) and self.kinds[name] == "text" and looks_like_files(column):
-                raise DataError(
-                    f"{source.path}: the first row holds {name!r}, so it is no header: add one, e.g. image,label"
-                )
+                raise source.error(f"the first row holds {name!r}, so it is no header: add one, e.g. image,label")
 
     def free(self, *kinds: str) -> list[str]:
         """Return the columns of these kinds that have a name and no part yet."""
-        return [
-            name
-            for name, kind in self.kinds.items()
-            if kind in kinds and name not in self.taken and name not in self.source.unnamed
-        ]
+        others = self.taken | self.source.unnamed
+        return [name for name, kind in self.kinds.items() if kind in kinds and name not in others]
 
     def take(self, name: str | None) -> str | None:
         """Note that a column has a part, and return it."""

@@ -12,14 +12,13 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from steelyard.data.columns.mixed import is_prose
-from steelyard.data.files import DataError, check_choice, listed, quoted
+from steelyard.data.files import check_choice, listed, quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import folder_near, is_file
 from steelyard.data.tables.columns import (
     FOLDS,
     IDS,
     LABELS,
-    PATHS,
     VALUES,
     Columns,
     family,
@@ -152,11 +151,8 @@ class Guess:
             says.append(f"items with the same {self.group!r} stay together")
         if self.unused:
             says.append(f"not used: {_counted(self.unused, 'column')}")
-        options = (
-            "form, id, path, labels, value, features, text, separator, absent, minus_one, names, images, split_column, "
-            "group"
-        )
-        return "; ".join(says) + f". Set any of it by {options}.{_about_types(source, self.unused)}"
+        options = "form, id, path, labels, value, features, text, separator, absent, minus_one, names, images"
+        return f"{'; '.join(says)}. Set any of it by {options}, split_column, group.{_about_types(source, self.unused)}"
 
 
 def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
@@ -168,7 +164,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     columns = Columns(source, said.used)
     for part in (said.id, said.path, said.value, said.split, said.group):
         if part is not None and pa.types.is_nested(kind := columns.cells[part].type):
-            raise DataError(f"{source.path}: column {part!r} holds {kind}: give one with a text in each row")
+            raise source.error(f"column {part!r} holds {kind}: give one with a text in each row")
     numbered = _look_again(columns, said)
     texts = () if said.text or said.images else _set_prose_aside(columns)
     split = columns.take(said.split or columns.split_column())
@@ -178,32 +174,25 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     column, value, form = _form(columns, said, id or path)
     labels = _wide_labels(columns, said, numbered) if form == "wide" else column
     if not labels:
-        raise DataError(
-            f"{source.path}: no label is found in its columns ({listed(source.columns, 8):.300}): name them by "
-            "labels=, see form="
-        )
+        shown = f"{listed(source.columns, 8):.300}"
+        raise source.error(f"no label is found in its columns ({shown}): name them by labels=, see form=")
     images = said.images
     if images is None and not said.features and item is not None and _beside(source, str(columns.cells[item][0])):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
-        raise DataError(f"{source.path}: no column that names the items is found: give it by id= or path=")
-    text = said.text
-    if text is None and images is None and not said.features and form != "long":
+        raise source.error("no column that names the items is found: give it by id= or path=")
+    text, features = said.text, said.features
+    others = images is None and form != "long"
+    if text is None and others and not features:
         text = next(iter(texts), None)
-    features = said.features
-    if features is None and text is not None:
-        features = ()
     if features is None:
-        inputs = {
-            *columns.free("number", "vector"),
-            *(c for c in columns.free("label") if is_numeric(columns.cells[c])),
-        }
-        features = tuple(c for c in source.columns if c in inputs and images is None and form != "long")
+        flags = [name for name in columns.free("label") if is_numeric(columns.cells[name])]
+        inputs = {*columns.free("number", "vector"), *flags} if others and text is None else ()
+        features = tuple(name for name in source.columns if name in inputs)
     if near and images is None and not (features or text) and item is not None:
         images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    lacks_images = (
-        path is not None and images is None and not (features or text) and looks_like_files(columns.cells[path])
-    )
+    no_input = images is None and not (features or text)
+    lacks_images = no_input and path is not None and looks_like_files(columns.cells[path])
     guessed = dataclasses.replace(
         said,
         form=form,
@@ -269,7 +258,7 @@ def _set_prose_aside(columns: Columns) -> tuple[str, ...]:
     words = {}
     for name in columns.free("text"):
         cells = encode(columns.cells[name])[1].to_pylist()
-        named = plain(name) in IDS | LABELS | PATHS
+        named = plain(name) in IDS | LABELS
         if not named and is_prose(columns.cells[name].to_pylist()) and not _are_lists(cells):
             words[name] = sum(len(cell.split()) for cell in cells)
             columns.kinds[name] = "prose"
@@ -337,10 +326,8 @@ def _separator(columns: Columns, name: str, said: Guess) -> str | None:
         return said.separator
     cells = encode(column)[1].to_pylist()
     if any(cell.startswith("[") and cell.endswith("]") for cell in cells):
-        raise DataError(
-            f"{columns.source.path}: column {name!r} holds lists in brackets: write cat;dog, use a Parquet list "
-            "column, or, if the brackets belong to a label, give separator="
-        )
+        remedy = "use a Parquet list column, or, if the brackets belong to a label, give separator="
+        raise columns.source.error(f"column {name!r} holds lists in brackets: write cat;dog, {remedy}")
     times = {mark: sum(mark in cell for cell in cells) for mark in _MARKS}
     best = max(_MARKS, key=lambda mark: times[mark])
     if times[best]:
@@ -378,10 +365,8 @@ def _about_types(source: Manifest, unused: Sequence[str]) -> str:
     if not strange:
         return ""
     shown = ", ".join(f"{quoted(name)} ({types[name]})" for name in strange[:6]) + (", …" if len(strange) > 6 else "")
-    return (
-        f" Beware: {shown} can be neither label nor feature by type: write 0 and 1 for labels, numbers for features, "
-        "texts for names."
-    )
+    remedy = "write 0 and 1 for labels, numbers for features, texts for names"
+    return f" Beware: {shown} can be neither label nor feature by type: {remedy}."
 
 
 def _is_strange(kind: Any) -> bool:

@@ -83,9 +83,8 @@ class Manifest:
         self.unnamed = {f"column {i + 1}" for i, name in enumerate(names) if not name.strip()}
         names = [name.strip() or f"column {i + 1}" for i, name in enumerate(names)]
         if long := next((i for i, name in enumerate(names, 1) if len(name) > _LONGEST_NAME), 0):
-            raise DataError(
-                f"{path}: column {long} has a name of {len(names[long - 1])} characters: is row 1 a header? add one"
-            )
+            length = len(names[long - 1])
+            raise self.error(f"column {long} has a name of {length} characters: is row 1 a header? add one")
         name, times = Counter(names).most_common(1)[0] if names else ("", 0)
         if times == 0:
             raise DataError(f"{path} has no columns: a manifest is a table with a row for each item")
@@ -93,6 +92,10 @@ class Manifest:
             at = " and ".join(str(i + 1) for i, other in enumerate(names) if other == name)
             raise DataError(f"{path}: columns {at:.80} have the same name {name!r:.80}: give each its own name")
         self._keys = dict(zip(names, keys, strict=True))
+
+    def error(self, fault: str) -> DataError:
+        """Return the error about a fault in the file."""
+        return DataError(f"{self.path}: {fault}")
 
     @property
     def columns(self) -> list[str]:
@@ -275,10 +278,8 @@ class Manifest:
         if mistake := _RAGGED.search(message):
             row, wanted, got = mistake.groups()
             shown = self._named(self._ragged(), f"row {row} has {got} cells")
-            return DataError(
-                f"{self.path}: {shown}, but the header has {wanted}: "
-                "add or remove some, and put quotes around a cell that holds the delimiter"
-            )
+            remedy = "add or remove some, and put quotes around a cell that holds the delimiter"
+            return self.error(f"{shown}, but the header has {wanted}: {remedy}")
         if mistake := _NO_NUMBER.search(message):
             column, row, cell = mistake.groups()
             arrow = f"row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}"
@@ -352,9 +353,8 @@ def _guess_delimiter(text: str, path: Path) -> str:
 
     def columns(delimiter: str) -> tuple[bool, int]:
         """Are the first rows equally wide, not counting the last, which may be cut off? And how wide?"""
-        rows = [
-            row for row in itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 50) if row
-        ]
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows = [row for row in itertools.islice(reader, 50) if row]
         widths = [len(row) for row in (rows[:-1] or rows)]
         return len(set(widths)) == 1 and widths[0] > 1, widths[0] if widths else 0
 

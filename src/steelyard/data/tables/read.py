@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from steelyard.data.columns.mixed import FEATURES, Column, MixedDataset
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
-from steelyard.data.files import DataError, label_order, listed, quoted
+from steelyard.data.files import DataError, faults_of, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
@@ -105,45 +105,36 @@ def read_table(
     found = guess(source, said, near)
     inputs = found.features or ()
     columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
-    chosen = _choose(source, found, columns, split, optional)
+    items, part, parts, chosen = _choose(source, found, columns, split, optional)
     groups = _groups(source, found, columns)
     files = _image_names(source, found, columns)
-    try:
-        labels = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"](
-            source, found, columns
-        ).grouped(groups)
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"{source.path}: {error}") from None
-    note = found.describe(source) + chosen.note
+    read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"]
+    with faults_of(source.path):
+        labels = read(source, found, columns).grouped(groups)
+    note = found.describe(source) + chosen
     if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
     n = len(labels)
-    if chosen.items is not None:
-        labels = labels.take(chosen.items)
-        files = None if files is None else files.take(pa.array(chosen.items))
+    if items is not None:
+        labels = labels.take(items)
+        files = None if files is None else files.take(pa.array(items))
     if found.images is None or found.path is None:
         features = _features(source, columns, inputs, n)
         if found.text is not None:
-            mixed = _mixed(found.text, columns, features, chosen.items)
-            return Table(MixedDataset(mixed, labels, note), found, chosen.part, chosen.parts)
-        data = ArrayDataset(features if chosen.items is None else features[chosen.items], labels, note)
-        return Table(data, found, chosen.part, chosen.parts)
+            mixed = _mixed(found.text, columns, features, items)
+            return Table(MixedDataset(mixed, labels, note), found, part, parts)
+        return Table(ArrayDataset(features if items is None else features[items], labels, note), found, part, parts)
     cells = labels.ids if files is None else files
-    paths, missing = _located(source, found, cells, chosen.items, found.images)
+    paths, missing = _located(source, found, cells, items, found.images)
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
         if how.get("on_bad_image", "error") == "error":
+            otherwise = "remove their rows, or leave them out with --skip-missing (on_bad_image='skip')"
             if len(missing) == len(paths):
-                raise DataError(f"{source.path}: {lacks}: add them, or name the folder that holds them by images=")
-            raise DataError(
-                f"{source.path}: {lacks}: add them, remove their rows, or leave them out with --skip-missing "
-                "(on_bad_image='skip')"
-            )
+                otherwise = "or name the folder that holds them by images="
+            raise source.error(f"{lacks}: add them, {otherwise}")
         note += f" {lacks}: they are left out."
-    images = ImageDataset(paths, labels, **how, note=note)
-    return Table(images, found, chosen.part, chosen.parts)
+    return Table(ImageDataset(paths, labels, **how, note=note), found, part, parts)
 
 
 def _mixed(
@@ -172,23 +163,16 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     if found.id is None:
         return None
     codes, texts = filled(source, columns[found.id], "id")
-    if len(texts) < len(codes):
-        _refuse_repeated(source, codes, texts)
-    return texts
-
-
-def _refuse_repeated(source: Manifest, codes: NDArray[np.int64], texts: Any) -> NoReturn:
-    """Refuse ids that several rows have."""
+    if len(texts) == len(codes):
+        return texts
     first = np.unique(codes, return_index=True)[1]
     again = np.setdiff1d(np.arange(len(codes)), first)
     shown = again[:MOST_NAMED]
     lines = source.places([*first[codes[shown]].tolist(), *shown.tolist()])
     pairs = zip(lines, lines[len(shown) :], shown.tolist(), strict=False)
     parts = [f"{one} and {two} both have the id {quoted(str(texts[int(codes[i])]))}" for one, two, i in pairs]
-    raise DataError(
-        f"{source.path}: {enumerated(parts, len(again))}: remove one of them, or give form='long' if a row is a label "
-        "of an item"
-    )
+    remedy = "remove one of them, or give form='long' if a row is a label of an item"
+    raise source.error(f"{enumerated(parts, len(again))}: {remedy}")
 
 
 def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
@@ -256,7 +240,7 @@ def _listed_cells(
     words = texts.to_pylist()
     names = found.names or tuple(sorted(words, key=label_order))
     if not names:
-        raise DataError(f"{source.path}: column {found.labels!r} holds no label at all: see labels= and form=")
+        raise source.error(f"column {found.labels!r} holds no label at all: see labels= and form=")
     place = {name: j for j, name in enumerate(names)}
     order = np.array([place.get(word, -1) for word in words] + [0])
     strange = np.flatnonzero(order[marks] < 0)
@@ -273,12 +257,8 @@ def _listed_cells(
 def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n: int) -> NDArray[np.float32]:
     """The feature columns side by side; a column may hold vectors."""
     parts = [np.zeros((n, 0), np.float32)]
-    mistakes = Mistakes(
-        source,
-        " holds no finite number",
-        " hold no finite number",
-        "fill it in, remove the row, or name the columns to use by features=",
-    )
+    remedy = "fill it in, remove the row, or name the columns to use by features="
+    mistakes = Mistakes(source, " holds no finite number", " hold no finite number", remedy)
     for name in names:
         part = feature_column(source, name, columns[name])
         mistakes.add(np.flatnonzero(~np.isfinite(part).all(axis=1)), f", column {name!r}")
@@ -306,49 +286,36 @@ def _located(
         if found.form != "long":  # in which an item is not a row
             at = source.places([i if index is None else int(index[i]) for i in outside[:MOST_NAMED]])
             shown = [f"{line}: {cell}" for line, cell in zip(at, shown, strict=True)]
-        raise DataError(
-            f"{source.path}: {enumerated(shown, len(outside))} lead{'s' * (len(outside) == 1)} out of the image folder "
-            f"{images}: mend it, or give images, a folder that holds all of them"
-        )
+        out = f"lead{'s' * (len(outside) == 1)} out of the image folder {images}"
+        remedy = "mend it, or give images, a folder that holds all of them"
+        raise source.error(f"{enumerated(shown, len(outside))} {out}: {remedy}")
     return paths, missing
 
 
 # ---- which items
 
 
-class _Chosen(NamedTuple):
-    """The items that are read."""
-
-    items: NDArray[np.int64] | None
-    """Their positions among all items; None: all of them."""
-    part: str | None
-    """The part they are; None where there are no parts."""
-    parts: tuple[str, ...]
-    """All parts, in the order in which the column names them first."""
-    note: str
-    """What was chosen and how to choose otherwise, for people to read."""
-
-
 def _choose(
     source: Manifest, found: Guess, columns: dict[str, Any], split: str | None, optional: bool = False
-) -> _Chosen:
-    """Return the items of the part `split`, by default of the training part, `"all"` for every one.
+) -> tuple[NDArray[np.int64] | None, str | None, tuple[str, ...], str]:
+    """Return the items of the part `split`, by default of the training part, `"all"` for every one, and how.
 
     columns: those of `found`, read.
     optional: take all items where there is no such part.
+
+    Returned are positions among all items, None for all of them; the part they are, None where there are no parts; all
+    parts, in the order in which the column names them first; and what was chosen and how to choose otherwise.
     """
     if found.split is None:
         if split in (None, ALL) or optional:
-            return _Chosen(None, None, (), "")
-        raise DataError(
-            f"split is {split!r}, but {source.path} has no column that says which part an item belongs to: name it by "
-            "split_column, or leave split out"
-        )
+            return None, None, (), ""
+        lacks = f"{source.path} has no column that says which part an item belongs to"
+        raise DataError(f"split is {split!r}, but {lacks}: name it by split_column, or leave split out")
     codes, texts = encode(columns[found.split])
     parts = tuple(texts.to_pylist())
     wanted = part_named(split, parts) if split is not None else training_part(parts)
     if wanted is None and (split == ALL or optional):
-        return _Chosen(None, ALL, parts, f" Every part of column {found.split!r} is read.")
+        return None, ALL, parts, f" Every part of column {found.split!r} is read."
     check_filled(source, codes, f"part in column {found.split!r}", f"add it, remove the row, or give split {ALL!r}")
     if found.form == "long":
         codes = _of_items(source, found, columns, codes, parts, "part")
@@ -357,15 +324,14 @@ def _choose(
     if wanted is None:
         lacks = "none of them is called train" if split is None else f"there is no {split!r}"
         shown = ", ".join(named[:8]) + (", …" if len(named) > 8 else "")
-        raise DataError(
-            f"{source.path}: column {found.split!r} says which part an item belongs to, {shown}: {lacks}, give split, "
-            f"{ALL!r} for every part, or name another column by split_column"
-        )
+        says = f"column {found.split!r} says which part an item belongs to, {shown}"
+        remedy = f"give split, {ALL!r} for every part, or name another column by split_column"
+        raise source.error(f"{says}: {lacks}, {remedy}")
     k = parts.index(wanted)
     note = f" By column {found.split!r} the part {named[k]} is read"
     if others := named[:k] + named[k + 1 :]:
         note += f"; also there: {', '.join(others[:8])}{', …' if len(others) > 8 else ''}"
-    return _Chosen(np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column.")
+    return np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column."
 
 
 def _groups(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:
@@ -387,9 +353,8 @@ def _of_items(
     if len(odd := np.flatnonzero(codes != codes[first][items])):
         row = int(odd[0])
         before = int(first[items[row]])
-        raise DataError(
-            f"{source.path}: {source.place(before)} puts the item {str(names[int(items[row])])!r} in the {what} "
-            f"{parts[codes[before]]!r}, but {source.place(row)} in {parts[codes[row]]!r}: an item belongs to one "
-            f"{what}, correct one of them"
-        )
+        one, two = source.places([before, row])
+        first_one = f"{one} puts the item {str(names[int(items[row])])!r} in the {what} {parts[codes[before]]!r}"
+        remedy = f"an item belongs to one {what}, correct one of them"
+        raise source.error(f"{first_one}, but {two} in {parts[codes[row]]!r}: {remedy}")
     return codes[first]

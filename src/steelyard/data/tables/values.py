@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.files import DataError
 from steelyard.data.tables.manifest import BLANK, Manifest, encode
 from steelyard.data.tables.mistakes import Mistakes
 from steelyard.labels.targets import UNKNOWN
@@ -82,10 +81,8 @@ def label_values(
         fits = (meant >= 0) & (meant <= 1) | (meant == UNKNOWN)
         meant = np.where(is_blank, UNKNOWN, np.where(fits, meant, np.nan)).astype(np.float32)
     else:
-        raise DataError(
-            f"{source.path}: column {name!r} holds {kind}, no label values: convert it to 0 and 1, or name the "
-            "others by labels="
-        )
+        remedy = "convert it to 0 and 1, or name the others by labels="
+        raise source.error(f"column {name!r} holds {kind}, no label values: {remedy}")
     meant = np.where(meant == UNKNOWN, np.where(is_blank, np.float32(blank), np.float32(minus_one)), meant)
     if (bad := np.isnan(meant)).any():
         rows = np.flatnonzero(bad[codes])
@@ -96,12 +93,8 @@ def label_values(
 
 def no_label_values(source: Manifest) -> Mistakes:
     """Return a collection of cells that hold no label values."""
-    return Mistakes(
-        source,
-        ", which is no label value",
-        ", which are no label values",
-        "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels=",
-    )
+    remedy = "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels="
+    return Mistakes(source, ", which is no label value", ", which are no label values", remedy)
 
 
 def feature_column(
@@ -118,13 +111,11 @@ def feature_column(
         lengths = np.asarray(pc.list_value_length(column).fill_null(0))
         wanted = width if width is not None else int(lengths[0]) if n else 0
         if len(odd := np.flatnonzero(lengths != wanted)):
-            raise DataError(
-                f"{source.path}: {source.place(start + int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers, "
-                f"but the first row has {wanted}: a feature vector is equally long in every row"
-            )
+            cell = f"{source.place(start + int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers"
+            raise source.error(f"{cell}, but the first row has {wanted}: make all feature vectors equally long")
         width, column = wanted, pc.list_flatten(column)
     try:
         with np.errstate(over="ignore"):  # what is too large for float32 is not finite: the caller refuses it
             return np.asarray(column.cast(pa.float64())).astype(np.float32).reshape(n, 1 if width is None else width)
     except pa.ArrowException:
-        raise DataError(f"{source.path}: column {name!r} holds {column.type}, no numbers: see features=") from None
+        raise source.error(f"column {name!r} holds {column.type}, no numbers: see features=") from None
