@@ -126,6 +126,7 @@ def epochs_figure(result: Result) -> Figure:
         axes.set_xlabel("mAP@y, %; dotted: the most that every row has")
         axes.set_ylabel("ACE, %; rings: the chosen epochs")
         axes.set_ylim(bottom=0)
+        axes.set_xlim(left=numbers["level"] - 10)  # the first epochs lie far to the left of all that is compared
         axes.grid(True)
         legend(axes)
     return figure
