@@ -21,6 +21,7 @@ from which paired intervals are made.
 from __future__ import annotations
 
 import argparse
+import collections
 import itertools
 import json
 import time
@@ -364,6 +365,23 @@ def page(content: dict[str, Any]) -> Iterator[str]:
             line = f"| {name} | {' | '.join('–' if cell is None else format(cell['map'], '.1f') for cell in row)} |"
             yield line + (f" {_best_recipe(cells, name, setting, recipes)} |" if recipes else "")
         yield from _sentences(content["bars"].get(setting), cells, rows, setting)
+    yield from ("", "## What was measured", "", *_measured_cells(cells))
+
+
+def _measured_cells(cells: dict[str, Any]) -> Iterator[str]:
+    """Yield how much of the grid was measured, with how many seeds, and what is missing."""
+    refused = len([r for r in RECIPES if _refuses("spl", r)])
+    yield (
+        f"Where only positives are known, {refused} of the {len(RECIPES)} recipes leave unknown labels out and so see no "
+        "negative: they refuse such data and have no cell there."
+    )
+    for title, methods in (("`auto`", ("auto",)), ("peers", PEERS), ("recipes", RECIPES)):
+        grid = [c for c in itertools.product(SETS, SETTINGS, methods) if not _refuses(*c[1:])]
+        seeds = {cell: cells[" ".join(cell)]["seeds"] for cell in grid if " ".join(cell) in cells}
+        whole = sum(seeds[cell] >= 3 or not _counts(*cell[1:], 1) for cell in seeds)
+        lacking = collections.Counter(cell[0] for cell in grid if cell not in seeds)
+        missing = f"; missing: {', '.join(f'{name} {n}' for name, n in lacking.items())}" if lacking else ""
+        yield f"- {title}: {len(seeds)} of {len(grid)} cells, {whole} with three seeds{missing}."
 
 
 def _best_recipe(cells: dict[str, Any], name: str, setting: str, recipes: list[str]) -> str:
