@@ -372,8 +372,8 @@ def _measured_cells(cells: dict[str, Any]) -> Iterator[str]:
     """Yield how much of the grid was measured, with how many seeds, and what is missing."""
     refused = len([r for r in RECIPES if _refuses("spl", r)])
     yield (
-        f"Where only positives are known, {refused} of the {len(RECIPES)} recipes leave unknown labels out and so see no "
-        "negative: they refuse such data and have no cell there."
+        f"Where only positives are known, {refused} of the {len(RECIPES)} recipes leave unknown labels out and see "
+        "no negative: they refuse such data and have no cell there."
     )
     for title, methods in (("`auto`", ("auto",)), ("peers", PEERS), ("recipes", RECIPES)):
         grid = [c for c in itertools.product(SETS, SETTINGS, methods) if not _refuses(*c[1:])]
