@@ -50,7 +50,7 @@ def draw_audit(content: dict[str, Any]) -> None:
     axes[2].set_ylabel("missing persons found")
     axes[2].set_ylim(0, 340)
     axes[2].set_title("VOC 2007's real mistakes", loc="left", fontsize=10)
-    axes[2].legend(frameon=False, fontsize=8, loc="lower right")
+    axes[2].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.02, 0.92))
     _save(figure, "audit.png")
 
 
