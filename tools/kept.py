@@ -26,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", type=Path, help="the JSON file to write counts and figures to")
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Count a file that cannot be imported."""
+    _COUNTS["failed"] += report.failed
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count a test once: as failed where its fixtures fail, too."""
     if report.failed or report.skipped or report.when == "call":
@@ -34,10 +39,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _FIGURES.update(report.user_properties)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the file, once: not in the workers of pytest-xdist."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write the file, once, after a run to the end: not in the workers of pytest-xdist."""
     file: Path | None = session.config.option.keep
-    if file is not None and not hasattr(session.config, "workerinput"):
+    if file is not None and exitstatus in (0, 1) and not hasattr(session.config, "workerinput"):
         counts = {name: _COUNTS[name] for name in ("passed", "failed", "skipped")}
         source = {"date": datetime.now(UTC).date().isoformat(), "commit": _source.commit()}
         file.write_text(json.dumps({**source, **counts, **_FIGURES}, indent=1) + "\n", encoding="utf-8")
