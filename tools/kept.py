@@ -27,8 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Count a file that cannot be imported."""
-    _COUNTS["failed"] += report.failed
+    """Count a file that cannot be imported, or is skipped as a whole."""
+    if not report.passed:
+        _COUNTS[report.outcome] += 1
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
