@@ -46,7 +46,7 @@ lowest:  ## the tests of the core with the lowest versions of what it needs, in 
 	build/lowest/bin/python -m pip install --quiet -c constraints.txt -c constraints-lowest.txt -e '.[report,search,serve,pretrained]' \
 		'pytest>=8,<9.2' pytest-xdist hypothesis mpmath httpx
 	build/lowest/bin/python -m pip install --quiet --no-deps -e papers -e bench
-	build/lowest/bin/python -m pytest tests $(CORE) -o tmp_path_retention_policy=failed
+	build/lowest/bin/python -m pytest -p kept --keep bench/figures/lowest.json tests $(CORE) -o tmp_path_retention_policy=failed
 
 lint: $(STAMP)  ## ruff (rules and format) and the strict type checker
 	$(BIN)/ruff check .
@@ -98,7 +98,7 @@ fuzz: $(STAMP)  ## FUZZ inputs for every parser and FUZZ/10 cases of losses, in 
 	PYTHONPATH=tools:tests $(BIN)/python -m fuzz.kernels --count $$(($(or $(FUZZ),1000) / 10)) --jobs $(or $(JOBS),2) --minutes $(or $(MINUTES),60) --out build/fuzz/losses.json
 
 torture: $(STAMP)  ## kills, full disks, damaged files, signals, and what is lost by them (needs cc), in JOBS processes
-	PYTHONPATH=tools:tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md
+	PYTHONPATH=tools:tests $(BIN)/python -m torture --seed $(or $(SEED),0) --every $(or $(EVERY),1) --lanes $(or $(JOBS),2) --out docs/torture.md --found bench/figures/torture.json $(if $(ONLY),--only '$(ONLY)')
 
 golden: $(STAMP)  ## compare the work tree with BASE=commit: API, commands, runs, ONNX, search (TOLERANCE=1e-6, ALLOW='transcripts/bench*')
 	$(if $(BASE),,$(error give a commit: make golden BASE=main))

@@ -13,8 +13,10 @@ from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, and in processes that tests start, too
 
-settings.register_profile("steady", derandomize=True)  # the same examples every time
-settings.register_profile("fresh", derandomize=False)
+settings.register_profile(
+    "steady", derandomize=True, deadline=None
+)  # the same examples every time, however busy the machine
+settings.register_profile("fresh", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("STEELYARD_EXAMPLES", "steady"))
 
 if os.environ.get("TRITON_INTERPRET") == "1":

@@ -2,7 +2,8 @@
 
     python bench/bars.py [--tests]
 
-Numbers come from the JSON files that the commands leave, with the date of the file; tests are run with --tests.
+Numbers come from the JSON files that the commands leave, with the commit and date that stand in them, else the date of
+the file; tests are run with --tests.
 """
 
 from __future__ import annotations
@@ -52,14 +53,16 @@ def _of_number(bar: dict[str, Any]) -> Verdict:
     if not file.exists():
         return Verdict("", f"not run ({bar['file']} is not there)")
     value: Any = json.loads(file.read_text(encoding="utf-8"))
+    source: dict[str, str] = {}
     for key in bar["key"].split("."):
+        source |= {name: value[name] for name in ("commit", "date") if name in (value or ())}
         value = None if value is None else value.get(key)
     if value is None:
         return Verdict("", f"not run ({bar['file']} has no {bar['key']})")
     holds = bar.get("least", -float("inf")) <= value <= bar.get("most", float("inf"))
-    day = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
+    source.setdefault("date", datetime.fromtimestamp(file.stat().st_mtime, UTC).date().isoformat())
     bound = f"at least {bar['least']}" if "least" in bar else f"at most {bar['most']}"
-    return Verdict(f"{value:.3g} ({bound}; {day})", "pass" if holds else "fail")
+    return Verdict(f"{value:.3g} ({bound}; {', '.join(source.values())})", "pass" if holds else "fail")
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def test_pareto_long_tail_of_voc_looks_like_voc_mlt(shared_data: Path) -> None:
         assert np.abs(np.sort(long_tail.counts) - aim)[:8].max() <= 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_pareto_long_tail_keeps_every_label_and_takes_what_it_can(seed: int, n_max: int) -> None:
     values = random_values(80, 6, seed, unknown=0.2)
@@ -216,7 +216,7 @@ def lacking(values: np.ndarray, held: np.ndarray) -> int:
     return int(((n > 1) & ((h == 0) | (h == n))).sum())
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     hnp.arrays(np.int8, st.tuples(st.integers(2, 9), st.integers(1, 8)), elements=st.sampled_from([0, 0, 1, -1])),
     st.floats(0.02, 0.98),

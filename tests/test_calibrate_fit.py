@@ -188,7 +188,7 @@ def test_soft_targets_count_as_so_many_hard_ones(kind: type) -> None:
 @every_kind
 @pytest.mark.parametrize("per", ["label", "pooled"])
 @given(seed=st.integers(0, 10**6), n=st.integers(3, 60), scale=st.sampled_from([1e-3, 1.0, 50.0, 1e4]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_monotone_finite_and_in_range_whatever_the_labels(
     kind: type, per: str, seed: int, n: int, scale: float
 ) -> None:

@@ -157,7 +157,7 @@ def test_sampling_against_the_printed_iteration():
 
 
 @given(seed=st.integers(0, 10**6), n_labels=st.integers(2, 8))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sampling_is_undone_exactly(seed: int, n_labels: int) -> None:
     """η → odds as class-aware draws see them, from all 2^L label sets → η again."""
     rng = np.random.default_rng(seed)

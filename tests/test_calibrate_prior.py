@@ -60,7 +60,7 @@ def test_shift_at_the_borders():
 
 
 @given(seed=st.integers(0, 10**6), distance=st.floats(0.3, 4.0))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_estimate_is_where_em_ends(seed: int, distance: float) -> None:
     rng = np.random.default_rng(seed)
     train, prior = rng.uniform(0.05, 0.95, 2), rng.uniform(0.05, 0.95, 2)

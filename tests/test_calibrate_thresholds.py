@@ -43,7 +43,7 @@ def cases(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @given(
     seed=st.integers(0, 10**6), goal=st.sampled_from(["f1", "precision", "recall", "cost"]), level=st.floats(0.05, 1)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_cut_does_better(seed: int, goal: str, level: float) -> None:
     p, t = cases(seed)
     extra: dict = {"cost": {"cost_fp": 1.0, "cost_fn": 3.0}, "f1": {}}.get(goal, {"level": level})

@@ -103,7 +103,7 @@ def configs(draw: st.DrawFn) -> Config:
         return Config(objective=ObjectiveSettings(loss=Part("spa"), masking=objective["masking"]), **made)
 
 
-@effort(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@effort(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(configs())
 def test_what_is_written_is_read_back_equal(tmp_path_factory: pytest.TempPathFactory, config: Config):
     file = tmp_path_factory.mktemp("config") / "config.toml"
@@ -346,7 +346,7 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert load_config("bom.toml").train.epochs == 2
 
 
-@effort(max_examples=100, deadline=None)
+@effort(max_examples=100)
 @given(
     st.text(max_size=40),
     st.sampled_from(["data.path", "train.epochs", "objective.loss", "objective.masking.clip", "data"]),

@@ -95,7 +95,7 @@ def test_the_last_answer_counts_and_undo_takes_one_back() -> None:
 
 
 @given(seed=st.integers(0, 10**6), fill=st.sampled_from([0, -1]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_merging_is_that_of_a_dense_table(seed: int, fill: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     g = np.random.default_rng(seed)
     n, width = int(g.integers(1, 9)), int(g.integers(1, 5))

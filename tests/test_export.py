@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
@@ -147,7 +147,6 @@ def test_primitives(x: float, y: float) -> None:
     assert at(aten.expm1, y * 1e-9) == pytest.approx(np.expm1(y * 1e-9), rel=1e-13, abs=0)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_curves_are_those_of_numpy(data: st.DataObject) -> None:
     curves = []

@@ -373,7 +373,7 @@ def test_a_damaged_manifest_is_refused_before_anything_is_predicted(tmp_path: Pa
         open_inputs(file)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 7))
 def test_blocks_of_any_size_make_equal_batches(tmp_path: Path, sizes: list[int], n: int) -> None:
     total = sum(sizes)

@@ -55,7 +55,7 @@ def opened(values: Any, names: list[str] | None = None, inputs: Any = None) -> O
 # ---- facts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables())
 def test_facts_are_those_of_the_dense_table(values: NDArray[np.int8]):
     found = inspect(opened(values))
@@ -96,7 +96,7 @@ def overlap_and_agreement(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, floa
     return both / either if either else 0.0, (a == b)[known].mean() if known.any() else 0.0, known.sum(), both
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables())
 def test_near_identical_columns(values: NDArray[np.int8]):
     expected = {}
@@ -168,7 +168,7 @@ def test_of_many_labels_the_most_frequent_are_compared(fill: int, monkeypatch: p
 # ---- duplicates
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(tables(), st.integers(1, 6), st.sampled_from([np.float32, np.uint8, np.float16]), st.integers(0, 2**32))
 def test_duplicates_and_contradictions(values: NDArray[np.int8], kinds: int, dtype: Any, seed: int):
     rng = np.random.default_rng(seed)

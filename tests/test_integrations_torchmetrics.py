@@ -102,7 +102,7 @@ def same(got: Tensor | float, want: Tensor | float) -> None:
 
 
 @EACH
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 40), max_size=4))
 def test_batches_give_what_the_function_gives_on_all(name: str, seed: int, cuts: list[int]) -> None:
     make, reference = CASES[name]

@@ -29,7 +29,7 @@ def both(scores: np.ndarray, targets: np.ndarray, weight: float = 1.0) -> tuple[
 
 
 @given(data=st.data(), b=st.integers(1, 4), n=st.integers(1, 6), is_soft=st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_against_the_double_loop(data: st.DataObject, b: int, n: int, is_soft: bool) -> None:
     size = b * n
     targets = data.draw(st.lists(soft if is_soft else cell, min_size=size, max_size=size))

@@ -43,7 +43,7 @@ def quotient(above: float, below: float) -> float:
     return above / below if below else float("nan") if above == 0 else float("inf")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TABLES)
 def test_statistics_equal_a_dense_reference_however_stored(y: np.ndarray) -> None:
     n_items, n_labels = y.shape
@@ -80,7 +80,7 @@ def test_statistics_equal_a_dense_reference_however_stored(y: np.ndarray) -> Non
         }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(TABLES, st.data())
 def test_rows_take_and_files_keep_every_cell(
     tmp_path_factory: pytest.TempPathFactory, y: np.ndarray, data: st.DataObject

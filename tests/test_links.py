@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -259,7 +259,6 @@ def detached(p: float, gamma_pos: float, gamma_neg: float, m: float) -> float:
     gammas=st.tuples(st.sampled_from([0.0, 1.0, 2.0, 2.5]), st.sampled_from([1.0, 2.0, 4.0])),
     m=st.sampled_from([0.0, 0.01, 0.05]),
 )
-@settings(deadline=None)
 def test_phi_and_its_detached_variant(p: float, gammas: tuple[float, float], m: float) -> None:
     z = torch.tensor([math.log(p / (1 - p))], dtype=torch.float64)
     flowing = losses.Asymmetric(*gammas, m, detach_focus=False).probability(z)

@@ -43,7 +43,7 @@ def test_philox_known_answers(counter: list[int], key: list[int], answer: list[i
     index=st.lists(st.integers(0, 2**62), min_size=1, max_size=3),
     n_labels=st.integers(1, 11),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_uniform_is_a_function_of_position(seed: int, epoch: int, index: list[int], n_labels: int) -> None:
     got = uniform(seed, epoch, torch.tensor(index), n_labels)
     want = [[ref.masking_uniform(seed, epoch, i, j) for j in range(n_labels)] for i in index]
@@ -156,7 +156,7 @@ def test_bin_edges() -> None:
 
 
 @given(seed=st.integers(0, 10**6), rate=st.floats(0, 2), n=st.integers(2, 7))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_product_of_ratios_never_changes(seed: int, rate: float, n: int) -> None:
     rng = np.random.default_rng(seed)
     counts = torch.tensor(rng.integers(1, 99, n))

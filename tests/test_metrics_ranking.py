@@ -82,7 +82,7 @@ def test_float64_scores_are_told_apart_where_float32_ones_would_tie(way: Callabl
     assert way(scores, scores > scores[0, 299]).tolist() == [1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), n=st.integers(1, 12))
 def test_any_small_column(data: st.DataObject, n: int) -> None:
     value = st.sampled_from([-np.inf, -1.0, -0.0, 0.0, 0.5, np.inf])

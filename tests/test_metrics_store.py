@@ -67,7 +67,7 @@ def test_the_order_is_the_one_that_intervals_were_drawn_in(dtype: str, order: li
     dtype=st.sampled_from([np.float16, np.float32]),
     levels=st.sampled_from([0, 1, 3, 50]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_order_statistics_agree_with_sorting(seed: int, n: int, bins: int, dtype: type, levels: int) -> None:
     rng = np.random.default_rng(seed)
     p = rng.random(n) ** rng.choice([1, 8, 40])  # down to the smallest numbers there are

@@ -298,13 +298,13 @@ def test_fuzzed_texts_are_a_query_or_an_error() -> None:
     assert FUZZED / 4 < n_answered < FUZZED
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=60))
 def test_any_text_is_a_query_or_an_error(text: str) -> None:
     answered(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=4, unique=True))
 def test_any_label_can_be_asked_for(names: list[str]) -> None:
     from steelyard.search.formula import quoted

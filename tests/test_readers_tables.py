@@ -122,7 +122,7 @@ def test_what_a_sparse_row_leaves_out_is_zero_or_the_first_category(tmp_path: Pa
 numbers = st.floats(-1e6, 1e6, width=32).map(float) | st.integers(-9, 9).map(float)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     table=hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=numbers),
     sparse=st.booleans(),
@@ -355,7 +355,7 @@ plain = st.recursive(
 arrays = hnp.arrays(st.sampled_from([np.uint8, np.int64, np.float32, np.float64, np.bool_, ">i4"]), (2, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(value=plain, array=arrays, protocol=st.sampled_from([0, 1, 2, 3, 4, 5]), fortran=st.booleans())
 def test_pickles_of_plain_data_come_back_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, value: Any, array: np.ndarray, protocol: int, fortran: bool

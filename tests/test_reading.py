@@ -497,7 +497,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
         Reading.load(tmp_path / "missing.json")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 12), st.integers(0, 2**31), st.sampled_from([*MAKERS, "auto"]), st.booleans())
 def test_whatever_the_items_the_result_is_a_probability_or_a_sentence(
     n: int, seed: int, kind: str, aware: bool

@@ -558,7 +558,7 @@ def test_runs_that_cannot_be_compared_are_refused(names: str, said: str, tmp_pat
         write_comparison_page(tmp_path / "c.html", "c", runs)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.lists(st.text(st.characters(), max_size=12), min_size=3, max_size=3))
 def test_any_names_make_a_page(tmp_path_factory: pytest.TempPathFactory, names: list[str]):
     some = np.arange(3)

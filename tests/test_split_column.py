@@ -67,7 +67,7 @@ def test_the_labels_are_those_of_all_parts(tmp_path: Path, text: str, parquet: b
     assert whole.names == (("cat", "dog") if text is WIDE else ("cat", "cow", "dog"))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.sampled_from(["train", "val", "test"]), st.lists(st.sampled_from("abc"), unique=True, max_size=3)),

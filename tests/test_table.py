@@ -472,7 +472,7 @@ def equal(a: Labels, b: Labels) -> bool:
 DIALECT = st.tuples(
     st.sampled_from([",", "\t", ";", "|"]), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"])
 )
-FAST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FAST

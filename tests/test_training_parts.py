@@ -138,7 +138,7 @@ def test_the_area_and_aspect_of_a_part() -> None:
 
 
 @given(st.integers(0, 2**63), st.integers(1, 1000), st.permutations(range(12)))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_image_is_varied_by_its_draw_alone(seed: int, epoch: int, order: list[int]) -> None:
     """In any order, in any company: a pure function of (seed, epoch, draw)."""
     images, wanted = pictures(12), AugmentSettings(flip=0.5, pad_crop=2, resized_crop=0.5)
@@ -477,7 +477,7 @@ def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> No
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_bit_can_change_unseen(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("bits") / "file"
     save_tensors(

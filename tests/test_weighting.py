@@ -86,7 +86,7 @@ def test_dtypes_and_unknown(weighting: Weighting) -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4), min_size=0, max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_batch(rows: list[list[int]]) -> None:
     targets = np.array(rows, int).reshape(-1, 4)
     np.testing.assert_allclose(

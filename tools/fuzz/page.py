@@ -1,6 +1,7 @@
 """`docs/fuzz.md` from the records of campaigns: `python -m fuzz.page build/fuzz build/fuzz/*.json`.
 
-Folders are records of `fuzz.campaign`, which are added up; files those of `fuzz.kernels`, one a device.
+Folders are records of `fuzz.campaign`, which are added up; files those of `fuzz.kernels`, one a device. Parsers and
+devices that are not among them keep their row. Every row has its date and commit; `make bars` reads the sums.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import json
 import re
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fuzz.campaign import attempt, guarded, total
 from fuzz.parsers import BUILD
+from steelyard import _source
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "fuzz.json", ROOT / "docs" / "fuzz.md"
@@ -41,8 +44,8 @@ def left(name: str, folder: Path) -> int:
         return sum(attempt(target, file.read_bytes())[1] is not None for file in files)
 
 
-def record(paths: list[Path]) -> dict[str, Any]:
-    """The records of folders and files as one."""
+def record(paths: list[Path], before: dict[str, Any]) -> dict[str, Any]:
+    """The records of folders and files as one, with the rows of `before` that they lack."""
     parsers: dict[str, dict[str, Any]] = {}
     losses: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -60,7 +63,19 @@ def record(paths: list[Path]) -> dict[str, Any]:
             sum_["variants"] += row["variants"]
             sum_["faults"] += len(row["faults"])
             sum_["worst"] = max(sum_["worst"], row["worst"])
-    return {"parsers": {name: parsers[name] for name in BUILD if name in parsers}, "losses": losses}
+    source = {"date": datetime.now(UTC).date().isoformat(), "commit": _source.commit()}
+    for row in (*parsers.values(), *losses.values()):
+        row |= source
+    parsers, losses = before["parsers"] | parsers, before["losses"] | losses
+    parsers = {name: parsers[name] for name in BUILD if name in parsers}
+    return {
+        **source,
+        "inputs": sum(row["inputs"] for row in parsers.values()),
+        "cases": sum(row["cases"] for row in losses.values()),
+        "faults": sum(row["faults"] for row in (*parsers.values(), *losses.values())),
+        "parsers": parsers,
+        "losses": losses,
+    }
 
 
 def text(content: dict[str, Any]) -> str:
@@ -114,7 +129,9 @@ def text(content: dict[str, Any]) -> str:
 
 def main() -> None:
     """Write the record, from results given as arguments, and its page."""
-    content = record([Path(path) for path in sys.argv[1:]]) if len(sys.argv) > 1 else json.loads(RECORD.read_text())
+    content = json.loads(RECORD.read_text())
+    if len(sys.argv) > 1:
+        content = record([Path(path) for path in sys.argv[1:]], content)
     RECORD.write_text(json.dumps(content, indent=1) + "\n")
     PAGE.write_text(text(content), encoding="utf-8")
 

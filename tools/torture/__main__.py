@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from torture.child import compiled
-from torture.tally import Tally, page
+from torture.tally import Tally, keep, page
 
 
 def main() -> None:
@@ -58,12 +58,8 @@ def main() -> None:
         found = [row for file in files for row in json.loads(file.read_text())]
     found.sort(key=lambda row: row[0])
     tallies = [Tally(**row) for _, row in found]
-    if asked.found is not None and asked.only and asked.found.is_file():
-        again = {tally.fault: tally for tally in tallies}
-        before = [Tally(**row) for row in json.loads(asked.found.read_text())]
-        tallies = [again.get(tally.fault, tally) for tally in before]
     if asked.found is not None:
-        asked.found.write_text(json.dumps([tally.as_dict() for tally in tallies]))
+        tallies = keep(asked.found, tallies, bool(asked.only))
     given = [f"SEED={asked.seed}"] * (asked.seed != 0) + [f"EVERY={asked.every}"] * (asked.every != 1)
     text = page(tallies, " ".join(["make torture", *given]))
     print(text)

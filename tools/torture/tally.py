@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from steelyard import _source
 
 
 @dataclass
@@ -33,6 +37,20 @@ class Tally:
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         return asdict(self)
+
+
+def keep(file: Path, tallies: Sequence[Tally], is_part: bool) -> list[Tally]:
+    """Write rows as JSON, each with its date and commit, and return all of the file.
+
+    Where they are only a part of the campaign, they replace those of the same fault, and the others stay.
+    """
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"] if is_part and file.is_file() else {}
+    source = {"date": datetime.now(UTC).date().isoformat(), "commit": _source.commit()}
+    for tally in tallies:
+        rows[tally.fault] = {**source, **tally.as_dict(), "lost": len(tally.lost), "why": tally.lost}
+    totals = {name: sum(row[name] for row in rows.values()) for name in ("injected", "lost")}
+    file.write_text(json.dumps({**source, **totals, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    return [Tally(row["fault"], row["held_to"], row["injected"], row["why"]) for row in rows.values()]
 
 
 PAGE = """# Faults
