@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import steelyard as sy
 from steelyard import losses
@@ -59,10 +60,9 @@ def test_readme_examples_run_in_the_code_you_have(code, needs, tmp_path):
     features = torch.randn(96, 8)
     table = (features @ torch.randn(8, 3) > 0.5).int()
     table[torch.rand(table.shape) < 0.3] = sy.UNKNOWN
-    index = torch.arange(96)
     model = torch.nn.Linear(8, 3)
     scope = {"sy": sy, "labels": sy.Labels(table.numpy()), "model": model, "x": features[:4], "y": table[:4]}
-    scope["loader"] = list(zip(features.split(32), table.split(32), index.split(32), strict=True))
+    scope["loader"] = DataLoader(TensorDataset(features, table, torch.arange(96)), batch_size=32)
     if needs:
         import_torchvision()
     if needs == "lightning":
