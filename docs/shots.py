@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from scenes import make
 
 import steelyard as sy
 from steelyard.data.review import QUEUE_COLUMNS
+from steelyard.demo.scenes import make
 from steelyard.search import Index
 
 OUT = Path(__file__).parent / "img"

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Subset
 
 import steelyard as sy
 from steelyard.data import keep_labels, stratified_split
-from steelyard.demo import digit_pairs
+from steelyard.demo.digits import digit_pairs
 from steelyard.integrations.lightning import ObjectiveCallback
 
 import lightning  # isort: skip  (after steelyard, which mends a torchvision that does not fit a CPU-only torch)

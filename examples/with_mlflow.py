@@ -14,7 +14,7 @@ from pathlib import Path
 import mlflow
 
 import steelyard as sy
-from steelyard.demo import digit_pairs
+from steelyard.demo.digits import digit_pairs
 
 
 class MLflow:

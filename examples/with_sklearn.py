@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import steelyard as sy
 from steelyard.data import keep_labels
-from steelyard.demo import digit_pairs
+from steelyard.demo.digits import digit_pairs
 
 
 def main(n_train: int = 1500, epochs: int = 20) -> dict[str, dict[str, float]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import steelyard as sy
 from steelyard.data import keep_labels
-from steelyard.demo import digit_pairs
+from steelyard.demo.digits import digit_pairs
 
 
 def main(out: str, n_train: int = 600, epochs: int = 3) -> Path:

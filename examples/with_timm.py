@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import steelyard as sy
 from steelyard._compat import import_torchvision
 from steelyard.data import keep_labels
-from steelyard.demo import digit_pairs
+from steelyard.demo.digits import digit_pairs
 
 import_torchvision()  # mends a torchvision that does not fit a CPU-only torch
 from timm import create_model  # noqa: E402

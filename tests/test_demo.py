@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
 import steelyard as sy
-from steelyard import demo
+from steelyard.demo import digits as demo
 from steelyard.folder.run_folder import RunFolder
 from typed import done, typed
 
@@ -28,7 +29,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[demo.
     return out, scores, said.getvalue()
 
 
-def test_the_data_are_pairs_with_a_long_tail_and_holes() -> None:
+def test_the_data_are_pairs_with_a_long_tail_and_unknown_labels() -> None:
     data = demo.datasets(1500, 600)
     again = demo.datasets(1500, 600)
     assert np.array_equal(data.train.inputs, again.train.inputs)
@@ -93,9 +94,9 @@ def test_one_page_compares_them(compared: tuple[Path, list[demo.Score], str]) ->
 
 
 SCORES = [
-    demo.Score("first", 80.0, 60.0, 10.0, 9.0, 5.0, 1.0),
-    demo.Score("second", 90.0, 50.0, 30.0, 8.0, 6.0, 1.0),
-    demo.Score("third", 70.0, 60.0, 20.0, 7.0, 4.0, 1.0),
+    demo.Score("BCE", 80.0, 60.0, 10.0, 9.0, 5.0, 1.0),
+    demo.Score("PLM", 90.0, 50.0, 30.0, 8.0, 6.0, 1.0),
+    demo.Score("DB-Focal", 70.0, 60.0, 20.0, 7.0, 4.0, 1.0),
 ]
 
 
@@ -106,7 +107,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
     def compare(items: object, out: Path, console: Console, seed: int = 0, epochs: int = 16) -> list[demo.Score]:
         calls.append((items, out, seed, epochs))
-        console.print("  first: mAP 80.0 in 1 s")
+        console.print("  BCE: mAP 80.0 in 1 s")
         return SCORES
 
     monkeypatch.setattr(demo, "compare", compare)
@@ -126,16 +127,65 @@ def test_the_table_marks_the_best(
     cells = {
         row[0]: row[1:]
         for line in said.splitlines()
-        if (row := re.split(r"\s*[┃│|]\s*", line.strip("┃│| "))) and row[0] in ("first", "second", "third")
+        if (row := re.split(r"\s*[┃│|]\s*", line.strip("┃│| "))) and row[0] in ("BCE", "PLM", "DB-Focal")
     }
     assert cells == {
-        "first": ["80.0", "60.0*", "10.0", "9.0", "5.0"],
-        "second": ["90.0*", "50.0", "30.0*", "8.0", "6.0"],
-        "third": ["70.0", "60.0*", "20.0", "7.0*", "4.0*"],
+        "BCE": ["80.0", "60.0*", "10.0", "9.0", "5.0"],
+        "PLM": ["90.0*", "50.0", "30.0*", "8.0", "6.0"],
+        "DB-Focal": ["70.0", "60.0*", "20.0", "7.0*", "4.0*"],
     }
     assert "steelyard inspect DATA" in said
     assert "steelyard train --data DATA" in said
     assert "report.html" in said
+    last = said.splitlines()[-1].strip()
+    assert last == f"steelyard serve {tmp_path / 'out' / 'plm'} --images {tmp_path / 'out' / 'images'}"  # the best mAP
+
+
+def test_the_page_of_the_last_line_shows_the_digits(compared: tuple[Path, list[demo.Score], str]) -> None:
+    pytest.importorskip("duckdb", reason="the index needs duckdb")
+    pytest.importorskip("fastapi", reason="the page needs fastapi")
+    from fastapi.testclient import TestClient
+
+    from steelyard.serve import make_app
+
+    out, _, _ = compared
+    data = demo.datasets(260, 200).test
+    with TestClient(make_app(out / "plm", images=out / "images"), base_url="http://127.0.0.1") as client:
+        hits = client.get("/api/search", params={"wanted": "0", "k": 100}).json()["hits"]
+        assert {hit["id"] for hit in hits} < set(data.labels.ids)
+        shown = client.get("/api/thumbnail", params={"id": hits[0]["id"], "size": "large"})
+    side = (demo.CANVAS + 2 * demo.MARGIN, demo.CANVAS)
+    image = np.asarray(Image.open(io.BytesIO(shown.content)).convert("L").resize(side), float)
+    image = image[:, demo.MARGIN : -demo.MARGIN]
+    drawn = data.inputs[list(data.labels.ids).index(hits[0]["id"]), 0].astype(float)
+    assert np.corrcoef(image.ravel(), drawn.ravel())[0, 1] > 0.95
+    digits = np.flatnonzero(data.labels.values[list(data.labels.ids).index(hits[0]["id"])] == 1)
+    assert set(hits[0]["id"].split("-")[1:]) == set(map(str, digits))
+
+
+def test_without_duckdb_no_search_is_promised(
+    short: list[tuple[object, ...]], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    demo.show(0, str(tmp_path), as_json=False)
+    assert "steelyard serve" not in capsys.readouterr().out
+
+
+def test_drawn_scenes_have_a_table_with_a_share_of_empty_cells(tmp_path: Path) -> None:
+    def drawn(name: str, *options: object) -> list[list[str]]:
+        told = done("demo", "--scenes", tmp_path / name, "--items", 30, *options)
+        assert told.out.strip() == str(tmp_path / name / "labels.csv")
+        assert len(list((tmp_path / name / "images").glob("*.jpg"))) == 30
+        return [line.split(",")[1:] for line in (tmp_path / name / "labels.csv").read_text().splitlines()[1:]]
+
+    full, some = drawn("full"), drawn("some", "--unknown", 0.3)
+    pairs = [(a, b) for rows in zip(full, some, strict=True) for a, b in zip(*rows, strict=True)]
+    empty = [b == "" for _, b in pairs]
+    assert 0.2 < sum(empty) / len(empty) < 0.4
+    assert all(a in "01" and b in ("", a) for a, b in pairs)
+    for options in (["--items", 0], ["--unknown", 1]):
+        assert str(options[0]) in typed("demo", "--scenes", tmp_path / "other", *options).line
+    assert "exists already" in typed("demo", "--scenes", tmp_path / "full").line
 
 
 def test_without_matplotlib_no_page_is_promised(

@@ -87,18 +87,6 @@ def test_pictures_can_be_drawn_again(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.png", "concept-thresholds.png"]
 
 
-def test_a_share_of_the_drawn_labels_is_left_empty(tmp_path, monkeypatch):
-    def drawn(name, *options):
-        run_script(monkeypatch, "scenes.py", tmp_path / name, "--items", 30, *options)
-        return [line.split(",")[1:] for line in (tmp_path / name / "labels.csv").read_text().splitlines()[1:]]
-
-    full, holes = drawn("full"), drawn("holes", "--unknown", "0.3")
-    pairs = [(a, b) for rows in zip(full, holes, strict=True) for a, b in zip(*rows, strict=True)]
-    empty = [b == "" for _, b in pairs]
-    assert 0.2 < sum(empty) / len(empty) < 0.4
-    assert all(a in "01" and b in ("", a) for a, b in pairs)
-
-
 @pytest.mark.slow
 def test_the_site_builds_and_asks_nothing_of_other_places(tmp_path):
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'steelyard[docs]'")

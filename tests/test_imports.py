@@ -169,7 +169,7 @@ BUDGET = {
     "cli": 590,
     "integrations": 560,
     "folder": 310,
-    "demo": 145,
+    "demo": 345,
 }
 """Lines of code of each module, at most: some way above what it has, so that growth is noticed."""
 LONG_FILES = {"kernels/fused.py": "one launch and its four ways to count; split when its kernels are"}

@@ -140,7 +140,7 @@ def test_the_core_needs_no_extra() -> None:
         "for kind in (sy.calibrate.Temperature, sy.calibrate.Platt, sy.calibrate.Isotonic):\n"
         "    kind().fit(z, y)(z)\n"
         "sy.Labels(y.numpy()), sy.Objective(sy.losses.BCE())(z, y), sy.search.Query.parse('a & ~b')\n"
-        "import steelyard.data, steelyard.models, steelyard.run, steelyard.cli, steelyard.demo\n"
+        "import steelyard.data, steelyard.models, steelyard.run, steelyard.cli, steelyard.demo.digits\n"
         "print('done')"
     )
     assert {"timm", "matplotlib", "duckdb", "fastapi", "lightning", "triton"} <= set(absent)

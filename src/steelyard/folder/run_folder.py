@@ -35,7 +35,7 @@ _VERSION = 1
 _BEGUN = "steelyard run"
 _FILES = (  # but for those by which a run is known: they are written over
     *("config.toml", "model.safetensors", "calibration.json", "metrics.json", "history.jsonl", "report.html"),
-    *("model.onnx", "model.json", "race.json", "folds.npz", "corrections.csv", "corrections.json", FILE),
+    *("card.md", "model.onnx", "model.json", "race.json", "folds.npz", "corrections.csv", "corrections.json", FILE),
 )
 _PARTIAL = re.compile(r"\.(started\.json|config\.toml)\.\d+\.partial")
 _LOCK = ".writing"
@@ -88,7 +88,7 @@ class RunFolder:
 
     `config.toml` comes first, after `started.json`, and makes a folder a run, `run.json` last and makes it a finished
     one; between them `model.json`, `model.safetensors`, `calibration.json`, `metrics.json`, `history.jsonl`,
-    `report.html`, and the folders `checkpoint`, `pseudo-labels`, `index`, `tensorboard` and `cache`.
+    `report.html`, `card.md`, and the folders `checkpoint`, `pseudo-labels`, `index`, `tensorboard` and `cache`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -285,6 +285,10 @@ class RunFolder:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write `run.json`, which makes the run a finished one: versions, seconds and other plain facts."""
         write_atomic(self / "run.json", json.dumps({"finished": True, **facts}, allow_nan=False, indent=1) + "\n")
+
+    def read_facts(self) -> dict[str, Any]:
+        """Return the content of `run.json`."""
+        return self._json("run.json")
 
     def load(self) -> Trained:
         """Return the trained model; a folder that is no run, unfinished or damaged is one sentence."""

@@ -34,6 +34,7 @@ def write_run_page(
     command: str = "steelyard train config.toml",
     split: str = "",
     race: Metrics | None = None,
+    card: str = "",
 ) -> None:
     """Write the page of one run to `path`, whole or not at all.
 
@@ -41,7 +42,7 @@ def write_run_page(
     - `metrics`: what `evaluate` gives, or `Evaluator.compute`; a part that is missing is left out of the page.
     - `history`: a dict an epoch, as in `history.jsonl`.
     - `evaluated`: the outputs that `metrics` judges; `split`, what these items are called, such as "validation".
-    - `race`: what `race.json` holds, where the run has one.
+    - `race`: what `race.json` holds, where the run has one; `card`, the file of the model card beside the page.
     """
     error, raw = evaluated.calibration(), evaluated.raw_calibration()
     rows = get(metrics, "per_label") or []
@@ -65,6 +66,7 @@ def write_run_page(
         labels=[*_scores_by_label(rows, evaluated), *_precision_recall(evaluated)] if evaluated.n_items else [],
         rows=_every_label(rows, evaluated) if rows else [],
         command=command,
+        card=card,
         config=config_text,
     )
 

@@ -120,6 +120,8 @@ def recalibrate(
         metrics["promise"] = promise_rows(guaranteed_thresholds(judged.probabilities, targets, promise), trained.names)
     run.write_reading(reading)
     run.write_metrics({"recalibration": metrics})
+    if (run / run_report.CARD).exists():
+        run_report.write_card(run, run.read_facts())
     if (run / run_report.NAME).exists():
         labelled = bool(known(judged.targets).any())
         if not (labelled and run_report.write_report(run, now, judged, metrics, settings, "recalibration")):

@@ -18,6 +18,7 @@ from torch import Tensor
 from steelyard import __version__
 from steelyard.calibrate.probability import Reading
 from steelyard.config.build import known_labels
+from steelyard.config.sections import EvaluateSettings
 from steelyard.config.settings import Config
 from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
 from steelyard.folder.run_folder import Trained
@@ -32,10 +33,13 @@ from steelyard.run.evaluation import Judged, beside_baselines, judge, report
 from steelyard.run.finding import INDEX
 from steelyard.run.indexing import index_of
 from steelyard.run.learn import TrainingResult
-from steelyard.run.run_report import write_report
+from steelyard.run.run_report import write_card, write_report
 from steelyard.training import group, small_models
 from steelyard.training.batches import all_outputs, is_array, n_workers, ordered
 from steelyard.training.step import pick_precision
+
+_RESAMPLES, _RESAMPLED_CELLS = 200, 50_000
+"""Resamples for the intervals of the card, and the most cells (an item and a label) for which they are computed."""
 
 
 def finish(result: TrainingResult, given: Datasets, console: Console, draws: bool) -> Trained:
@@ -109,20 +113,48 @@ def _write(
     if first := next((name for name, at in lost.items() if len(at)), None):
         told = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
         say(console, f"Beware: {plain(told)}.", "yellow")
-    outcome = result.outcome
-    folder.finish(
-        {
-            "versions": versions(result.device),
-            "seconds": round(outcome.seconds, 3),
-            "epochs": len(outcome.history),
-            "kept_epoch": outcome.kept_epoch,
-            "stopped_early": outcome.stopped_early,
-            "converged": outcome.converged,
-            "unreadable": {name: len(at) for name, at in lost.items()},
-            **({} if (merged := result.datasets.corrections) is None else {"corrections": dict(merged.by_label)}),
-        }
-    )
+    outcome, merged = result.outcome, result.datasets.corrections
+    facts = {
+        "recipe": result.recipe,
+        "why": result.why,
+        "items": {name: len(data) for name, data in parts.items() if name == "train" or data is not parts["train"]},
+        "labels": _label_facts(result.datasets.train.labels),
+        "versions": versions(result.device),
+        "seconds": round(outcome.seconds, 3),
+        "epochs": len(outcome.history),
+        "kept_epoch": outcome.kept_epoch,
+        "stopped_early": outcome.stopped_early,
+        "converged": outcome.converged,
+        "unreadable": {name: len(at) for name, at in lost.items()},
+        **({} if merged is None else {"corrections": dict(merged.by_label)}),
+    }
+    if draws:
+        if shown is not None:
+            facts |= _card_intervals(trained, judged[shown], settings, shown)
+        write_card(folder, facts)
+    folder.finish(facts)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # all of it that is needed has a file of its own
+
+
+def _label_facts(labels: Labels) -> dict[str, Any]:
+    """Return the numbers of a run's training labels that its card shows."""
+    counts, n_items = labels.counts, max(labels.n_items, 1)
+    known = float(labels.n_known.sum()) / (n_items * max(labels.n_labels, 1))
+    return {
+        "number": labels.n_labels,
+        "unknown": round(1 - known, 6),
+        "least": int(counts.min(initial=labels.n_items)),
+        "most": int(counts.max(initial=0)),
+    }
+
+
+def _card_intervals(trained: Trained, judged: Judged, settings: EvaluateSettings, part: str) -> dict[str, Any]:
+    """Return 95 % intervals of the main scores for the card; none where resampling that many cells takes long."""
+    if settings.bootstrap or not 0 < judged.targets.numel() <= _RESAMPLED_CELLS:
+        return {}
+    intervals = report(trained, judged, replace(settings, bootstrap=_RESAMPLES)).get("intervals") or {}
+    kept = {name: intervals[name] for name in ("mAP", "macro", "exact_match") if name in intervals}
+    return {"card_part": part, "intervals": kept}
 
 
 def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Judged]) -> dict[str, dict[str, Any]]:

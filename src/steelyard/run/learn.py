@@ -71,6 +71,9 @@ class TrainingResult:
     """What folds of the training items say of them, where small models were fitted to all."""
     annotated_only: tuple[int, ...] = ()
     """Labels of which only positives are known: their unknown cells were taken as absent."""
+    recipe: str | None = None
+    why: str = ""
+    """Why "auto" chose the recipe; "" where it did not."""
 
     @classmethod
     def begun(

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import shlex
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from steelyard._files import write_atomic
 from steelyard.config.sections import EvaluateSettings
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.report.canvas import has_matplotlib
+from steelyard.report.card import model_card
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.page import add_paragraph
 from steelyard.report.run_page import write_run_page
 from steelyard.run.evaluation import Judged
 from steelyard.training.checkpoint import read_history
 
-NAME = "report.html"
+NAME, CARD = "report.html", "card.md"
+
+
+def write_card(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    """Write the model card of a run from its files; `facts` is what `run.json` holds, or will hold."""
+    config = tomllib.loads(folder.read_config())
+    card = model_card(folder.path.name or "run", config, facts, folder.read_metrics(), folder.read_race())
+    write_atomic(folder / CARD, card)
 
 
 def evaluated_of(trained: Trained, judged: Judged, settings: EvaluateSettings) -> Evaluated:
@@ -66,6 +76,7 @@ def write_report(
         _again(folder, trained.config),
         split,
         folder.read_race(),
+        card=CARD if path is None or path == folder / NAME else "",
     )
     return True
 

@@ -129,6 +129,7 @@ def run(
     folder = RunFolder(out)
     with sole_writer(folder):
         result = learn(request, folder, overwrite, console)
+        result.recipe, result.why = request.recipe, request.why
         if request.config.train.learner == "blocks":
             return finish_blocks(result)
         return finish(result, request.datasets, console, draws)

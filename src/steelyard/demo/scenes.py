@@ -1,14 +1,11 @@
-"""Pictures with known labels, drawn: what the screenshots show, and something to try a run on without any download.
+"""Drawings with known labels: something to train on without a download.
 
-    python docs/scenes.py FOLDER --items 900 --unknown 0.3
-
-writes FOLDER/images/*.jpg and FOLDER/labels.csv, a column a label; a few labels are frequent, the others rare. A share
-of the labels may be left empty, which is to say unknown.
+`make(folder, 900, unknown=0.3)` writes folder/images/*.jpg and folder/labels.csv, one column per label. A few labels
+are frequent, the others rare. A share of the labels may be left empty, which means unknown.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 WIDTH, HEIGHT, FINER = 320, 240, 2
-"""Pixels of a picture; it is drawn `FINER` times as large and made smaller, for smooth edges."""
+"""Pixels of a picture; it is drawn `FINER` times as large and scaled down, for smooth edges."""
 
 Draw = ImageDraw.ImageDraw
 Rng = np.random.Generator
@@ -35,27 +32,27 @@ FREQUENCY = {
     "rainbow": 0.035,
     "lighthouse": 0.02,
 }
-"""How often a label is drawn; a star wants a night, a boat and a lighthouse the sea."""
+"""Probability of each label; a star needs a night, a boat and a lighthouse need the sea."""
 
 
 def box(x: float, y: float, width: float, height: float) -> tuple[float, float, float, float]:
-    """Corners of a box around (x, y) in parts of the picture's height, as PIL wants them."""
+    """Return the corners of a box around (x, y) for PIL; sizes are fractions of the picture's height."""
     s = HEIGHT * FINER
     return (x - width / 2) * s, (y - height / 2) * s, (x + width / 2) * s, (y + height / 2) * s
 
 
 def shape(draw: Draw, points: list[tuple[float, float]], colour: str) -> None:
-    """Fill a polygon, its corners in parts of the picture's height."""
+    """Fill a polygon whose corners are fractions of the picture's height."""
     draw.polygon([(x * HEIGHT * FINER, y * HEIGHT * FINER) for x, y in points], fill=colour)
 
 
 def somewhere(g: Rng, low: float, high: float) -> tuple[float, float]:
-    """A place: anywhere across, and between two heights, 0 the top."""
+    """Return a random position between two heights; 0 is the top."""
     return float(g.uniform(0.12, WIDTH / HEIGHT - 0.12)), float(g.uniform(low, high))
 
 
 def tree(draw: Draw, g: Rng) -> None:
-    """One to three, round or pointed."""
+    """Draw one to three trees, round or pointed."""
     for _ in range(int(g.integers(1, 4))):
         x, y = somewhere(g, 0.72, 0.9)
         size, green = float(g.uniform(0.1, 0.17)), str(g.choice(["#2f7d4f", "#3f9660", "#27684a"]))
@@ -67,7 +64,7 @@ def tree(draw: Draw, g: Rng) -> None:
 
 
 def house(draw: Draw, g: Rng) -> None:
-    """With a roof, a door and a lit window."""
+    """Draw a house with a roof, a door and a lit window."""
     x, y = somewhere(g, 0.74, 0.84)
     size = float(g.uniform(0.16, 0.24))
     wall, roof = (str(g.choice(colours)) for colours in (["#f3e3c7", "#e8c9a0", "#dfe6ee"], ["#b5483a", "#8c3b4a"]))
@@ -78,7 +75,7 @@ def house(draw: Draw, g: Rng) -> None:
 
 
 def cloud(draw: Draw, g: Rng) -> None:
-    """One or two."""
+    """Draw one or two clouds."""
     for _ in range(int(g.integers(1, 3))):
         x, y = somewhere(g, 0.1, 0.3)
         size = float(g.uniform(0.1, 0.16))
@@ -87,7 +84,7 @@ def cloud(draw: Draw, g: Rng) -> None:
 
 
 def star(draw: Draw, g: Rng) -> None:
-    """Some, small."""
+    """Draw some small stars."""
     for _ in range(int(g.integers(4, 10))):
         x, y = somewhere(g, 0.05, 0.4)
         size = float(g.uniform(0.012, 0.03))
@@ -98,7 +95,7 @@ def star(draw: Draw, g: Rng) -> None:
 
 
 def boat(draw: Draw, g: Rng) -> None:
-    """With a sail."""
+    """Draw a boat with a sail."""
     x, y = somewhere(g, 0.8, 0.9)
     size, hull = float(g.uniform(0.12, 0.18)), str(g.choice(["#a8432f", "#34495e", "#7d3c5d"]))
     keel, below = size * 0.6, y + size * 0.4
@@ -107,7 +104,7 @@ def boat(draw: Draw, g: Rng) -> None:
 
 
 def bird(draw: Draw, g: Rng) -> None:
-    """A few, far away."""
+    """Draw a few birds, far away."""
     s = HEIGHT * FINER
     for _ in range(int(g.integers(2, 5))):
         x, y = somewhere(g, 0.15, 0.45)
@@ -118,13 +115,13 @@ def bird(draw: Draw, g: Rng) -> None:
 
 
 def snow(draw: Draw, g: Rng) -> None:
-    """Falling; it lies on the ground too."""
+    """Draw falling snow; `picture` makes the ground white."""
     for x, y in g.random((70, 2)).tolist():
         draw.ellipse(box(x * WIDTH / HEIGHT, y, 0.018, 0.018), fill="#ffffff")
 
 
 def balloon(draw: Draw, g: Rng) -> None:
-    """A hot-air balloon."""
+    """Draw a hot-air balloon."""
     x, y = somewhere(g, 0.2, 0.42)
     size, colour = float(g.uniform(0.1, 0.15)), str(g.choice(["#d8453f", "#e39b2d", "#7a4fa3"]))
     shape(draw, [(x - size * 0.55, y + size / 4), (x + size * 0.55, y + size / 4), (x, y + size * 1.2)], colour)
@@ -134,7 +131,7 @@ def balloon(draw: Draw, g: Rng) -> None:
 
 
 def rainbow(draw: Draw, g: Rng) -> None:
-    """Behind everything else."""
+    """Draw a rainbow."""
     x, size = float(g.uniform(0.4, 0.9)), float(g.uniform(0.7, 0.9))
     for i, colour in enumerate(["#d8453f", "#e39b2d", "#efd64a", "#57a65a", "#3f7fc4", "#7a4fa3"]):
         wide = size - i * 0.045
@@ -142,7 +139,7 @@ def rainbow(draw: Draw, g: Rng) -> None:
 
 
 def lighthouse(draw: Draw, g: Rng) -> None:
-    """Red and white."""
+    """Draw a red and white lighthouse."""
     x, y = somewhere(g, 0.55, 0.6)
     for i in range(5):
         top, low = 0.05 + 0.007 * i, 0.05 + 0.007 * (i + 1)
@@ -153,7 +150,7 @@ def lighthouse(draw: Draw, g: Rng) -> None:
     shape(draw, [(x - 0.05, y - 0.25), (x + 0.05, y - 0.25), (x, y - 0.31)], "#38444f")
 
 
-DRAWN: dict[str, Callable[[Draw, Rng], None]] = {
+PAINTERS: dict[str, Callable[[Draw, Rng], None]] = {
     "rainbow": rainbow,
     "star": star,
     "cloud": cloud,
@@ -165,68 +162,72 @@ DRAWN: dict[str, Callable[[Draw, Rng], None]] = {
     "boat": boat,
     "snow": snow,
 }
-"""What draws a label, what lies behind first; a night is the background."""
+"""The function that draws each label, from back to front; "night" is a background."""
 
 
-GROUND = {"sea": ("#2f6f9f", "#1d4468"), "snow": ("#e9eef3", "#b9c4d3"), "grass": ("#86b56b", "#3f6045")}
-"""By day and by night."""
+GROUND_COLOURS = {"sea": ("#2f6f9f", "#1d4468"), "snow": ("#e9eef3", "#b9c4d3"), "grass": ("#86b56b", "#3f6045")}
+"""Colours of the ground by day and by night."""
 
 
 def labels_of(g: Rng) -> set[str]:
-    """What is in a picture, at least one thing."""
+    """Draw the labels of one picture, at least one."""
     while True:
-        found = {name for name, share in FREQUENCY.items() if g.random() < share}
-        if "night" not in found:
-            found.discard("star")
-        if found & {"boat", "lighthouse"}:
-            found -= {"house", "tree"}
-        if "rainbow" in found:
-            found -= {"night", "star", "snow"}
-        if found:
-            return found
+        labels = {name for name, share in FREQUENCY.items() if g.random() < share}
+        if "night" not in labels:
+            labels.discard("star")
+        if labels & {"boat", "lighthouse"}:
+            labels -= {"house", "tree"}
+        if "rainbow" in labels:
+            labels -= {"night", "star", "snow"}
+        if labels:
+            return labels
 
 
-def picture(there: set[str], g: Rng) -> Image.Image:
-    """A scene with these labels and no others."""
+def picture(labels: set[str], g: Rng) -> Image.Image:
+    """Return a scene with these labels and no others."""
     size = (WIDTH * FINER, HEIGHT * FINER)
-    top, low = ((20, 28, 58), (66, 72, 116)) if "night" in there else ((118, 178, 226), (222, 236, 244))
+    top, low = ((20, 28, 58), (66, 72, 116)) if "night" in labels else ((118, 178, 226), (222, 236, 244))
     blend = np.linspace(0, 1, size[1])[:, None, None]
     sky = (np.array(top) * (1 - blend) + np.array(low) * blend) * np.ones((1, size[0], 1))
     image = Image.fromarray(sky.astype(np.uint8))
     draw = ImageDraw.Draw(image)
-    kind = "sea" if there & {"boat", "lighthouse"} else "snow" if "snow" in there else "grass"
-    draw.rectangle((0, size[1] * g.uniform(0.68, 0.76), *size), fill=GROUND[kind]["night" in there])
-    for name, paint in DRAWN.items():
-        if name in there:
+    kind = "sea" if labels & {"boat", "lighthouse"} else "snow" if "snow" in labels else "grass"
+    draw.rectangle((0, size[1] * g.uniform(0.68, 0.76), *size), fill=GROUND_COLOURS[kind]["night" in labels])
+    for name, paint in PAINTERS.items():
+        if name in labels:
             paint(draw, g)
     return image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
 
 
 def make(folder: Path, n: int, seed: int = 0, unknown: float = 0.0) -> Path:
-    """Write so many pictures and the table of their labels, a share of these left empty, and return the table."""
-    g, holes = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    """Write `n` pictures and the table of their labels, and return the path of the table.
+
+    Args:
+        folder: must not hold pictures yet.
+        n: number of pictures.
+        seed: seed of the pictures, and of which labels are left empty.
+        unknown: share of the labels left empty.
+    """
+    if n < 1:
+        raise ValueError(f"--items is {n}: give at least 1")
+    if not 0 <= unknown < 1:
+        raise ValueError(f"--unknown is {unknown:g}: give a share from 0 to below 1")
+    if (folder / "images").exists():
+        raise ValueError(f"{folder / 'images'} exists already: give another folder to --scenes, or remove it")
+    g, unknown_cells = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     (folder / "images").mkdir(parents=True)
     table = folder / "labels.csv"
     with table.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["path", *FREQUENCY])
         for i in range(n):
-            there, name = labels_of(g), f"scene-{i:04d}.jpg"
-            picture(there, g).save(folder / "images" / name, quality=90)
-            rows.writerow([name, *("" if holes.random() < unknown else int(label in there) for label in FREQUENCY)])
+            labels, name = labels_of(g), f"scene-{i:04d}.jpg"
+            picture(labels, g).save(folder / "images" / name, quality=90)
+            empty = [unknown_cells.random() < unknown for _ in FREQUENCY]
+            rows.writerow(
+                [
+                    name,
+                    *("" if hidden else int(label in labels) for label, hidden in zip(FREQUENCY, empty, strict=True)),
+                ]
+            )
     return table
-
-
-def main() -> None:
-    """Write what was asked for."""
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("folder", type=Path)
-    ask.add_argument("--items", type=int, default=900)
-    ask.add_argument("--seed", type=int, default=0)
-    ask.add_argument("--unknown", type=float, default=0.0, help="the share of labels left empty")
-    asked = ask.parse_args()
-    print(make(asked.folder, asked.items, asked.seed, asked.unknown))
-
-
-if __name__ == "__main__":
-    main()

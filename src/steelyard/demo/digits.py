@@ -1,14 +1,17 @@
-"""The main job on data that comes with scikit-learn: digits superimposed in pairs, long-tailed, labels missing."""
+"""Six recipes compared on pairs of scikit-learn's digits: long-tailed, with labels removed."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
@@ -23,18 +26,22 @@ from steelyard.report.headline import get
 from steelyard.run.api import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
+from steelyard.run.finding import INDEX
+from steelyard.run.indexing import index_of
 from steelyard.run.run_report import evaluated_of
 
 CANVAS = 12
+MARGIN, SCALE = 2, 10
+"""An image file shows the canvas enlarged, with a margin on both sides: 4 to 3, as the search page shows images."""
 RECIPES = {
-    "BCE, holes = absent": "an",
+    "BCE, unknown = absent": "an",
     "BCE": "bce",
     "PLM": "plm",
     "DB-Focal": "db",
     "SPA + LPR": "spa-lpr",
     "partial labels": "pal",
 }
-"""What is compared: the name shown, and the recipe."""
+"""The recipes compared, by the name shown."""
 
 SETTINGS: dict[str, Any] = {
     "data": {"validation": 0.15},
@@ -46,7 +53,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Score(NamedTuple):
-    """A row of the demo's table, in per cent."""
+    """One row of the demo's table, in per cent."""
 
     name: str
     map: float
@@ -63,44 +70,57 @@ def digit_pairs(n: int, train: bool, rho: float = 20.0, seed: int = 0) -> ArrayD
     digits = load_digits()
     side = np.random.default_rng(seed).random(len(digits.target)) < 0.6  # which digits are for training
     images, classes = digits.images[side == train], digits.target[side == train]
-    wanted = exponential_counts(1000, 10, rho)[classes] / np.bincount(classes)[classes]
-    drawn = rng.choice(len(classes), size=(2, n), p=wanted / wanted.sum())
+    weights = exponential_counts(1000, 10, rho)[classes] / np.bincount(classes)[classes]
+    drawn = rng.choice(len(classes), size=(2, n), p=weights / weights.sum())
     canvas = np.zeros((n, CANVAS, CANVAS), np.uint8)
     grey = np.round(images * (255 / 16)).astype(np.uint8)
     for half in drawn:
         shift = rng.integers(0, CANVAS - 8 + 1, size=(n, 2))
         for i, (item, (top, left)) in enumerate(zip(half, shift, strict=True)):
-            spot = canvas[i, top : top + 8, left : left + 8]
-            np.maximum(spot, grey[item], out=spot)
+            patch = canvas[i, top : top + 8, left : left + 8]
+            np.maximum(patch, grey[item], out=patch)
     values = np.zeros((n, 10), np.int8)
     for half in drawn:
         values[np.arange(n), classes[half]] = 1
-    return ArrayDataset(canvas[:, None], Labels(values, names=[str(d) for d in range(10)]))
+    ids = [f"{i:04d}-{'-'.join(map(str, sorted(classes[pair])))}" for i, pair in enumerate(drawn.T)]
+    return ArrayDataset(canvas[:, None], Labels(values, names=[str(d) for d in range(10)], ids=ids))
+
+
+def write_images(items: ArrayDataset, folder: Path) -> list[Path]:
+    """Write every pair as a JPEG file named after its id, and return the files in the order of the items."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{name}.jpg" for name in items.labels.ids]
+    wide = np.pad(items.inputs[:, 0], ((0, 0), (0, 0), (MARGIN, MARGIN)))
+    for file, pixels in zip(files, wide, strict=True):
+        size = (pixels.shape[1] * SCALE, pixels.shape[0] * SCALE)
+        Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC).save(file, quality=85)
+    return files
 
 
 def datasets(n_train: int = 8000, n_test: int = 8000, seed: int = 0) -> Datasets:
-    """Return training items of whose labels 40 % are removed, and test items with complete labels."""
+    """Return training items with 40 % of their labels removed, and test items with complete labels."""
     complete = digit_pairs(n_train, train=True, seed=seed)
     train = ArrayDataset(complete.inputs, keep_labels(complete.labels, 0.6, seed=seed))
     return Datasets(train, None, digit_pairs(n_test, train=False, seed=seed))
 
 
 def compare(items: Datasets, out: Path, console: Console, seed: int = 0, epochs: int = 16) -> list[Score]:
-    """Train every recipe of the demo into a folder of its own under `out`, and write the page that compares them."""
+    """Train each recipe into its own folder under `out`, index the test images, and write the comparison page."""
+    files = write_images(items.test, out / "images")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the network is so small that more would only wait for each other
     try:
-        found = [_run(name, recipe, items, out, console, seed, epochs) for name, recipe in RECIPES.items()]
+        results = [_run(name, recipe, items, files, out, console, seed, epochs) for name, recipe in RECIPES.items()]
     finally:
         torch.set_num_threads(threads)
     if has_matplotlib():
         about = "Pairs of digits, ρ = 20, 40 % of the training labels removed; measured on complete labels."
-        write_comparison_page(out / "report.html", "Steelyard's demo", [run for run, _ in found], about)
-    return [score for _, score in found]
+        write_comparison_page(out / "report.html", "Steelyard's demo", [run for run, _ in results], about)
+    return [score for _, score in results]
 
 
 def show(seed: int, out: str, as_json: bool) -> None:
-    """Run the demo and print what came out, as a table or as JSON."""
+    """Run the demo and print the scores, as a table or as JSON."""
     console = Console(stderr=as_json, highlight=False)
     console.print(
         "Pairs of handwritten digits; digit 0 is twenty times as frequent as digit 9,\n"
@@ -121,29 +141,41 @@ def show(seed: int, out: str, as_json: bool) -> None:
         cells = [f"{v:.1f}{'*' if v == b else ' '}" for v, b in zip(score[1:6], best, strict=True)]
         table.add_row(score.name, *cells)
     console.print(table)
-    page = f"The comparison with reliability diagrams is in {Path(out) / 'report.html'}, the runs beside it.\n"
     console.print(
-        "Per cent, * the best. mAP: ranking; F1 at each label's own threshold; ACE: how\n"
-        "far probabilities are off, lower is better: by σ(z), as most software reads\n"
-        "logits, and as the run reads them, by the loss's link and what was fitted to\n"
-        "held-out items.\n\n"
-        f"{page if has_matplotlib() else ''}"
-        "Next, on your own data: steelyard inspect DATA\n"
-        "                        steelyard train --data DATA --out runs/mine",
+        "Per cent, * the best. mAP: ranking; F1 at each label's own threshold; ACE: calibration\n"
+        "error, lower is better: by σ(z), as most software converts logits, and by the run's own\n"
+        "probabilities: the loss's link, calibrated on held-out items.\n\n"
+        f"{_next_steps(Path(out), max(scores, key=lambda score: score.map))}",
         soft_wrap=True,
+        markup=False,
     )
 
 
+def _next_steps(out: Path, best: Score) -> str:
+    """Return what to look at after the demo, and the commands for it."""
+    lines = []
+    if has_matplotlib():
+        lines.append(f"Comparison with reliability diagrams: {out / 'report.html'}")
+    lines += ["Next, on your own data: steelyard inspect DATA", "                        steelyard train --data DATA"]
+    if find_spec("duckdb") is not None:
+        serve = shlex.join(["steelyard", "serve", str(out / RECIPES[best.name]), "--images", str(out / "images")])
+        lines += ["Search the test images in a browser (two digits, not a third; sorted by probability):", f"  {serve}"]
+    return "\n".join(lines)
+
+
 def _run(
-    name: str, recipe: str, items: Datasets, out: Path, console: Console, seed: int, epochs: int
+    name: str, recipe: str, items: Datasets, files: list[Path], out: Path, console: Console, seed: int, epochs: int
 ) -> tuple[ComparedRun, Score]:
-    """Train one recipe, and return it as the comparison and the table show it."""
+    """Train one recipe and return its entries in the comparison page and in the table."""
     settings = SETTINGS | {"train": SETTINGS["train"] | {"seed": seed, "epochs": epochs}}
     start = time.perf_counter()
     run = fit(items.train, recipe, test=items.test, out=out / recipe, settings=settings, overwrite=True, verbose=False)
     score = _score(name, run.metrics["test"], time.perf_counter() - start)
     console.print(f"  {name}: mAP {score.map:.1f} in {score.seconds:.0f} s")
-    evaluated = evaluated_of(run.trained, judge(run.trained, items.test, EvaluateSettings()), EvaluateSettings())
+    judged = judge(run.trained, items.test, EvaluateSettings())
+    if find_spec("duckdb") is not None:  # the items are arrays: only the demo knows which files show them
+        index_of(run.trained, list(items.test.labels.ids), judged.probabilities, files, out / recipe / INDEX).close()
+    evaluated = evaluated_of(run.trained, judged, EvaluateSettings())
     return ComparedRun(name, run.metrics["test"], evaluated, run.history, f"{recipe}/report.html"), score
 
 

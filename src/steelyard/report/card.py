@@ -1,0 +1,215 @@
+"""The model card of a run: one page of Markdown made of what the run folder keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from steelyard.report.headline import Metrics, get, plural, rare
+from steelyard.report.race_table import outcome_sentence
+from steelyard.report.scores import percent
+from steelyard.report.terminal import plain
+from steelyard.report.threshold_table import probability
+
+MOST_ROWS = 20
+"""Labels in the table of thresholds; all are in metrics.json."""
+FEW = 20
+"""A label with fewer positives in training is named among the limits."""
+_PARTS = ("objective.loss", "objective.unknown", "objective.masking", "objective.weighting", "objective.label_pair")
+_SETTINGS = ("model.backbone", *(f"{name}.kind" for name in _PARTS), "train.sampler.kind")
+
+
+def model_card(
+    title: str,
+    config: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    metrics: Mapping[str, Metrics],
+    race: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the card as Markdown; a section without content is left out.
+
+    Args:
+        title: name of the run.
+        config: its settings, as nested dicts.
+        facts: content of `run.json`.
+        metrics: content of `metrics.json`. The last of validation, test and recalibration is shown.
+        race: content of `race.json`, None where no models competed.
+    """
+    part = next((name for name in ("recalibration", "test", "validation") if metrics.get(name)), "")
+    shown = metrics[part] if part else {}
+    sections = {
+        "Data": _data(config, facts, shown),
+        "Recipe": _recipe(config, facts, race),
+        f"Scores on {part} items": _scores(shown, facts if facts.get("card_part") == part else {}),
+        "Calibration": _calibration(shown),
+        "Thresholds": _thresholds(get(shown, "thresholds") or {}),
+        "Limits": _limits(shown, facts, part),
+    }
+    version = get(facts, "versions", "steelyard")
+    by = f", trained by Steelyard {version}" if version else ""
+    head = f"# Model card: {_text(title)}\n\nA multi-label classifier{by}."
+    filled = [(name, text) for name, lines in sections.items() if (text := "\n".join(lines))]
+    return "\n\n".join([head, *(f"## {name}\n\n{text}" for name, text in filled)]) + "\n"
+
+
+def _data(config: Mapping[str, Any], facts: Mapping[str, Any], shown: Metrics) -> Iterator[str]:
+    yield f"- Source: {_code(get(config, 'data', 'path') or 'given in Python')}"
+    if items := facts.get("items"):
+        yield f"- Items: {', '.join(f'{n:,} {name}' for name, n in items.items())}"
+    labels = facts.get("labels") or {}
+    if labels:
+        unknown = f"{percent(labels['unknown'])} % of the training labels are unknown"
+        yield f"- Labels: {labels['number']:,}; {unknown if labels['unknown'] else 'all training labels are known'}"
+        yield f"- Positives of a label in training: {labels['least']:,} (rarest) to {labels['most']:,} (most frequent)"
+    if shown.get("unknown"):
+        yield f"- Unknown labels among the scored items, left out of every score: {shown['unknown']:,}"
+    if facts.get("corrections"):
+        yield f"- Corrections by people were merged into {plural(len(facts['corrections']), 'label')}"
+    if skipped := sum((facts.get("unreadable") or {}).values()):
+        yield f"- Images that could not be read and were skipped: {skipped:,}"
+
+
+def _recipe(config: Mapping[str, Any], facts: Mapping[str, Any], race: Mapping[str, Any] | None) -> Iterator[str]:
+    why = f": {_text(facts['why'])}" if facts.get("why") else ""
+    yield f"- Recipe: {_code(facts.get('recipe') or 'settings of config.toml')}{why}"
+    values = {name: get(config, *name.split(".")) for name in _SETTINGS}
+    chosen = [f"{name} = {value}" for name, value in values.items() if value not in (None, "", "none")]
+    if race is None and chosen:
+        yield f"- Settings: {_code(', '.join(chosen))}"
+    if race is not None:
+        yield f"- {_text(outcome_sentence(race))}"
+    if facts.get("epochs"):
+        kept = f", epoch {facts['kept_epoch']} kept" if facts.get("kept_epoch") else ""
+        yield f"- Training: {plural(facts['epochs'], 'epoch')}{kept}, {facts.get('seconds', 0):.0f} s"
+
+
+def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
+    if not shown:
+        return
+    intervals = shown.get("intervals") or facts.get("intervals") or {}
+    few = rare(shown) if shown.get("labels") else None
+    baselines = {name: row for name, row in (shown.get("baselines") or {}).items() if name != "this run"}
+    rows: list[tuple[str, float | None, Any, str]] = [
+        ("mAP, %", get(shown, "mAP", "label"), get(intervals, "mAP", "label"), "map"),
+        ("F1, mean over labels, %", get(shown, "macro", "f1"), get(intervals, "macro", "f1"), ""),
+        ("Items with all labels right, %", shown.get("exact_match"), intervals.get("exact_match"), ""),
+    ]
+    if few is not None:
+        rows.insert(2, (f"F1 of the {few.name}, %", get(few.part, "macro", "f1"), None, ""))
+    ours = get(shown, "baselines", "this run", "log_loss")
+    table = [
+        [name, percent(value), _interval(found), *(percent(row.get(key)) if key else "" for row in baselines.values())]
+        for name, value, found, key in rows
+        if value is not None
+    ]
+    if ours is not None:
+        table.append(
+            ["log-loss per label", f"{ours:.4f}", "–", *(_loss(row.get("log_loss")) for row in baselines.values())]
+        )
+    yield from _table(["", "this run", "95 % interval", *baselines], table)
+    yield ""
+    yield f"Measured on {plural(shown.get('items', 0), 'item')}; JSON with every score: metrics.json." + (
+        "" if intervals else " For intervals, train with `--set evaluate.bootstrap=1000`."
+    )
+
+
+def _calibration(shown: Metrics) -> Iterator[str]:
+    if shown and get(shown, "reading", "kind") is None and get(shown, "reading", "how"):
+        yield "- This run has no probabilities, only a ranking."
+        return
+    if get(shown, "calibration") is None:
+        return
+    width = get(shown, "calibration", "pooled", "width") or {}
+    own_fold = get(shown, "reading", "out_of_fold")
+    yield f"- Probabilities: {_text(get(shown, 'reading', 'how') or '')}"
+    rows = [
+        ("this run", width.get("ace"), shown.get("log_loss")),
+        ("right probabilities, by chance alone", get(width, "by_chance", "ace"), None),
+        ("link of the loss, not fitted", *_read_by(shown, "by_link")),
+        ("σ(z)", *_read_by(shown, "plain_sigmoid")),
+    ]
+    yield ""
+    known = [row for row in rows if row[1] is not None]
+    yield from _table(
+        ["probabilities by", "ACE, %", "log-loss"], [[n, percent(a), _loss(loss)] for n, a, loss in known]
+    )
+    yield ""
+    yield "ACE: mean distance between predicted probability and observed frequency." + (
+        " Each item is scored by a calibrator fitted without it." if own_fold else ""
+    )
+
+
+def _read_by(shown: Metrics, name: str) -> tuple[Any, Any]:
+    return get(shown, name, "calibration", "pooled", "ace"), get(shown, name, "log_loss")
+
+
+def _thresholds(decisions: Mapping[str, Any]) -> Iterator[str]:
+    if not decisions:
+        return
+    rows = sorted(decisions["labels"], key=lambda row: row["positives"])
+    yield f"{_text(decisions['heading'])} (on {plural(decisions['items'], 'item')}, rarest labels first)."
+    yield ""
+    yield from _table(
+        ["label", "positives in training", "threshold", "precision, %", "95 % interval", "recall, %"],
+        [
+            [
+                _text(row["label"]),
+                f"{row['positives']:,}",
+                "never" if row["never"] or row["threshold"] is None else probability(row["threshold"]),
+                percent(row["precision"]),
+                _interval(row["precision_interval"]),
+                percent(row["recall"]),
+            ]
+            for row in rows[:MOST_ROWS]
+        ],
+    )
+    if len(rows) > MOST_ROWS:
+        yield ""
+        yield f"And {len(rows) - MOST_ROWS:,} more in metrics.json."
+
+
+def _limits(shown: Metrics, facts: Mapping[str, Any], part: str) -> Iterator[str]:
+    yield "- Scores, probabilities and thresholds hold for items drawn like those above."
+    if part == "validation":
+        yield "- There were no test items: the scored items also chose the calibration."
+    for note in shown.get("notes") or ():
+        yield f"- {_text(note[:1].upper() + note[1:]).removesuffix('.')}."
+    decisions = get(shown, "thresholds") or {}
+    scarce = [row["label"] for row in decisions.get("labels", ()) if row["positives"] < FEW]
+    if scarce:
+        named = f"{_names(scarce)} {'has' if len(scarce) == 1 else 'have'}"
+        yield f"- {named} fewer than {FEW} positives in training; their scores and thresholds are uncertain."
+    if never := decisions.get("never"):
+        yield f"- Never predicted as present: {_names(never)}."
+    if facts.get("converged") is False:
+        yield "- Training stopped before it converged."
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return f"{', '.join(_code(name) for name in names[:5])}{more}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|---|{'---:|' * (len(head) - 1)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    return "–" if not ends or None in ends else f"{percent(ends[0])} to {percent(ends[1])}"
+
+
+def _loss(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _text(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in plain(text))
+
+
+def _code(text: str) -> str:
+    """Return text in a code span."""
+    return f"`{plain(str(text)).replace('`', chr(39)).replace('|', '/')}`"
