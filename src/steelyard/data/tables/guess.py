@@ -39,7 +39,7 @@ _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 OF_TABLES = (
     *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
-    *("names", "delimiter", "encoding", "split_column", "group", "text"),
+    *("names", "delimiter", "encoding", "split_column", "group", "text", "embeddings"),
 )
 """The arguments of `open_data` that say how a manifest is read."""
 _FIELDS = {"path_column": "path", "split_column": "split"}  # as `Guess` calls them
@@ -68,6 +68,7 @@ class Guess:
     group: the column whose value items share that must stay together in every split, such as a patient; never guessed.
     text: the column of texts that is the input, beside the features if there are any; guessed where there is no other
         input and its cells are sentences.
+    embeddings: the file whose rows are the input, see `embeddings_of`; then no column is.
     unused: columns that play no part.
     unfound: the column of image files where none of them is found, so that there is no input.
     """
@@ -86,6 +87,7 @@ class Guess:
     split: str | None = None
     group: str | None = None
     text: str | None = None
+    embeddings: Path | None = None
     unused: tuple[str, ...] = ()
     unfound: str | None = None
 
@@ -96,7 +98,7 @@ class Guess:
         named = {_FIELDS.get(name, name): value for name, value in options.items() if value is not None}
         said = {name: value for name, value in named.items() if name in fields}
         for name, value in said.items():
-            if name == "images":
+            if name in ("images", "embeddings"):
                 said[name] = Path(value)
             elif name in ("features", "names") or not isinstance(value, str):
                 said[name] = several(value, name)
@@ -138,7 +140,9 @@ class Guess:
                 says.append("each row a present label" if self.value is None else f"its value is in {self.value!r}")
             says.append(f"a label not mentioned is {'absent' if self.absent == 'negative' else 'unknown'}")
         says.append("items are numbered" if self.id is None else f"items are named by column {self.id!r}")
-        if self.images is not None:
+        if self.embeddings is not None:
+            says.append(f"the input is the rows of {self.embeddings}")
+        elif self.images is not None:
             says.append(f"the images are the files of column {self.path!r} in {self.images}")
         elif self.text:
             more = f" and {_counted(self.features, 'feature column')}" if self.features else ""
@@ -177,21 +181,28 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         shown = f"{listed(source.columns, 8):.300}"
         raise source.error(f"no label is found in its columns ({shown}): name them by labels=, see form=")
     images = said.images
-    if images is None and not said.features and item is not None and _beside(source, str(columns.cells[item][0])):
+    own = said.embeddings is None  # whether the input is in the manifest, or named by it
+    if (
+        own
+        and images is None
+        and not said.features
+        and item is not None
+        and _beside(source, str(columns.cells[item][0]))
+    ):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
         raise source.error("no column that names the items is found: give it by id= or path=")
     text, features = said.text, said.features
-    others = images is None and form != "long"
+    others = own and images is None and form != "long"
     if text is None and others and not features:
         text = next(iter(texts), None)
     if features is None:
         flags = [name for name in columns.free("label") if is_numeric(columns.cells[name])]
         inputs = {*columns.free("number", "vector"), *flags} if others and text is None else ()
         features = tuple(name for name in source.columns if name in inputs)
-    if near and images is None and not (features or text) and item is not None:
+    if near and own and images is None and not (features or text) and item is not None:
         images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    no_input = images is None and not (features or text)
+    no_input = own and images is None and not (features or text)
     lacks_images = no_input and path is not None and looks_like_files(columns.cells[path])
     guessed = dataclasses.replace(
         said,
@@ -226,6 +237,8 @@ def _check(source: Manifest, said: Guess) -> None:
         raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
     if said.text and (said.images or said.text in (said.features or ())):
         raise ValueError(f"text names column {said.text!r}, but images or features too: give one kind of input")
+    if said.embeddings and (given := [name for name in ("images", "text", "features") if getattr(said, name)]):
+        raise ValueError(f"embeddings is given, but {given[0]} too: give one kind of input")
     if said.text and said.form == "long":
         raise ValueError("text is given, but in long form an item has several rows: write one row per item")
     check_choice(said.form, ("wide", "list", "long", None), "form")

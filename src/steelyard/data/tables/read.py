@@ -17,6 +17,7 @@ from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, faults_of, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.parts import ALL, part_named, training_part
+from steelyard.data.tables.embeddings import embeddings_of
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
 from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, filled, refuse
@@ -46,6 +47,7 @@ def table(
     split_column: str | None = None,
     group: str | None = None,
     text: str | None = None,
+    embeddings: str | os.PathLike[str] | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
@@ -69,6 +71,7 @@ def table(
         the same will do, such as val for validation.
     split_column: the column that says the part; guessed from its name and its cells.
     group: the column whose value items share that must stay together in every split, such as a patient.
+    embeddings: an `.npy` or `.npz` file whose rows are the input, see `embeddings_of`.
     text: the column of texts that is the input; what is returned then is a `MixedDataset`, to be encoded.
     size, on_bad_image, cache: see `ImageDataset`.
     """
@@ -115,6 +118,10 @@ def read_table(
     if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
     n = len(labels)
+    if found.embeddings is not None:
+        rows = embeddings_of(found.embeddings, labels, items)
+        some = labels if items is None else labels.take(items)
+        return Table(ArrayDataset(rows, some, note), found, part, parts)
     if items is not None:
         labels = labels.take(items)
         files = None if files is None else files.take(pa.array(items))
