@@ -49,7 +49,7 @@ def fit(data: Any, model: Any, recipe: str = "bce", **given: Any) -> sy.Run:
 def test_a_module_of_logits_is_trained_as_it_is_and_comes_back_from_its_folder(tmp_path: Path) -> None:
     data, net = items(), Net()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    run = fit(data, net, out=tmp_path / "run", settings={"train": {"epochs": 40, "batch_size": 16}})
+    run = fit(data, net, out=tmp_path / "run", settings={"train": {"epochs": 40}, "optimizer": {"lr": 0.01}})
     trained = run.trained.model.backbone.module
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items()), "a copy is trained"
     assert not torch.equal(trained.net[0].weight, net.net[0].weight)

@@ -53,6 +53,9 @@ class DataSettings:
     """The column of a manifest with the value of the label; guessed if not given."""
     features: tuple[str, ...] = ()
     """The columns of a manifest that are the input; guessed if not given."""
+    categories: tuple[str, ...] = ()
+    """The columns of a manifest whose texts are an input, one feature for each different text; columns of texts among
+    the features are taken so."""
     separator: str = ""
     """What separates labels in one cell of a manifest, "none" if a cell is one label; guessed if not given."""
     absent: Literal["", "negative", "unknown"] = ""
@@ -98,19 +101,9 @@ class DataSettings:
     def reader(self) -> dict[str, Any]:
         """Return what is said of how data is read, as arguments of `open_data` after its path, split left out."""
         names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
-        more = (
-            "separator",
-            "absent",
-            "minus_one",
-            "split_column",
-            "group",
-            "text",
-            "embeddings",
-            "delimiter",
-            "encoding",
-        )
+        more = ("separator", "absent", "minus_one", "split_column", "group", "text", "embeddings", "categories")
         renamed = {"class_names": self.names} if self.names else {}
-        said = {name: value for name in (*names, *more) if (value := getattr(self, name))}
+        said = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
         if len(self.labels) == 1:
             said["labels"] = self.labels[0]
         return said | renamed

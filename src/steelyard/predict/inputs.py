@@ -28,6 +28,7 @@ def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_ima
         "features" if trained.model.input.kind == "features" else "image",
         features=data["features"] or None,
         text=data.get("text") or None,
+        categories=data.get("categories", ()),
         encoder=trained.encoder,
         labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names calls otherwise
     )

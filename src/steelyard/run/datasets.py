@@ -27,7 +27,7 @@ from steelyard.models import ModelSettings, image_size, input_of
 
 GUESSED = (
     *("form", "id", "path_column", "labels", "value", "features"),
-    *("separator", "absent", "minus_one", "split_column", "group", "text"),
+    *("separator", "absent", "minus_one", "split_column", "group", "text", "categories"),
 )
 """The settings of [data] that may be guessed from a manifest."""
 PARTS = ("train", "validation", "test", "audit")
