@@ -22,7 +22,8 @@ ROOMS = ("losses", "balance", "objective", "metrics", "calibrate", "data", "mode
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_examples_of_a_page_run_one_after_the_other(page):
+def test_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S):
         exec(compile(code, page.name, "exec"), scope)

@@ -26,7 +26,7 @@ _OPTIONS: dict[str, Any] = {
     "path": _text("The column of a manifest with the image files. Guessed if not given."),
     "labels": _texts("A column of a manifest that holds labels; may be repeated. Guessed."),
     "value": _text("The column of a manifest with the value of the label. Guessed."),
-    "features": _texts("A column of a manifest that is an input; may be repeated. Guessed."),
+    "features": _texts("A column of a manifest that is an input, texts as categories; may be repeated. Guessed."),
     "text": _text("The column of a manifest whose text is the input. Guessed if not given.", "COLUMN"),
     "separator": _text("What separates labels in one cell of a manifest, none for one label. Guessed."),
     "absent": _text("What a manifest does not mention is negative or unknown."),

@@ -53,6 +53,9 @@ class DataSettings:
     """The column of a manifest with the value of the label; guessed if not given."""
     features: tuple[str, ...] = ()
     """The columns of a manifest that are the input; guessed if not given."""
+    categories: tuple[str, ...] = ()
+    """The columns of a manifest whose texts are an input, one feature for each different text; columns of texts among
+    the features are taken so."""
     separator: str = ""
     """What separates labels in one cell of a manifest, "none" if a cell is one label; guessed if not given."""
     absent: Literal["", "negative", "unknown"] = ""
@@ -68,6 +71,9 @@ class DataSettings:
     text: str = ""
     """The column of a manifest whose text is the input: TF-IDF of its words, or what model.backbone = "hf:FOLDER" makes
     of it; guessed where there is no other input."""
+    embeddings: str = ""
+    """An .npy file of embeddings, one row per item of the manifest in its order, or an .npz file of X and, if the order
+    is another, ids: the input, whatever other columns there are."""
     audit: str = ""
     """A path to fully labelled items that decide among the candidates of recipe auto, where only positives are known
     of the training items."""
@@ -95,9 +101,9 @@ class DataSettings:
     def reader(self) -> dict[str, Any]:
         """Return what is said of how data is read, as arguments of `open_data` after its path, split left out."""
         names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
-        more = ("separator", "absent", "minus_one", "split_column", "group", "text", "delimiter", "encoding")
+        more = ("separator", "absent", "minus_one", "split_column", "group", "text", "embeddings", "categories")
         renamed = {"class_names": self.names} if self.names else {}
-        said = {name: value for name in (*names, *more) if (value := getattr(self, name))}
+        said = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
         if len(self.labels) == 1:
             said["labels"] = self.labels[0]
         return said | renamed

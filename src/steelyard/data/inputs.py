@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from steelyard.data.columns.encoder import Encoder
-from steelyard.data.columns.mixed import FEATURES, Column
+from steelyard.data.columns.mixed import FEATURES, Column, category_column
 from steelyard.data.dataset import ArrayDataset, ImageDataset, as_inputs
 from steelyard.data.files import DataError, PathLike, check_choice, listed
 from steelyard.data.images import EXTENSIONS, Size, as_size
@@ -50,6 +50,7 @@ def open_inputs(
     features: Sequence[str] | None = None,
     labels: Sequence[str] = (),
     text: str | None = None,
+    categories: Sequence[str] = (),
     encoder: Encoder | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -68,8 +69,8 @@ def open_inputs(
     wanted, "image" or "features"; `split`, the part to take, by default all rows of a manifest, of an `.npz` file `X`,
     else the test or the validation part, and of a published data set its training part.
     Of a manifest: `id` and `path_column`, the columns that name the items and their files; `features`, the columns of
-    numbers in the order of training; `labels`, columns that are no features; `text`, a column of texts, and `encoder`,
-    what makes features of them; `delimiter`, `encoding`.
+    numbers in the order of training; `labels`, columns that are no features; `text`, a column of texts, `categories`,
+    and `encoder`, what makes features of them; `delimiter`, `encoding`.
     """
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")
@@ -92,7 +93,7 @@ def open_inputs(
             inputs = _array_file(file, split, side, on_bad_image)
         elif ENDINGS.get(ending) == "table" and encoder is not None:
             source = Manifest(file, delimiter, encoding or "utf-8")
-            inputs = _text_rows(source, id, text, features or (), encoder, on_bad_image)
+            inputs = _mixed_rows(source, id, text, features or (), categories, encoder, on_bad_image)
         elif ENDINGS.get(ending) == "table":
             inputs = _table(file, images, split, columns, labels, kind, side, on_bad_image)
         elif ending in ENDINGS:
@@ -204,13 +205,15 @@ def _feature_rows(
     id: str | None,
     names: Sequence[str],
     on_bad_image: OnBad,
-    text: str = "",
+    text: str | None = None,
+    categories: Sequence[str] = (),
     encoder: Encoder | None = None,
 ) -> Inputs:
-    """The rows of a manifest as features: columns of numbers, and what `encoder` makes of them and of a text."""
+    """The rows of a manifest as features: columns of numbers, and what `encoder` makes of texts and categories."""
     called = "numbered" if id is None else f"named by column {id!r}"
+    inputs = (*names, *categories)
     shown, by = (
-        (f"the text of column {text!r}", "text") if text else (f"{len(names)} columns ({listed(names)})", "features")
+        (f"the text of column {text!r}", "text") if text else (f"{len(inputs)} columns ({listed(inputs)})", "features")
     )
     note = f"{source.path}: the input is {shown}, items are {called}; set by {by} and id."
     n_items = source.count()
@@ -218,13 +221,14 @@ def _feature_rows(
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
         widths: dict[str, int] = {}
         start = 0
-        for block in source.stream(dict.fromkeys(name for name in (text, id) if name), names):
+        for block in source.stream(dict.fromkeys(name for name in (text, id, *categories) if name), names):
             parts = [feature_column(source, name, block[name], start, widths.get(name)) for name in names]
             vectors = [name for name in names if pa.types.is_nested(block[name].type)]
             widths = {name: parts[names.index(name)].shape[1] for name in vectors}
             rows: Any = np.concatenate(parts, axis=1) if parts else None
             if encoder is not None:
-                columns = {text: Column("text", pa.array(block[text]))}
+                columns = {name: category_column(block[name]) for name in categories}
+                columns |= {text: Column("text", pa.array(block[text]))} if text else {}
                 rows = encoder.features(columns if rows is None else {**columns, FEATURES: Column("number", rows)})
             n = rows.shape[0]
             cells = [None] * n if id is None else pc.utf8_trim_whitespace(block[id]).to_pylist()
@@ -237,17 +241,24 @@ def _feature_rows(
     return FeatureInputs(blocks, n_items, on_bad_image, note=note)
 
 
-def _text_rows(
-    source: Manifest, id: str | None, text: str | None, features: Sequence[str], encoder: Encoder, on_bad_image: OnBad
+def _mixed_rows(
+    source: Manifest,
+    id: str | None,
+    text: str | None,
+    features: Sequence[str],
+    categories: Sequence[str],
+    encoder: Encoder,
+    on_bad_image: OnBad,
 ) -> Inputs:
     """The rows of a manifest whose columns are encoded as a run encoded those of training."""
     column = text or encoder.text
-    if column is None:
+    if column is None and not categories:
         trained = "the run was trained on columns of a table in memory"
         raise DataError(f"{source.path} is a file, but {trained}: give run.probability such a table")
-    _check_columns(source, text=[column], features=features, id=[id])
-    id = id or Columns(source, (column, *features)).id_column(None)
-    return _feature_rows(source, id, list(features), on_bad_image, column, encoder)
+    _check_columns(source, text=[column], features=features, categories=categories, id=[id])
+    taken = [name for name in (column, *features, *categories) if name is not None]
+    id = id or Columns(source, taken).id_column(None)
+    return _feature_rows(source, id, list(features), on_bad_image, column, categories, encoder)
 
 
 def _check_columns(source: Manifest, **named: Sequence[str | None]) -> None:

@@ -71,6 +71,8 @@ def open_data(
     split_column: str | None = None,
     group: str | None = None,
     text: str | None = None,
+    embeddings: PathLike | None = None,
+    categories: Sequence[str] | None = None,
     class_names: PathLike | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
@@ -89,7 +91,7 @@ def open_data(
     one of those); in a folder of one's own it chooses the file of that name, `train.csv`, `mine-train.arff`; val,
     valid and validation mean the same, and so on; `year`, of VOC and COCO, by default the last one there; `minus_one`,
     what −1 stands for in a manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then
-    unknown); `path_column`, `table`'s `path`, and `form` … `text`: of a manifest, see `table`;
+    unknown); `path_column`, `table`'s `path`, and `form` … `categories`: of a manifest, see `table`;
     `class_names`, a CSV or JSON file with the names of labels that are ids, see `named_labels`. `size`, `on_bad_image`,
     `cache`: see `ImageDataset`.
     """

@@ -290,8 +290,11 @@ class RunFolder:
         """Return the content of `run.json`."""
         return self._json("run.json")
 
-    def load(self) -> Trained:
-        """Return the trained model; a folder that is no run, unfinished or damaged is one sentence."""
+    def load(self, module: Any = None) -> Trained:
+        """Return the trained model; a folder that is no run, unfinished or damaged is one sentence.
+
+        `module` is the user's own, of a run that was trained with one.
+        """
         self.check_finished()
         document = self._json("model.json")
         if document.pop("sha256", None) != checksum(document) or document.get("format") != _FORMAT:
@@ -307,7 +310,7 @@ class RunFolder:
         if notes.get("names") != list(names) or reading.n_labels != len(names):
             raise ValueError(f"the files of {self.path} belong to different runs: restore them, or train again")
         try:
-            model = load_model(document["model"], tensors)
+            model = load_model(document["model"], tensors, module)
         except ValueError as error:
             raise ValueError(f"{self.path} cannot be loaded: {error}") from None
         counts, n_known = (np.array(document[name], np.float64) for name in ("counts", "n_known"))

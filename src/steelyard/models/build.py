@@ -23,30 +23,33 @@ from steelyard.models.members import Members
 from steelyard.models.ml_gcn import MLGCNHead, label_graph, label_vectors
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
+from steelyard.models.own import OWN, NoHead, own_module
 from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.models.resnet50 import ResNet50
 from steelyard.models.settings import ModelSettings
-from steelyard.models.small import Small
-from steelyard.models.tabular import MLP, Features
+from steelyard.models.small import MLP, Features, Small
 from steelyard.models.timm_backbone import TimmBackbone, classifier_of, timm_size
 
 _SMALL = 64
 
 
-def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
+def build_model(settings: ModelSettings, input: Input, labels: Labels, module: nn.Module | None = None) -> Model:
     """Return a new model for inputs of this kind and these labels.
 
     Weights that do not come from a file are drawn by torch's global generator: seed it first.
 
     settings: which model; `auto` is decided here. `input`: what `input_of` says of the training items. `labels`: of
-    the training items: how many there are and, for ML-GCN, their names and which occur together.
+    the training items: how many there are and, for ML-GCN, their names and which occur together. `module`: the user's
+    own, where the backbone is one; with one output per label it gives logits, and needs no head.
     """
     settings = replace(settings, backbone=_decided(settings, input))
     if settings.head == "members":
         raise ValueError("model.head is members, which only a race makes: choose another, or train with --recipe auto")
     if settings.mirror and input.kind != "image":
         raise ValueError(f"model.mirror is true, but the data has {input.kind}, no images: set it to false")
-    backbone = _backbone(settings, input)
+    backbone = _backbone(settings, input, module)
+    if settings.backbone == OWN:
+        settings = _for_own(settings, backbone.n_features, labels.n_labels)
     if isinstance(backbone, ImageBackbone) and input.shape[1]:
         backbone.check_side(input.shape[1], input.shape[2])
     if settings.weights:
@@ -67,10 +70,11 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels) -> Model:
     return _assembled(settings, input, backbone, labels.n_labels, embeddings, graph)
 
 
-def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor], module: nn.Module | None = None) -> Model:
     """Return the model that `Model.describe` and `Model.state_dict` were taken from, in evaluation mode.
 
-    Nothing is downloaded, no file is read, and the state of torch's generators does not change.
+    Nothing is downloaded, no file is read, and the state of torch's generators does not change. A model that was made
+    around a module of the user's own asks for it, `module`, again.
     """
     try:
         given = description["input"]
@@ -82,7 +86,7 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
     state = dict(tensors)
     empty = torch.empty(0)
     with torch.random.fork_rng(devices=[]):
-        backbone = _backbone(replace(settings, pretrained=False), input)
+        backbone = _backbone(replace(settings, pretrained=False), input, module)
         parts = (state.get("head.embeddings", empty), state.get("head.graph", empty))
         if settings.head == "members":
             head = Members.of_description(description["members"], backbone.n_features, n_labels)
@@ -125,6 +129,8 @@ def _decided(settings: ModelSettings, input: Input) -> str:
         if input.kind != "features":
             raise ValueError(f"model.backbone is {name}, which takes texts: name their column, data.text")
         return "linear"  # the data holds what the encoder made of its texts
+    if name == OWN:
+        return name
     image = _for_images(input.shape)
     name = {"features": "linear", "image": image, "pair": "cross_attention"}[input.kind] if name == "auto" else name
     wants = {"linear": "features", "mlp": "features", "cross_attention": "pair"}.get(name, "image")
@@ -146,8 +152,18 @@ def _for_images(shape: tuple[int, ...]) -> str:
     return "resnet12" if min(shape[1:]) >= ResNet12.least else "small"
 
 
-def _backbone(settings: ModelSettings, input: Input) -> Backbone:
+def _for_own(settings: ModelSettings, n_outputs: int, n_labels: int) -> ModelSettings:
+    """The settings of a model around a module of the user's own: no head where its outputs are logits already."""
+    for name in ("frozen", "keep_statistics", "weights"):
+        if getattr(settings, name) not in (False, "", "auto"):
+            raise ValueError(f"model.{name} is set, but the model is a module of your own: do that to it beforehand")
+    return replace(settings, head="none") if settings.head == "linear" and n_outputs == n_labels else settings
+
+
+def _backbone(settings: ModelSettings, input: Input, module: nn.Module | None) -> Backbone:
     name, pretrained = settings.backbone, settings.pretrained and not settings.weights
+    if name == OWN:
+        return own_module(module, input)
     if name == "linear":
         return Features(input.shape[0])
     if name == "mlp":
@@ -172,7 +188,14 @@ def _assembled(
 ) -> Model:
     features, attention = backbone.n_features, None
     head: nn.Module
-    if settings.head == "linear":
+    if settings.head == "none":
+        if features != n_labels or settings.backbone != OWN:
+            raise ValueError(
+                f"model.head is none, but {settings.backbone} gives {features} features for {n_labels} labels: choose "
+                "another head, such as linear"
+            )
+        head = NoHead()
+    elif settings.head == "linear":
         head = LinearHead(features, n_labels, settings.dropout)
     elif settings.head == "blocks":
         head = BlockHead(features, n_labels, dtype=torch.float32)

@@ -27,7 +27,7 @@ from steelyard.labels.targets import UNKNOWN
 from steelyard.models.feature_file import FeatureFile, Keys, Loans, Writer, loans_for, note_use, prune, write_keys
 from steelyard.models.inputs import Input, in_pieces
 from steelyard.models.model import Model
-from steelyard.models.tabular import Features
+from steelyard.models.small import Features
 
 Progress: TypeAlias = Callable[[int, int], None]
 Say: TypeAlias = Callable[[str], None]

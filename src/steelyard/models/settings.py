@@ -8,11 +8,11 @@ from typing import Literal, get_args
 
 from steelyard.data.files import check_choice
 
-Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members", "blocks"]
+Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members", "blocks", "none"]
 
 BACKBONES = (
     *("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50"),
-    *("lite0", "lite1", "lite2", "cross_attention"),
+    *("lite0", "lite1", "lite2", "cross_attention", "own"),
 )
 """What `backbone` may be, besides timm:NAME and hf:FOLDER."""
 
@@ -24,7 +24,8 @@ class ModelSettings:
     backbone: str = "auto"
     """What makes features of inputs: linear (nothing) or mlp on features; hf:FOLDER, a sentence encoder, on texts;
     small, resnet12, resnet32, resnet50, lite0 to lite2 or timm:NAME on images; cross_attention on regions and words;
-    auto: linear; lite0, up to 64 pixels resnet12, below 16 small; cross_attention."""
+    own, a module given to `sy.fit` in Python; auto: linear; lite0, up to 64 pixels resnet12, below 16 small;
+    cross_attention."""
     pretrained: bool = True
     """Whether lite0 to lite2 and timm's backbones start from published weights; for the others there are none."""
     frozen: bool | str = "auto"
@@ -36,7 +37,7 @@ class ModelSettings:
     head: Head = "linear"
     """What makes logits of features; cosine: between −1 and 1, for LDAM's softmax; places: of a convolutional
     backbone's maps, before their mean is taken; members: what a race leaves, it cannot be set; blocks: linear, for
-    20,000 labels and more, which train chooses by itself."""
+    20,000 labels and more, which train chooses by itself; none: of a module of one's own that gives logits."""
     bias: Literal["prior", "zero"] = "prior"
     """Where the last layer starts: prior at the frequency of every label as the objective sees it, with weights of 0;
     zero at 0 with small random weights, as in the papers. The cosine head has no bias, and losses without a link no

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from torch import nn
 
 from steelyard._files import write_atomic
 from steelyard.balance.processes import n_processes
@@ -27,6 +28,7 @@ from steelyard.data.inputs import Inputs, inputs_of
 from steelyard.data.subset import Labelled
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
+from steelyard.models.own import OWN, OwnModule
 from steelyard.predict.inputs import inputs_at, side_of
 from steelyard.predict.prediction import batch_logits
 from steelyard.run.datasets import Datasets
@@ -55,9 +57,9 @@ class Run:
         self.trained, self.metrics, self.history = trained, metrics, history
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Run:
-        """Return the finished run in `folder`."""
-        return _done(RunFolder(folder).load(), Path(folder))
+    def load(cls, folder: str | os.PathLike[str], model: nn.Module | None = None) -> Run:
+        """Return the finished run in `folder`; one that was trained with a module of your own asks for it, `model`."""
+        return _done(RunFolder(folder).load(model), Path(folder))
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Run:
         """Write the run to a folder, where `Run.load` and every command find it; return the run that lies there.
@@ -82,7 +84,7 @@ class Run:
             place.write_metrics(self.metrics)
             write_atomic(place / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
             place.finish({})
-        return Run.load(folder)
+        return Run.load(folder, own.module if isinstance(own := here.model.backbone, OwnModule) else None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,6 +135,7 @@ def fit(
     verbose: bool = True,
     logger: Logger | None = None,
     sample_weight: Any = None,
+    model: nn.Module | None = None,
 ) -> Run:
     """Train on `data` and return the run: model, calibrated probabilities, thresholds, metrics.
 
@@ -154,6 +157,9 @@ def fit(
         overwrite: whether a run in `out` is replaced.
         verbose: whether progress is shown.
         sample_weight: how much each item counts, (N,), in models fitted to features; scores count every item alike.
+        model: a module of your own from a batch of inputs to logits (B, L), or to features (B, K) under a head of ours.
+            A copy of it is trained, by the training loop with the recipe's objective. Inputs come as they are:
+            features as float32, images as floats in 0..1.
         logger: anything with `log(numbers, epoch)`, such as one of MLflow (examples/with_mlflow.py).
     """
     where: dict[str, Any] = {}
@@ -181,14 +187,16 @@ def fit(
             train, **{name: _dataset(name, part, train.labels) for name, part in others.items() if part is not None}
         )
 
+    own = {} if model is None else {"backbone": OWN}
+
     def configure(name: str | None) -> Config:
-        return load_config(None, name, (), settings).with_overrides({"data": where})
+        return load_config(None, name, (), settings).with_overrides({"data": where, "model": own})
 
     console = Console() if verbose else None
     with torch.random.fork_rng(range(torch.cuda.device_count())), group.joined():
         if out is None and n_processes() > 1:
             raise ValueError("out is None, but several processes train: give a run folder that all of them see")
-        request = together(lambda: prepare(configure, recipe, datasets))._replace(logger=logger)
+        request = together(lambda: prepare(configure, recipe, datasets))._replace(logger=logger, module=model)
         if out is not None:
             return _done(run_training(request, Path(out), overwrite, console), Path(out))
         with tempfile.TemporaryDirectory() as place:

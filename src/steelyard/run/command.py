@@ -347,7 +347,7 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
     if place.is_dir() and layout_at(place, settings.format or None) is None:
         place = file_in(place, settings.format or None, other.split)[0]
     if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
-        gone: Sequence[str] = ("images", *GUESSED)
+        gone: Sequence[str] = ("images", "embeddings", *GUESSED)
     else:
         source = Manifest(
             place,

@@ -27,7 +27,7 @@ from steelyard.models import ModelSettings, image_size, input_of
 
 GUESSED = (
     *("form", "id", "path_column", "labels", "value", "features"),
-    *("separator", "absent", "minus_one", "split_column", "group", "text"),
+    *("separator", "absent", "minus_one", "split_column", "group", "text", "categories"),
 )
 """The settings of [data] that may be guessed from a manifest."""
 PARTS = ("train", "validation", "test", "audit")
@@ -79,7 +79,7 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encod
         guessed["labels"] = (guessed["labels"],)
     files = {
         name: str(Path(value).absolute())
-        for name in ("path", "images", "names", "validation", "test", "audit", "corrections")
+        for name in ("path", "images", "names", "validation", "test", "audit", "corrections", "embeddings")
         if isinstance(value := getattr(settings, name), str) and value and not _is_part(name, value, opened)
     }
     encoded, encoder = _encoded({name: part.data for name, part in parts.items()}, model.backbone, encoder)

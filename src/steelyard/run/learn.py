@@ -110,13 +110,16 @@ def _features(
 
 
 def make_model(
-    config: Config, datasets: Datasets, folder: RunFolder, console: Console, logger: Logger | None = None
+    config: Config, datasets: Datasets, folder: RunFolder, console: Console, logger: Logger | None, module: Any
 ) -> tuple[Model, Watch]:
-    """Return the model before training, and how training is shown: only the first process shows anything."""
+    """Return the model before training, and how training is shown: only the first process shows anything.
+
+    `module` is the user's own, or None.
+    """
     pick_device(config.train.device)  # refuses one that is not there
     shown = _watch(config, folder, console, logger)
     torch.manual_seed(config.train.seed)
-    model = build_model(config.model, input_of(datasets.train), datasets.train.labels)
+    model = build_model(config.model, input_of(datasets.train), datasets.train.labels, module)
     model.fit_normalisation(datasets.train)
     return model, shown
 

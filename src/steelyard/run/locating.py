@@ -14,7 +14,13 @@ from steelyard.run.deployment import ESTIMATE
 
 _FILES = (
     *(("data", "path"), ("data", "images"), ("data", "names"), ("data", "cache"), ("data", "validation")),
-    *(("data", "test"), ("data", "corrections"), ("evaluate", "deploy_prior"), ("model", "weights")),
+    *(
+        ("data", "test"),
+        ("data", "corrections"),
+        ("data", "embeddings"),
+        ("evaluate", "deploy_prior"),
+        ("model", "weights"),
+    ),
 )
 """Settings that name files; those of validation and test may be splits instead."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
+from torch import nn
 
 from steelyard._console import tell
 from steelyard.balance.processes import n_processes
@@ -55,6 +56,8 @@ class TrainRequest(NamedTuple):
     """Called after every epoch of the training loop that is validated."""
     logger: Logger | None = None
     """What keeps the numbers of every epoch, beside history.jsonl."""
+    module: nn.Module | None = None
+    """The user's own, where model.backbone is own."""
 
 
 def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
@@ -146,7 +149,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
     if not overwrite:
         together(begin)
     _announce(request, console)
-    model, shown = together(lambda: make_model(config, datasets, folder, console, request.logger))
+    model, shown = together(lambda: make_model(config, datasets, folder, console, request.logger, request.module))
     if overwrite:  # what is there goes only now that the rest was not refused
         together(begin)
     begun = time.monotonic()

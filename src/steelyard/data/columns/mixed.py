@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
@@ -40,6 +41,12 @@ class Column(NamedTuple):
     def texts(self) -> list[str]:
         """Return the texts; what is missing is empty."""
         return [cell or "" for cell in self.values.to_pylist()]
+
+
+def category_column(cells: Any) -> Column:
+    """Return texts as categories: white space around them does not count, and a blank cell is of none."""
+    texts = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+    return Column("category", pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts))
 
 
 @final

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from steelyard.data.files import quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.parts import WORDS
 from steelyard.data.tables.manifest import BLANK, Manifest, encode
@@ -155,3 +156,38 @@ def repeats(column: Any) -> bool:
     """Does a text occur twice?"""
     codes, texts = encode(column)
     return bool(len(texts) < len(codes))
+
+
+def about_types(source: Manifest, unused: Iterable[str]) -> str:
+    """Name the unused columns of a Parquet file whose type can hold neither labels nor features here."""
+    types = source.types()
+    strange = [name for name in unused if name in types and _is_strange(types[name])]
+    if not strange:
+        return ""
+    shown = ", ".join(f"{quoted(name)} ({types[name]})" for name in strange[:6]) + (", …" if len(strange) > 6 else "")
+    remedy = "write 0 and 1 for labels, numbers for features, texts for names"
+    return f" Beware: {shown} can be neither label nor feature by type: {remedy}."
+
+
+def _is_strange(kind: Any) -> bool:
+    if is_list(kind):
+        return _is_strange(kind.value_type)
+    plain_types = is_number(kind) or is_text(kind) or pa.types.is_decimal(kind)
+    return not (plain_types or pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+
+def is_category(column: Any) -> bool:
+    """Are the cells texts, and none of them a number? Then a column that is named as an input holds categories."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not is_text(kind):
+        return False
+    cells = [cell for cell in pc.utf8_trim_whitespace(column.cast(pa.string())).to_pylist() if cell]
+    return bool(cells) and not any(map(_is_float, cells))
+
+
+def _is_float(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

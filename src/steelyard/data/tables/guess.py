@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from steelyard.data.columns.mixed import is_prose
-from steelyard.data.files import check_choice, listed, quoted
+from steelyard.data.files import check_choice, listed
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.located import folder_near, is_file
 from steelyard.data.tables.columns import (
@@ -21,7 +21,9 @@ from steelyard.data.tables.columns import (
     LABELS,
     VALUES,
     Columns,
+    about_types,
     family,
+    is_category,
     is_numeric,
     looks_like_files,
     mostly_values,
@@ -29,7 +31,6 @@ from steelyard.data.tables.columns import (
     repeats,
 )
 from steelyard.data.tables.manifest import Manifest, encode
-from steelyard.data.tables.values import is_list, is_number, is_text
 from steelyard.labels.ids import several
 
 _MARKS = (";", "|", ",")
@@ -39,7 +40,7 @@ _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 OF_TABLES = (
     *("images", "form", "id", "path_column", "labels", "value", "features", "separator", "absent", "minus_one"),
-    *("names", "delimiter", "encoding", "split_column", "group", "text"),
+    *("names", "delimiter", "encoding", "split_column", "group", "text", "embeddings", "categories"),
 )
 """The arguments of `open_data` that say how a manifest is read."""
 _FIELDS = {"path_column": "path", "split_column": "split"}  # as `Guess` calls them
@@ -68,6 +69,9 @@ class Guess:
     group: the column whose value items share that must stay together in every split, such as a patient; never guessed.
     text: the column of texts that is the input, beside the features if there are any; guessed where there is no other
         input and its cells are sentences.
+    categories: columns of texts that are an input, a feature for each different text; never guessed but from features
+        that name such a column.
+    embeddings: the file whose rows are the input, see `embeddings_of`; then no column is.
     unused: columns that play no part.
     unfound: the column of image files where none of them is found, so that there is no input.
     """
@@ -86,6 +90,8 @@ class Guess:
     split: str | None = None
     group: str | None = None
     text: str | None = None
+    embeddings: Path | None = None
+    categories: tuple[str, ...] | None = None
     unused: tuple[str, ...] = ()
     unfound: str | None = None
 
@@ -96,9 +102,9 @@ class Guess:
         named = {_FIELDS.get(name, name): value for name, value in options.items() if value is not None}
         said = {name: value for name, value in named.items() if name in fields}
         for name, value in said.items():
-            if name == "images":
+            if name in ("images", "embeddings"):
                 said[name] = Path(value)
-            elif name in ("features", "names") or not isinstance(value, str):
+            elif name in ("features", "names", "categories") or not isinstance(value, str):
                 said[name] = several(value, name)
         return cls(**said)
 
@@ -117,7 +123,7 @@ class Guess:
     def used(self) -> tuple[str, ...]:
         """Every column that plays a part, each once."""
         named = [self.id, self.path, self.value, self.split, self.group, self.text]
-        named += [*self.label_columns, *(self.features or ())]
+        named += [*self.label_columns, *(self.features or ()), *(self.categories or ())]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def describe(self, source: Manifest) -> str:
@@ -138,13 +144,15 @@ class Guess:
                 says.append("each row a present label" if self.value is None else f"its value is in {self.value!r}")
             says.append(f"a label not mentioned is {'absent' if self.absent == 'negative' else 'unknown'}")
         says.append("items are numbered" if self.id is None else f"items are named by column {self.id!r}")
-        if self.images is not None:
+        if self.embeddings is not None:
+            says.append(f"the input is the rows of {self.embeddings}")
+        elif self.images is not None:
             says.append(f"the images are the files of column {self.path!r} in {self.images}")
-        elif self.text:
-            more = f" and {_counted(self.features, 'feature column')}" if self.features else ""
-            says.append(f"the input is the text of column {self.text!r}{more}")
-        elif self.features:
-            says.append(f"the input is {_counted(self.features, 'feature column')}")
+        elif self.text or self.features or self.categories:
+            inputs = [f"the text of column {self.text!r}"] if self.text else []
+            inputs += [_counted(self.features, "feature column")] if self.features else []
+            inputs += [_counted(self.categories, "column") + " of categories"] if self.categories else []
+            says.append(f"the input is {' and '.join(inputs)}")
         else:
             says.append("there is no input, only labels")
         if self.group:
@@ -152,7 +160,7 @@ class Guess:
         if self.unused:
             says.append(f"not used: {_counted(self.unused, 'column')}")
         options = "form, id, path, labels, value, features, text, separator, absent, minus_one, names, images"
-        return f"{'; '.join(says)}. Set any of it by {options}, split_column, group.{_about_types(source, self.unused)}"
+        return f"{'; '.join(says)}. Set any of it by {options}, split_column, group.{about_types(source, self.unused)}"
 
 
 def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
@@ -177,21 +185,31 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         shown = f"{listed(source.columns, 8):.300}"
         raise source.error(f"no label is found in its columns ({shown}): name them by labels=, see form=")
     images = said.images
-    if images is None and not said.features and item is not None and _beside(source, str(columns.cells[item][0])):
+    own = said.embeddings is None  # whether the input is in the manifest, or named by it
+    if (
+        own
+        and images is None
+        and not (said.features or said.categories)
+        and item is not None
+        and _beside(source, str(columns.cells[item][0]))
+    ):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
         raise source.error("no column that names the items is found: give it by id= or path=")
     text, features = said.text, said.features
-    others = images is None and form != "long"
-    if text is None and others and not features:
+    named = tuple(name for name in features or () if is_category(columns.cells[name]))
+    categories = (*(said.categories or ()), *named)
+    features = None if features is None else tuple(name for name in features if name not in categories)
+    others = own and images is None and form != "long"
+    if text is None and others and not (features or categories):
         text = next(iter(texts), None)
     if features is None:
         flags = [name for name in columns.free("label") if is_numeric(columns.cells[name])]
         inputs = {*columns.free("number", "vector"), *flags} if others and text is None else ()
         features = tuple(name for name in source.columns if name in inputs)
-    if near and images is None and not (features or text) and item is not None:
+    if near and own and images is None and not (features or text or categories) and item is not None:
         images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    no_input = images is None and not (features or text)
+    no_input = own and images is None and not (features or text or categories)
     lacks_images = no_input and path is not None and looks_like_files(columns.cells[path])
     guessed = dataclasses.replace(
         said,
@@ -201,6 +219,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         labels=labels,
         value=value,
         features=features,
+        categories=categories,
         text=text,
         separator=_separator(columns, column, said) if form == "list" and column else None,
         absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
@@ -217,17 +236,30 @@ def _check(source: Manifest, said: Guess) -> None:
     for argument in ("id", "path", "value", "split", "group", "text"):
         if (name := getattr(said, argument)) is not None:
             source.check_column(name, "split_column" if argument == "split" else argument)
-    for argument, names in (("labels", said.label_columns), ("features", said.features or ())):
+    named = {"labels": said.label_columns, "features": said.features or (), "categories": said.categories or ()}
+    for argument, names in named.items():
         for name in names:
             source.check_column(name, argument)
         if len(set(names)) < len(names):
             raise ValueError(f"{argument} names column {Counter(names).most_common(1)[0][0]!r} twice: name it once")
-    if both := set(said.label_columns) & {*(said.features or ()), said.id, said.path, said.value, said.split}:
+    if both := set(said.label_columns) & {
+        *named["features"],
+        *named["categories"],
+        said.id,
+        said.path,
+        said.value,
+        said.split,
+    }:
         raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
     if said.text and (said.images or said.text in (said.features or ())):
         raise ValueError(f"text names column {said.text!r}, but images or features too: give one kind of input")
-    if said.text and said.form == "long":
-        raise ValueError("text is given, but in long form an item has several rows: write one row per item")
+    if said.embeddings and (
+        given := [name for name in ("images", "text", "features", "categories") if getattr(said, name)]
+    ):
+        raise ValueError(f"embeddings is given, but {given[0]} too: give one kind of input")
+    if (said.text or said.categories) and said.form == "long":
+        what = "text" if said.text else "categories"
+        raise ValueError(f"{what} is given, but in long form an item has several rows: write one row per item")
     check_choice(said.form, ("wide", "list", "long", None), "form")
     check_choice(said.absent, ("negative", "unknown", None), "absent")
     check_choice(said.minus_one, ("unknown", "negative"), "minus_one")
@@ -356,24 +388,6 @@ def _beside(source: Manifest, cell: str) -> bool:
     """Is there an image of this name beside the manifest?"""
     name = cell.strip()
     return name.lower().endswith(EXTENSIONS) and is_file(str(source.path.parent / name))
-
-
-def _about_types(source: Manifest, unused: Sequence[str]) -> str:
-    """Name the unused columns of a Parquet file whose type can hold neither labels nor features here."""
-    types = source.types()
-    strange = [name for name in unused if name in types and _is_strange(types[name])]
-    if not strange:
-        return ""
-    shown = ", ".join(f"{quoted(name)} ({types[name]})" for name in strange[:6]) + (", …" if len(strange) > 6 else "")
-    remedy = "write 0 and 1 for labels, numbers for features, texts for names"
-    return f" Beware: {shown} can be neither label nor feature by type: {remedy}."
-
-
-def _is_strange(kind: Any) -> bool:
-    if is_list(kind):
-        return _is_strange(kind.value_type)
-    plain_types = is_number(kind) or is_text(kind) or pa.types.is_decimal(kind)
-    return not (plain_types or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def _counted(names: Sequence[str], what: str) -> str:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from steelyard.data.columns.mixed import FEATURES, Column, MixedDataset
+from steelyard.data.columns.mixed import FEATURES, MOST_CATEGORIES, Column, MixedDataset, category_column
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
 from steelyard.data.files import DataError, faults_of, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
 from steelyard.data.parts import ALL, part_named, training_part
+from steelyard.data.tables.embeddings import embeddings_of
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
 from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, filled, refuse
@@ -46,6 +47,8 @@ def table(
     split_column: str | None = None,
     group: str | None = None,
     text: str | None = None,
+    embeddings: str | os.PathLike[str] | None = None,
+    categories: Sequence[str] | None = None,
     size: int | tuple[int, int] | None = None,
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
@@ -69,6 +72,8 @@ def table(
         the same will do, such as val for validation.
     split_column: the column that says the part; guessed from its name and its cells.
     group: the column whose value items share that must stay together in every split, such as a patient.
+    categories: columns of texts that are an input beside others; what is returned then is a `MixedDataset`, too.
+    embeddings: an `.npy` or `.npz` file whose rows are the input, see `embeddings_of`.
     text: the column of texts that is the input; what is returned then is a `MixedDataset`, to be encoded.
     size, on_bad_image, cache: see `ImageDataset`.
     """
@@ -115,13 +120,17 @@ def read_table(
     if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
     n = len(labels)
+    if found.embeddings is not None:
+        rows = embeddings_of(found.embeddings, labels, items)
+        some = labels if items is None else labels.take(items)
+        return Table(ArrayDataset(rows, some, note), found, part, parts)
     if items is not None:
         labels = labels.take(items)
         files = None if files is None else files.take(pa.array(items))
     if found.images is None or found.path is None:
         features = _features(source, columns, inputs, n)
-        if found.text is not None:
-            mixed = _mixed(found.text, columns, features, items)
+        if found.text is not None or found.categories:
+            mixed = _mixed(source, found, columns, features, items)
             return Table(MixedDataset(mixed, labels, note), found, part, parts)
         return Table(ArrayDataset(features if items is None else features[items], labels, note), found, part, parts)
     cells = labels.ids if files is None else files
@@ -138,12 +147,25 @@ def read_table(
 
 
 def _mixed(
-    text: str, columns: dict[str, Any], features: NDArray[np.float32], items: NDArray[np.int64] | None
+    source: Manifest,
+    found: Guess,
+    columns: dict[str, Any],
+    features: NDArray[np.float32],
+    items: NDArray[np.int64] | None,
 ) -> dict[str, Column]:
-    """Return the texts of some items, and beside them features, as columns."""
-    inputs = {text: Column("text", columns[text].cast(pa.string()).combine_chunks())}
+    """Return the text of some items, their categories and their features, as columns."""
+    if found.form == "long":
+        raise source.error("categories are named, but in long form an item has several rows: write one row per item")
+    inputs = {}
+    if found.text is not None:
+        inputs[found.text] = Column("text", columns[found.text].cast(pa.string()).combine_chunks())
     if features.shape[1]:
         inputs[FEATURES] = Column("number", features)
+    for name in found.categories or ():
+        inputs[name] = category_column(columns[name].cast(pa.string()).combine_chunks())
+        if (n := len(inputs[name].values.unique())) > MOST_CATEGORIES:
+            most = f"too many for categories (at most {MOST_CATEGORIES:,})"
+            raise source.error(f"column {name!r} holds {n:,} different texts, {most}: group them, or leave it out")
     return inputs if items is None else {name: column.take(items) for name, column in inputs.items()}
 
 

@@ -1,0 +1,83 @@
+"""A module of the user's own as the backbone of a model."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.models.backbone import Backbone
+from steelyard.models.inputs import Input
+
+OWN = "own"
+"""What `model.backbone` is where a module was given in Python."""
+
+
+@final
+class OwnModule(Backbone):
+    """A copy of a module that takes features (B, F), images (B, C, H, W) of floats in 0..1, or regions and words.
+
+    Inputs come as they are, not normalised: a module that was trained before keeps its own ways. What it returns,
+    (B, K), is asked once, of one item of zeros in evaluation mode.
+    """
+
+    def __init__(self, module: nn.Module, input: Input) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(module)
+        self.channels = input.shape[0] if input.kind == "image" else 0
+        n = input.shape[1 if input.kind == "pair" else 0]
+        self.statistics = ((0.0,) * n, (1.0,) * n)
+        self.n_features = _n_outputs(self.module, input)
+
+    def forward(self, x: Any) -> Tensor:
+        """Return what the module makes of `x`, (B, K)."""
+        outputs: Tensor = self.module(x)
+        return outputs
+
+
+@final
+class NoHead(nn.Module):
+    """Logits as they come."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return `features`."""
+        return features
+
+
+def own_module(module: Any, input: Input) -> OwnModule:
+    """Return the backbone made of a user's module, or say that there is none."""
+    if module is None:
+        raise ValueError(
+            "the model is a module of its user's own, of which the weights are kept and not the code: give it in "
+            "Python, sy.fit(data, model=module) or Run.load(folder, model=module)"
+        )
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"model is a {type(module).__name__}: give an nn.Module, which takes a batch of inputs")
+    return OwnModule(module, input)
+
+
+def _n_outputs(module: nn.Module, input: Input) -> int:
+    """K of the outputs (B, K) of a module."""
+    if input.kind == "pair":
+        n_regions, n_features, n_words, _ = input.shape
+        x: Any = (torch.zeros(1, n_regions, n_features), torch.zeros(1, n_words, dtype=torch.int64))
+    else:
+        x = torch.zeros(1, *input.shape)
+    what = f"{input.kind} of {' × '.join(map(str, input.shape))}"
+    was_training = module.training
+    try:
+        with torch.no_grad():
+            outputs = module.cpu().eval()(x)
+    except Exception as error:  # of code that is not ours
+        told = " ".join(str(error).split())
+        raise ValueError(
+            f"model does not take {what} ({type(error).__name__}: {told:.200}): mend its first layer, or the inputs"
+        ) from None
+    finally:
+        module.train(was_training)
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 1 or outputs.shape[1] == 0:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ValueError(f"model makes {shape} of one item: return logits (B, L), or features (B, K), as one tensor")
+    return outputs.shape[1]
