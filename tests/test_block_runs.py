@@ -120,3 +120,15 @@ def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
 def test_blocks_are_refused_where_they_cannot_be() -> None:
     with pytest.raises(ValueError, match=r"train.learner is blocks, which is for features"):
         sy.fit(items(60, 50), "two-way", settings=SETTINGS, verbose=False)
+
+
+def test_picked_unknown_labels_train_without_a_table(tmp_path: Path) -> None:
+    """The recipe of paper 3 by blocks: nothing of the size of items by labels is kept."""
+    x, labels = items(300, 50)
+    rows, columns, values = labels.cells()
+    some = Labels.from_cells(rows, columns, values, (300, 50), -1)
+    settings = {**SETTINGS, "objective": {"unknown": {"kind": "annotation", "q": 0.1}}}
+    run = sy.fit((x, some), "bce", out=tmp_path / "run", settings=settings, verbose=False)
+    assert len(run.history) == 5
+    kept = sum(file.stat().st_size for file in (tmp_path / "run" / "pseudo-labels").glob("picked-*"))
+    assert 0 < kept < 2 * 0.2 * 300 * 50

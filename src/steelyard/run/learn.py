@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from steelyard._console import tell
+from steelyard.balance import PickedLabels, PseudoLabels
 from steelyard.balance.processes import n_processes
 from steelyard.config.build import make_objective
 from steelyard.config.sections import ObjectiveSettings
@@ -86,8 +87,9 @@ class TrainingResult:
 
     def make_objective(self) -> Objective:
         """Return the objective of the training labels."""
-        config = self.config
-        return make_objective(config.objective, self.datasets.train.labels, self.folder.path, config.train.seed)
+        config, labels = self.config, self.datasets.train.labels
+        store = PickedLabels if config.train.learner == "blocks" else PseudoLabels
+        return make_objective(config.objective, labels, self.folder.path, config.train.seed, store)
 
 
 def _features(

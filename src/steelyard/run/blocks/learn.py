@@ -27,7 +27,7 @@ from steelyard.training.finite import NotFinite
 from steelyard.training.optimizer import rate
 from steelyard.training.step import pick_precision
 
-_RULES = ("ignore", "negative", "weak_negative", "wan")
+_RULES = ("ignore", "negative", "weak_negative", "wan", "annotation")
 _EPOCHS, _BATCH = 10, 1024
 _CHECK_EVERY = 50  # steps after which the loss is looked at: that waits for the device
 
@@ -40,6 +40,8 @@ def takes_blocks(config: Config, train: Any, fewest: int = MANY_LABELS) -> bool:
     model, objective, settings = config.model, config.objective, config.train
     masks = objective.masking
     still = masks.kind == "none" or masks.arguments.get("rate") == 0 or masks.arguments.get("observes") == "validation"
+    if objective.unknown.kind == "annotation":
+        still = masks.kind == objective.weighting.kind == "none" and objective.unknown.arguments["count"] == "known"
     return (
         model.head in ("linear", "blocks")
         and model.backbone in ("auto", "linear")
