@@ -18,7 +18,7 @@ class PickedLabels:
     """Pseudo-labels ỹ of the partial-annotation paper on disk, one byte for each cell that the next epoch will read.
 
     Which cells an epoch picks follows from seed, epoch, item and label, so the epoch before it knows them: N·q·L bytes
-    take the place of N·L. Each epoch writes a file of its own, item after item; the epoch begun again writes it anew.
+    take the place of N·L. Each epoch writes a file of its own, item after item; a batch taken again writes them again.
     An item that the epoch before did not visit has ½. Every process keeps the labels of its share.
 
     Args:
@@ -41,12 +41,14 @@ class PickedLabels:
         return self.path / f"picked-{epoch}-{rank}.i8", self.path / f"starts-{epoch}-{rank}.npy"
 
     def start_epoch(self, epoch: int) -> None:
-        """Begin epoch `epoch` (from 1): read what the epoch before it wrote, and forget what this one has written."""
+        """Begin epoch `epoch` (from 1), or go on with it: read what the epoch before it wrote."""
         if epoch < 1:
             raise ValueError(f"epoch is {epoch}: epochs count from 1")
-        if self.epoch == epoch - 1:
+        if epoch == self.epoch:
+            return
+        if epoch == self.epoch + 1:
             self.flush()
-        for old in (file for e in range(max(epoch - 3, 0), epoch - 1) for file in self._files(e)):
+        for old in (file for e in range(max(epoch - 4, 0), epoch - 2) for file in self._files(e)):
             old.unlink(missing_ok=True)
         values, starts = self._files(epoch - 1)
         self._before, self._starts_before = np.zeros(0, np.int8), np.full(self.n_items, -1)
@@ -54,9 +56,16 @@ class PickedLabels:
             self._starts_before = np.load(starts)
             if values.stat().st_size:
                 self._before = np.memmap(values, np.int8, "r")
-        self.epoch, self._length = epoch, 0
-        self._starts = np.full(self.n_items, -1)
-        self._files(epoch)[0].write_bytes(b"")
+        values, starts = self._files(epoch)
+        values.touch()
+        self.epoch, self._length = epoch, values.stat().st_size  # what a batch taken again wrote is left behind
+        self._starts = np.load(starts) if starts.is_file() else np.full(self.n_items, -1)
+
+    def reset(self) -> None:
+        """Forget everything: every pseudo-label is ½ again."""
+        for file in [*self.path.glob("picked-*"), *self.path.glob("starts-*")]:
+            file.unlink(missing_ok=True)
+        self.epoch = 0
 
     def check_continues(self, epoch: int) -> None:
         """Raise unless `epoch` can be taken up: what the one before wrote is there."""

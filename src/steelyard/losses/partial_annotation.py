@@ -12,6 +12,7 @@ from torch import Tensor
 from steelyard.balance.ahead import Ahead
 from steelyard.balance.checks import check_choice, check_range
 from steelyard.balance.philox import uniform, uniform_at
+from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
@@ -39,7 +40,7 @@ class Annotation(Resolver):
     Each unknown label takes part ("is picked") with probability q, drawn anew every epoch.
 
     Args:
-        store: the pseudo-labels ỹ, or None where the caller passes them (`cells`).
+        store: the pseudo-labels ỹ, or None where the caller passes them (`cells`). PickedLabels are for a BlockHead.
         gamma: γ, the least β (.05).
         m: the head start of d (3 epochs).
         q: a number, or (first, last) to rise linearly over the epochs (.3: the paper gives none).
@@ -53,7 +54,7 @@ class Annotation(Resolver):
 
     def __init__(
         self,
-        store: PseudoLabels | None = None,
+        store: PseudoLabels | PickedLabels | None = None,
         gamma: float = 0.05,
         m: float = 3.0,
         q: float | tuple[float, float] = 0.3,
@@ -141,14 +142,15 @@ class Annotation(Resolver):
 
     def _looked_up(self, targets: Tensor, items: Tensor, dtype: torch.dtype) -> Cells:
         """Return the cells but for p, with pseudo-labels from the store."""
-        if self.store is None:
+        store = self.stored()
+        if store is None:
             raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
         table = self.ahead.table(self.epoch) if dtype == torch.float32 else None
         if table is not None:
             shares = table[items]
         else:
             shares = self._shares(targets, self._picked(items, targets.shape[1]), dtype)
-        return self._weighed(targets, read_for(self.store, items, targets), shares)
+        return self._weighed(targets, read_for(store, items, targets), shares)
 
     def _shares(self, targets: Tensor, picked: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what each label counts in its item: 1/(known ones), or d/(picked ones), or 0."""
@@ -193,8 +195,8 @@ class Annotation(Resolver):
         return alpha, beta
 
     def stored(self) -> PseudoLabels | None:
-        """Return the store."""
-        return self.store
+        """Return the store of all cells."""
+        return None if isinstance(self.store, PickedLabels) else self.store
 
     def needs_link(self) -> bool:
         """Return whether the store wants the corrected η."""
@@ -202,8 +204,8 @@ class Annotation(Resolver):
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""
-        if self.store is not None:
-            write_back(self.store, need_index(index), logits, probability)
+        if (store := self.stored()) is not None:
+            write_back(store, need_index(index), logits, probability)
 
     def class_weights(self) -> tuple[Tensor, Tensor]:
         """Return the running means of α and β, scalars; 1 before the first batch."""

@@ -131,6 +131,37 @@ class BlockHead(nn.Module):
         self.weight.data = self.weight.data.to(dtype)
         self.optimize_by(self.moments.rule)
 
+    def split(self) -> None:
+        """Keep only this process's share of the labels, as `split=True` does; states of the optimizer are dropped."""
+        self.share = share = share_of_labels(self.n_labels)
+        self.weight.data = self.weight.data[share].clone()
+        self.optimize_by(self.moments.rule)
+
+    def join(self) -> None:
+        """Have all labels in every process again, after `split`; states of the optimizer are dropped."""
+        if self.share != slice(0, self.n_labels):
+            self.weight.data = parallel.of_all_shares(self.weight.data, self.n_labels)
+            self.bias.data = parallel.of_all_shares(self.bias.data[self.share], self.n_labels)
+            self.share = slice(0, self.n_labels)
+            self.optimize_by(self.moments.rule)
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """Return the state_dict of a head that has all labels; every process must call it, and the first gets it."""
+        state: dict[str, Tensor] = dict(self.state_dict())
+        if self.share == slice(0, self.n_labels):
+            return state
+        for name, x in state.items():
+            if x.ndim and not name.startswith("first."):
+                own = x[self.share] if len(x) == self.n_labels else x
+                whole = parallel.of_all_shares(own, self.n_labels)
+                state[name] = whole.cpu() if self.share.start == 0 else x
+        return state
+
+    def load_whole_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `whole_state` gave, to however many processes."""
+        here = {name: x.shape for name, x in self.state_dict().items()}
+        self.load_state_dict({name: x if x.shape == here[name] else x[self.share] for name, x in state.items()})
+
     def forward(self, features: Tensor) -> Tensor:
         """Return all logits (B, L), of a split head those of its share, without gradient: for as many as fit."""
         return self.logits(features, self.share)
