@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from steelyard.balance import PickedLabels
 from steelyard.kernels import block_launch, choice, fused
 from steelyard.losses import BCE
-from steelyard.models.block import BlockHead, BlockOptimizer
+from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets
 from steelyard.models.block.steps import Kind, plain_update_
 from steelyard.objective import Objective
+from test_block_annotation import N, objective_of
+from test_block_annotation import head_of as annotated_head
+from test_block_annotation import items as annotated_items
 from test_block_head import OBJECTIVES, B, F, L, batch, head_of, sparse
 from triton_interpreter import assert_passes_inside, inside, outside
 
@@ -54,6 +59,22 @@ def test_kernels_do_what_plain_torch_does(name: str, kind: str) -> None:
             value = head.step(given, sparse(t, kind), OBJECTIVES[name](), lr=0.5, index=index).total
             value.backward()
         outs.append((value, given.grad, head.weight, head.bias))
+    for ours, plain in zip(*outs[::-1], strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
+
+
+@inside
+@pytest.mark.parametrize("fill", [0, -1])
+def test_picked_unknown_labels_are_weighed_as_by_plain_torch(fill: int, tmp_path: Path) -> None:
+    (x, t), index, outs = annotated_items(fill), torch.arange(N), list[Any]()
+    for using in ("plain", "fused"):
+        head = annotated_head(False, dtype=torch.float32, block=12)
+        objective = objective_of(PickedLabels(tmp_path / using, N, t.shape[1]), q=0.5)
+        with choice.using(using):  # type: ignore[arg-type]
+            for epoch in (1, 2):
+                objective.start_epoch(epoch, 2)
+                value = head.step(x.float(), SparseTargets.from_dense(t, fill), objective, lr=0.5, index=index).total
+        outs.append((value, head.weight, head.bias))
     for ours, plain in zip(*outs[::-1], strict=True):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
 

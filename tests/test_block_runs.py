@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,12 @@ from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.models.block import top_labels
 from steelyard.predict.blocks import by_blocks
+from steelyard.run import learn
 from steelyard.run.blocks.reading import band_report, cells_of
 from steelyard.run.predicting import Asked, predict
+from steelyard.training.checkpoint import read_history
+from training_jobs import forked, in_two_processes, shot, waited
+from typed import done, typed
 
 
 def items(n: int, n_labels: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], Labels]:
@@ -120,3 +125,90 @@ def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
 def test_blocks_are_refused_where_they_cannot_be() -> None:
     with pytest.raises(ValueError, match=r"train.learner is blocks, which is for features"):
         sy.fit(items(60, 50), "two-way", settings=SETTINGS, verbose=False)
+
+
+def test_picked_unknown_labels_train_without_a_table(tmp_path: Path) -> None:
+    """The recipe of paper 3 by blocks: nothing of the size of items by labels is kept."""
+    x, labels = items(300, 50)
+    rows, columns, values = labels.cells()
+    some = Labels.from_cells(rows, columns, values, (300, 50), -1)
+    settings = {**SETTINGS, "objective": {"unknown": {"kind": "annotation", "q": 0.1}}}
+    run = sy.fit((x, some), "bce", out=tmp_path / "run", settings=settings, verbose=False)
+    assert len(run.history) == 5
+    kept = sum(file.stat().st_size for file in (tmp_path / "run" / "pseudo-labels").glob("picked-*"))
+    assert 0 < kept < 2 * 0.2 * 300 * 50
+
+
+def written(folder: Path, n_labels: int = 50, rest_unknown: bool = False) -> Path:
+    """A file of features and labels to train on."""
+    x, labels = items(300, n_labels)
+    values = labels.values.astype(np.int64)
+    if rest_unknown:
+        values = np.where(values == 1, 1, -1)
+    np.savez(folder / "items.npz", X=x, Y=values)
+    return folder / "items.npz"
+
+
+BLOCKS = [
+    part
+    for setting in ("train.learner=blocks", "train.epochs=3", "train.batch_size=64", "train.checkpoint_seconds=0")
+    for part in ("--set", setting)
+]
+RULES = {
+    "bce": (),
+    "plm": ("--recipe", "bce", "--set", "objective.masking.kind=plm", "--set", "objective.masking.rate=0"),
+    "annotation": ("--recipe", "bce", "--set", "objective.unknown.kind=annotation", "--set", "objective.unknown.q=0.3"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("epoch", "step"), [(1, 2), (2, 3), (3, 4)])
+def test_a_run_that_is_killed_goes_on_to_the_same_weights(
+    tmp_path: Path, rule: str, epoch: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of the first sitting after its last checkpoint are taken again."""
+    data = written(tmp_path, rest_unknown=rule == "annotation")
+    asked = ("train", "--data", data, "--recipe", "bce", *RULES[rule], *BLOCKS)
+    done(*asked, "--out", tmp_path / "straight")
+    with monkeypatch.context() as patched:
+        patched.setattr(learn, "_watch", shot(epoch, step, signal.SIGKILL))
+        child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
+        assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
+    said = done(*asked, "--out", tmp_path / "run")
+    assert f"Going on with epoch {epoch}" in said.out
+    for name in ("model.safetensors", "calibration.json", "metrics.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    losses = [[line["loss"] for line in read_history(tmp_path / run / "history.jsonl")] for run in ("run", "straight")]
+    assert losses[0] == losses[1]
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_two_processes_train_one_run_by_blocks(tmp_path: Path, rule: str) -> None:
+    """Labels are split: weights, losses and probabilities are those of one process, to rounding."""
+    data = written(tmp_path, rest_unknown=rule == "annotation")
+    asked = [str(part) for part in ("train", "--data", data, "--recipe", "bce", *RULES[rule], *BLOCKS)]
+    first, second = in_two_processes(tmp_path, *asked, "--out", str(tmp_path / "two"))
+    assert (first.code, first.err) == (0, "")
+    assert "2 processes share every batch of 64." in first.out
+    assert (second.code, second.out, second.err) == (0, "", "")
+    done(*asked, "--out", tmp_path / "one")
+    one, two = (sy.Run.load(tmp_path / name) for name in ("one", "two"))
+    x, _ = items(70, 50, 1)
+    np.testing.assert_allclose(two.logits(x), one.logits(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(two.probability(x), one.probability(x), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(*([line["loss"] for line in run.history] for run in (one, two)), rtol=1e-5)
+
+
+def test_what_two_processes_began_one_goes_on_with(tmp_path: Path) -> None:
+    """A checkpoint holds all labels."""
+    data = written(tmp_path)
+    asked = [str(part) for part in ("train", "--data", data, "--recipe", "bce", *BLOCKS)]
+    first, second = in_two_processes(tmp_path, *asked, "--out", str(tmp_path / "run"), fails=True)
+    assert first.code == second.code == 2
+    said = done(*asked, "--out", tmp_path / "run")
+    assert "Going on with epoch 2" in said.out
+    done(*asked, "--out", tmp_path / "one")
+    one, both = (sy.Run.load(tmp_path / name) for name in ("one", "run"))
+    x, _ = items(70, 50, 1)
+    np.testing.assert_allclose(both.logits(x), one.logits(x), rtol=1e-4, atol=1e-5)

@@ -11,11 +11,9 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +33,7 @@ from steelyard.labels import Labels
 from steelyard.run import learn
 from steelyard.search import Index
 from steelyard.training.distributed import together
-from steelyard.training.progress import Watch
-from torture.child import Ended, Running
-from training_jobs import forked, waited
+from training_jobs import forked, in_two_processes, shot, waited
 from typed import done, typed
 
 SHORT = ("--set", "train.epochs=3", "--set", "train.batch_size=32", "--set", "train.checkpoint_seconds=0")
@@ -562,21 +558,6 @@ def straight(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[tup
     return asked, left_by(folder / "run", ("config.toml",))
 
 
-class Shot(Watch):
-    """Sends this process a signal when a step is done."""
-
-    def __init__(self, epoch: int, step: int, number: int) -> None:
-        self.spot, self.number = (epoch, step), number
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        if (epoch, step) == self.spot:
-            os.kill(os.getpid(), self.number)
-
-
-def shot(epoch: int, step: int, number: int) -> Callable[..., Watch]:
-    return lambda *_: Shot(epoch, step, number)
-
-
 @pytest.mark.parametrize(("epoch", "step"), [(1, 1), (2, 3), (3, 5)])
 def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step: int, monkeypatch: Any) -> None:
     asked, wanted = straight
@@ -692,35 +673,6 @@ def test_of_several_processes_the_first_that_fails_says_why(
 def test_python_m_steelyard() -> None:
     said = subprocess.run([sys.executable, "-m", "steelyard", "version"], capture_output=True, text=True, check=True)
     assert (said.stdout, said.stderr) == (f"{__version__}\n", "")
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def in_two_processes(folder: Path, *command: str, fails: bool = False) -> list[Ended]:
-    """What a command ends with in each of two processes; with `fails` the second fails in the second epoch."""
-    port = str(free_port())
-
-    def join(rank: int) -> None:
-        there = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-        os.environ.update(there, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        if fails and rank == 1:
-            learn._watch = lambda *_: Fails()
-
-    started = [Running(command, folder, lambda rank=rank: join(rank)) for rank in range(2)]
-    return [process.wait(120) for process in started]
-
-
-class Fails(Watch):
-    """Fails in the second epoch."""
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        if epoch == 2:
-            raise ValueError("process 1 met a bad item")
 
 
 def test_two_processes_train_one_run(place: Path, tmp_path: Path) -> None:

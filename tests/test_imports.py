@@ -159,7 +159,7 @@ BUDGET = {
     "losses": 1500,
     "search": 1190,
     "serve": 1400,
-    "balance": 1020,
+    "balance": 1100,
     "config": 780,
     "labels": 760,
     "predict": 860,

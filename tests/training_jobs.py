@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from steelyard.losses import BCE
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.metrics import mean_average_precision
 from steelyard.objective import Objective, Role
+from steelyard.run import learn
 from steelyard.training.batches import all_outputs
 from steelyard.training.checkpoint import Checkpoints
 from steelyard.training.loop import Outcome, train
@@ -33,6 +35,7 @@ from steelyard.training.settings import (
     ScheduleSettings,
     TrainSettings,
 )
+from torture.child import Ended, Running
 
 N, F, L = 60, 6, 5
 TIMINGS = ("seconds", "seconds_before", "items_per_second")
@@ -250,3 +253,47 @@ class BreakOff(Watch):
             if self.number is None:
                 raise self.error
             os.kill(os.getpid(), self.number)
+
+
+class Shot(Watch):
+    """Sends this process a signal when a step is done."""
+
+    def __init__(self, epoch: int, step: int, number: int) -> None:
+        self.spot, self.number = (epoch, step), number
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        if (epoch, step) == self.spot:
+            os.kill(os.getpid(), self.number)
+
+
+def shot(epoch: int, step: int, number: int) -> Callable[..., Watch]:
+    return lambda *_: Shot(epoch, step, number)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def in_two_processes(folder: Path, *command: str, fails: bool = False) -> list[Ended]:
+    """What a command ends with in each of two processes; with `fails` the second fails in the second epoch."""
+    port = str(free_port())
+
+    def join(rank: int) -> None:
+        there = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        os.environ.update(there, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        if fails and rank == 1:
+            learn._watch = lambda *_: Fails()
+
+    started = [Running(command, folder, lambda rank=rank: join(rank)) for rank in range(2)]
+    return [process.wait(120) for process in started]
+
+
+class Fails(Watch):
+    """Fails in the second epoch."""
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        if epoch == 2:
+            raise ValueError("process 1 met a bad item")

@@ -2,6 +2,7 @@
 
 from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking
+from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.balance.samplers import ClassAware, Shuffled, Undersample
 from steelyard.balance.teacher_scores import TeacherScores
@@ -23,6 +24,7 @@ __all__ = [
     "InverseFrequency",
     "LabelPair",
     "PartialLabelMasking",
+    "PickedLabels",
     "PseudoLabels",
     "Rebalanced",
     "Shuffled",

@@ -39,3 +39,11 @@ def uniform(seed: int, epoch: int, index: Tensor, n_labels: int, first: int = 0)
     counter = (group + zero, (index & MASK) + zero, (index >> 32) + zero, zero + epoch)
     words = torch.stack(philox(counter, (seed & MASK, (seed >> 32) & MASK)), dim=-1)
     return (words.flatten(1)[:, :n_labels] >> 8).to(torch.float32) * 2.0**-24
+
+
+def uniform_at(seed: int, epoch: int, index: Tensor, labels: Tensor) -> Tensor:
+    """Return u(seed, epoch, index, label) as float32 (n,) of single cells, given by item and label."""
+    index, labels = index.to(torch.int64), labels.to(torch.int64)
+    counter = (labels // 4, index & MASK, index >> 32, torch.full_like(index, epoch))
+    words = torch.stack(philox(counter, (seed & MASK, (seed >> 32) & MASK)))
+    return (words.gather(0, (labels % 4)[None])[0] >> 8).to(torch.float32) * 2.0**-24

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.balance import Deferred, LabelPair, PartialLabelMasking, PseudoLabels, TeacherScores, Weighting
+from steelyard.balance import (
+    Deferred,
+    LabelPair,
+    PartialLabelMasking,
+    PickedLabels,
+    PseudoLabels,
+    TeacherScores,
+    Weighting,
+)
 from steelyard.calibrate.teacher import teacher_probabilities
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.labels import UNKNOWN, Labels
@@ -20,7 +28,13 @@ ASSUMING = ("negative", "weak_negative", "wan", "large_loss", "splc", "selective
 """The rules to which an unknown label is a negative."""
 
 
-def make_objective(settings: ObjectiveSettings, labels: Labels, folder: Path | None, seed: int) -> Objective:
+def make_objective(
+    settings: ObjectiveSettings,
+    labels: Labels,
+    folder: Path | None,
+    seed: int,
+    store: type[PseudoLabels | PickedLabels] = PseudoLabels,
+) -> Objective:
     """Return the objective that `settings` describe, made for the training labels.
 
     Where unknown labels are assumed negative they are counted so, too: k_c is then N for every class.
@@ -30,8 +44,9 @@ def make_objective(settings: ObjectiveSettings, labels: Labels, folder: Path | N
         labels: of the training items, in the order of their numbers.
         folder: the run folder; pseudo-labels are kept in its folder "pseudo-labels".
         seed: of masks, picked labels and first estimates.
+        store: how pseudo-labels are kept; a BlockHead needs PickedLabels.
     """
-    rule = _make_rule(settings.unknown, labels, folder, seed)
+    rule = _make_rule(settings.unknown, labels, folder, seed, store)
     known = known_labels(settings, labels)
     reduction: Reduction = "item" if rule.reduction == "item" else settings.reduction
     if rule.reduction not in (None, reduction):
@@ -65,7 +80,9 @@ def _make_weighting(part: Part, labels: Labels) -> Weighting | None:
     return weighting if weighting is None or part.arguments["start"] == 1 else call(Deferred, part, weighting=weighting)
 
 
-def _make_rule(part: Part, labels: Labels, folder: Path | None, seed: int) -> Resolver:
+def _make_rule(
+    part: Part, labels: Labels, folder: Path | None, seed: int, store: type[PseudoLabels | PickedLabels]
+) -> Resolver:
     sizes = dict(n_items=labels.n_items, n_labels=labels.n_labels)
     supplied: dict[str, Any] = {"seed": seed, "counts": labels.counts, "n_known": labels.n_known, **sizes}
     beside = KINDS["unknown"][part.kind].beside
@@ -77,7 +94,7 @@ def _make_rule(part: Part, labels: Labels, folder: Path | None, seed: int) -> Re
             raise ValueError(
                 f"objective.unknown is {part.kind!r}, which keeps pseudo-labels on disk: give a run folder"
             )
-        supplied["store"] = call(PseudoLabels, part, path=folder / "pseudo-labels", **sizes)
+        supplied["store"] = call(store, part, path=folder / "pseudo-labels", **sizes)
     if "expected_positives" in part.arguments:
         supplied["targets"] = labels.values
         if part.arguments["expected_positives"] == 0:

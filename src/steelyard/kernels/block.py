@@ -163,14 +163,14 @@ def slopes(
 
 @triton.jit(do_not_specialize=["n_listed", "start", "seed_low", "seed_high", "epoch", "item_low", "item_high"])
 def put(
-    logits, picked, rows, labels, values, bias, by_label, by_item, shifts, inverse, drawn, keep, items, parts, sums,
-    width, n_labels, stride, n_listed, start, negative, unknown, alpha, beta, mu,
+    logits, picked, rows, labels, values, by_cell, bias, by_label, by_item, shifts, inverse, drawn, keep, items, parts,
+    sums, width, n_labels, stride, n_listed, start, negative, unknown, alpha, beta, mu,
     seed_low, seed_high, epoch, item_low, item_high,
     KIND: tl.constexpr, K_POS: tl.constexpr, K_NEG: tl.constexpr, C_POS: tl.constexpr, C_NEG: tl.constexpr,
     B_POS: tl.constexpr, B_NEG: tl.constexpr, G_POS: tl.constexpr, G_NEG: tl.constexpr, DETACH: tl.constexpr,
     H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, SHIFTS: tl.constexpr,
     BY_LABEL: tl.constexpr, BY_ITEM: tl.constexpr, REBALANCED: tl.constexpr, MASKED: tl.constexpr,
-    INDEXED: tl.constexpr, ASSUMED: tl.constexpr, WIDE: tl.constexpr, C: tl.constexpr,
+    INDEXED: tl.constexpr, BY_CELL: tl.constexpr, ASSUMED: tl.constexpr, WIDE: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Write the slopes of listed cells, whose values are 1, 0, soft or −1, unknown: inert, or with ASSUMED a negative.
 
@@ -205,6 +205,8 @@ def put(
             weight = weight * tl.load(by_label + label)
         if BY_ITEM:
             weight = weight * tl.load(by_item + row)
+        if BY_CELL:
+            weight = weight * tl.load(by_cell + at, mask=here, other=0.0)
         if REBALANCED:
             weight = weight * _rebalanced(tl.load(inverse + label), tl.load(drawn + row), alpha, beta, mu)
         if MASKED:

@@ -33,8 +33,9 @@ class Listed(NamedTuple):
 class Terms(NamedTuple):
     """What every cell's slope depends on beside its logit.
 
-    `absent` is the coefficient of cells that are not listed; `by_label` (L,) and `by_item` (B,) are weights, `drawn`
-    (B,) is Σ_j present_j inverse_j for re-balanced ones. All tensors are float32, and those by label cover all labels.
+    `absent` is the coefficient of cells that are not listed; `by_label` (L,) and `by_item` (B,) are weights, `by_cell`
+    (n,) those of listed cells, `drawn` (B,) is Σ_j present_j inverse_j for re-balanced ones. All tensors are float32,
+    and those by label cover all labels.
     """
 
     pair: Pair
@@ -43,6 +44,7 @@ class Terms(NamedTuple):
     bias: Tensor
     by_label: Tensor | None = None
     by_item: Tensor | None = None
+    by_cell: Tensor | None = None
     rebalanced: Rebalanced | None = None
     drawn: Tensor | None = None
     mask: Mask | None = None
@@ -94,14 +96,13 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Ten
         sums = torch.zeros(1, width, dtype=torch.float64, device=device)
         logits.zero_()
     if n_listed:
-        rule = terms.rule
+        rule, by_cell = terms.rule, terms.by_cell is not None
+        fixed = (*pair, *how, by_cell, rule.assumed, wide, _LISTED)
         plan = _plan(
-            ("put", *key, rule.assumed),
-            lambda: _Plan(
-                "put", groups, (width, shape[2], shape[3]), (*pair, *how, rule.assumed, wide, _LISTED), _LISTED_WARPS
-            ),
+            ("put", *key, by_cell, rule.assumed),
+            lambda: _Plan("put", groups, (width, shape[2], shape[3]), fixed, _LISTED_WARPS),
         )
-        given = (bits, picked, *listed, *tensors, costs[-_LISTED_PROGRAMS:], sums)
+        given = (bits, picked, *listed, terms.by_cell, *tensors, costs[-_LISTED_PROGRAMS:], sums)
         _run(plan, device, given, plan.arguments((n_listed, start, rule.negative, rule.unknown, *numbers)))
     return sums
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from steelyard.balance.ahead import Ahead
 from steelyard.balance.checks import check_choice, check_range
-from steelyard.balance.philox import uniform
+from steelyard.balance.philox import uniform, uniform_at
+from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
@@ -21,7 +22,8 @@ from steelyard.losses.unknown import Resolver, need_index, read_for, write_back
 
 Schedule = Literal["exp", "linear"]
 Count = Literal["known", "pseudo"]
-_LOW = math.log(0.1 / 0.9)  # the logit of .1
+LOW = math.log(0.1 / 0.9)
+"""The logit of .1, below which all of an item's predictions double its cost (p)."""
 PICK_STREAM = 0x5041  # keeps the draws of picked labels apart from those of masks under one seed
 
 
@@ -38,7 +40,7 @@ class Annotation(Resolver):
     Each unknown label takes part ("is picked") with probability q, drawn anew every epoch.
 
     Args:
-        store: the pseudo-labels ỹ, or None where the caller passes them (`cells`).
+        store: the pseudo-labels ỹ, or None where the caller passes them (`cells`). PickedLabels are for a BlockHead.
         gamma: γ, the least β (.05).
         m: the head start of d (3 epochs).
         q: a number, or (first, last) to rise linearly over the epochs (.3: the paper gives none).
@@ -52,7 +54,7 @@ class Annotation(Resolver):
 
     def __init__(
         self,
-        store: PseudoLabels | None = None,
+        store: PseudoLabels | PickedLabels | None = None,
         gamma: float = 0.05,
         m: float = 3.0,
         q: float | tuple[float, float] = 0.3,
@@ -86,7 +88,10 @@ class Annotation(Resolver):
     @property
     def q(self) -> float:
         """The chance that an unknown label takes part in this epoch."""
-        done = (self.epoch - 1) / max(self.n_epochs - 1, 1)
+        return self._chance(self.epoch)
+
+    def _chance(self, epoch: int) -> float:
+        done = (epoch - 1) / max(self.n_epochs - 1, 1)
         return self.q_first + (self.q_last - self.q_first) * done
 
     @property
@@ -137,14 +142,15 @@ class Annotation(Resolver):
 
     def _looked_up(self, targets: Tensor, items: Tensor, dtype: torch.dtype) -> Cells:
         """Return the cells but for p, with pseudo-labels from the store."""
-        if self.store is None:
+        store = self.stored()
+        if store is None:
             raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
         table = self.ahead.table(self.epoch) if dtype == torch.float32 else None
         if table is not None:
             shares = table[items]
         else:
             shares = self._shares(targets, self._picked(items, targets.shape[1]), dtype)
-        return self._weighed(targets, read_for(self.store, items, targets), shares)
+        return self._weighed(targets, read_for(store, items, targets), shares)
 
     def _shares(self, targets: Tensor, picked: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what each label counts in its item: 1/(known ones), or d/(picked ones), or 0."""
@@ -163,7 +169,7 @@ class Annotation(Resolver):
         """Return the cells times p."""
         if not self.use_p:
             return cells
-        p = 1 + (logits.amax(dim=1, keepdim=True) < _LOW).to(cells.a.dtype)
+        p = 1 + (logits.amax(dim=1, keepdim=True) < LOW).to(cells.a.dtype)
         return cells._replace(a=cells.a * p, b=cells.b * p)
 
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,23 +177,26 @@ class Annotation(Resolver):
 
         targets: 1, 0, −1 (unknown), or numbers in [0, 1], pseudo-labels in the place of unknown labels.
         """
+        return self.balanced(targets.clamp_min(0).sum(dtype=torch.float64), targets.numel())
+
+    def balanced(self, positives: Tensor, n_slots: int) -> tuple[Tensor, Tensor]:
+        """Return (α, β) of a batch that has so many positives, float64, among its label slots; see `alpha_beta`."""
         if self.use_alpha_beta:
-            positives = targets.clamp_min(0).sum(dtype=torch.float64)
-            slots: Tensor | int = max(targets.numel(), 1)
+            slots: Tensor | int = max(n_slots, 1)
             if n_processes() > 1:
-                both = summed(torch.stack([positives, torch.full_like(positives, targets.numel())]))
+                both = summed(torch.stack([positives, torch.full_like(positives, n_slots)]))
                 positives, slots = both[0], both[1].clamp_min(1)
             beta = (positives / slots).clamp_min(self.gamma)
             alpha = 1 - beta
         else:
-            alpha = beta = torch.ones((), dtype=torch.float64, device=targets.device)
+            alpha = beta = torch.ones_like(positives)
         if self.training:
             self.weight_sums += torch.stack([alpha, beta, torch.ones_like(beta)]).to(self.weight_sums.device)
         return alpha, beta
 
     def stored(self) -> PseudoLabels | None:
-        """Return the store."""
-        return self.store
+        """Return the store of all cells."""
+        return None if isinstance(self.store, PickedLabels) else self.store
 
     def needs_link(self) -> bool:
         """Return whether the store wants the corrected η."""
@@ -195,8 +204,8 @@ class Annotation(Resolver):
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""
-        if self.store is not None:
-            write_back(self.store, need_index(index), logits, probability)
+        if (store := self.stored()) is not None:
+            write_back(store, need_index(index), logits, probability)
 
     def class_weights(self) -> tuple[Tensor, Tensor]:
         """Return the running means of α and β, scalars; 1 before the first batch."""
@@ -204,7 +213,15 @@ class Annotation(Resolver):
         return torch.where(n > 0, alpha / n, 1), torch.where(n > 0, beta / n, 1)
 
     def _picked(self, items: Tensor, n_labels: int) -> Tensor:
-        return uniform(self.seed ^ (PICK_STREAM << 32), self.epoch, items, n_labels) < self.q
+        return self.draws(items, n_labels, 0, self.epoch)
+
+    def draws(self, items: Tensor, n_labels: int, first: int, epoch: int) -> Tensor:
+        """Return which labels (B, n), from `first` on, a multiple of 4, an epoch picks if they are unknown."""
+        return uniform(self.seed ^ (PICK_STREAM << 32), epoch, items, n_labels, first) < self._chance(epoch)
+
+    def draws_at(self, items: Tensor, labels: Tensor, epoch: int) -> Tensor:
+        """Return whether an epoch picks each of some cells (n,), given by item and label, if they are unknown."""
+        return uniform_at(self.seed ^ (PICK_STREAM << 32), epoch, items, labels) < self._chance(epoch)
 
 
 class PartialAnnotation(BCE):

@@ -79,7 +79,8 @@ class Weighted(Resolver):
         """Return the cells of a batch."""
         rule, dtype = self.weights(logits.shape[1]), compute_dtype(logits)
         if not rule.assumed:
-            return known_cells(targets, dtype)
+            cells = known_cells(targets, dtype)
+            return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
         if rule.negative == rule.unknown:
             cells = assumed_negative(targets, dtype)
             return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)

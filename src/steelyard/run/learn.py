@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from steelyard._console import tell
+from steelyard.balance import PickedLabels, PseudoLabels
 from steelyard.balance.processes import n_processes
 from steelyard.config.build import make_objective
 from steelyard.config.sections import ObjectiveSettings
@@ -23,7 +24,8 @@ from steelyard.objective import Objective
 from steelyard.objective.parts import has_link
 from steelyard.predict.feature_cache import feature_progress, keeping_of, size_sentence
 from steelyard.report.race_table import race_progress, show_race
-from steelyard.run.blocks.learn import takes_blocks, train_blocks
+from steelyard.run.blocks.learn import takes_blocks
+from steelyard.run.blocks.training import train_blocks
 from steelyard.run.datasets import PARTS, Datasets
 from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group, small_models
@@ -89,8 +91,9 @@ class TrainingResult:
 
     def make_objective(self) -> Objective:
         """Return the objective of the training labels."""
-        config = self.config
-        return make_objective(config.objective, self.datasets.train.labels, self.folder.path, config.train.seed)
+        config, labels = self.config, self.datasets.train.labels
+        store = PickedLabels if config.train.learner == "blocks" else PseudoLabels
+        return make_objective(config.objective, labels, self.folder.path, config.train.seed, store)
 
 
 def _features(
@@ -138,7 +141,7 @@ def learn_with(result: TrainingResult, shown: Watch, console: Console, follow: F
     elif result.config.train.learner == "linear":
         _fit_linear(result, console)
     elif result.config.train.learner == "blocks":
-        _by_blocks(result, console)
+        _by_blocks(result, shown, console)
     else:
         _loop(result, shown, console, follow)
 
@@ -177,13 +180,18 @@ def _fit_linear(result: TrainingResult, console: Console) -> None:
     result.outcome = small_models.outcome_of(result.learner, begun, converged)
 
 
-def _by_blocks(result: TrainingResult, console: Console) -> None:
+def _by_blocks(result: TrainingResult, shown: Watch, console: Console) -> None:
     """Train a linear model of many labels one block of labels at a time."""
-    begun = time.monotonic()
-    result.objective = result.make_objective()
-    say = lambda line: tell(console, line, "dim")  # noqa: E731
-    history = train_blocks(result.model, result.objective, result.datasets.train, result.config, result.device, say)
-    result.outcome = Outcome({}, len(history), history, time.monotonic() - begun, False, None, [], 0.0)
+    result.objective = objective = together(result.make_objective)
+    data, folder = result.datasets.train, result.folder.path
+    with one_voice():
+        result.outcome = train_blocks(result.model, objective, data, result.config, result.device, folder, shown)
+    _tell_damaged(result.outcome, console)
+
+
+def _tell_damaged(outcome: Outcome, console: Console) -> None:
+    for sentence in outcome.damaged:
+        tell(console, f"Passed over: {sentence}.", "yellow")
 
 
 def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow | None) -> None:
@@ -201,8 +209,7 @@ def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow
     sections = (config.optimizer, config.schedule, config.train)
     with one_voice():
         outcome = train(learner, objective, datasets.train, *sections, result.folder.path, check, shown)
-    for sentence in outcome.damaged:
-        tell(console, f"Passed over: {sentence}.", "yellow")
+    _tell_damaged(outcome, console)
     if outcome.converged is False:
         tell(console, "Still improving when the budget ended: raise train.epochs.", "yellow")
     learner.load_state_dict(outcome.weights)
@@ -218,7 +225,7 @@ def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
     """
     if config.train.learner != "auto":
         return _checked(config, train)
-    if n_processes() == 1 and takes_blocks(config, train):
+    if takes_blocks(config, train):
         return "blocks"
     if n_processes() > 1 or not _over_features(config, train) or _sets_the_loop(config):
         return "loop"
@@ -233,11 +240,11 @@ def _checked(config: Config, train: Any) -> Learner:
     if learner in LOOPS:
         return learner
     if learner == "blocks":
-        if takes_blocks(config, train, 1) and n_processes() == 1:
+        if takes_blocks(config, train, 1):
             return learner
         raise ValueError(
             "train.learner is blocks, which is for features under a plain linear head, with a loss per label and fixed "
-            "rules, in one process: set it to auto"
+            "rules: set it to auto"
         )
     if not _over_features(config, train) or n_processes() > 1:
         raise ValueError(

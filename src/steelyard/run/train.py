@@ -20,7 +20,7 @@ from steelyard.models import fine_tunes, input_of
 from steelyard.objective.parts import has_link
 from steelyard.report.headline import plural
 from steelyard.run.blocks.finish import finish_blocks
-from steelyard.run.blocks.learn import takes_blocks
+from steelyard.run.blocks.learn import takes_blocks, with_budget
 from steelyard.run.checks import refuse, warnings_for
 from steelyard.run.datasets import MANY_LABELS, SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.finish import finish
@@ -96,7 +96,11 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
             "train": {"learner": learner},
         }
     )
-    return TrainRequest(_with_budget(config, datasets) if learner in LOOPS else config, name, why, datasets)
+    if learner in LOOPS:
+        config = _with_budget(config, datasets)
+    elif learner == "blocks":
+        config = with_budget(config, len(datasets.train))
+    return TrainRequest(config, name, why, datasets)
 
 
 def _with_budget(config: Config, datasets: Datasets) -> Config:

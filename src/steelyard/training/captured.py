@@ -257,7 +257,8 @@ def phase_of(objective: Objective) -> tuple[Hashable, ...]:
         if isinstance(part, Deferred):
             phase.append(part.epoch >= part.start)
         elif isinstance(part, Annotation):
-            is_ready = part.ahead.epoch == part.epoch and part.store is not None and part.store.held
+            store = part.stored()
+            is_ready = part.ahead.epoch == part.epoch and store is not None and store.held
             phase.append(None if is_ready else objective.epoch)
         elif isinstance(part, Pseudo):
             phase.append(None if part.store.held else objective.epoch)

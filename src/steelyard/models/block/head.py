@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.label_pair import LabelPair
+from steelyard.balance.processes import summed
 from steelyard.kernels.block_launch import DTYPES, Listed, n_costs, slopes_
 from steelyard.kernels.choice import fuses
 from steelyard.losses.pair import AnalyticLoss
+from steelyard.losses.partial_annotation import LOW, Annotation
 from steelyard.models.block import parallel
+from steelyard.models.block.annotation import BlockAnnotation
 from steelyard.models.block.pairs import BlockPairs
 from steelyard.models.block.parallel import share_of_labels
 from steelyard.models.block.sparse import SparseTargets
@@ -24,6 +27,7 @@ from steelyard.objective.objective import Value
 
 BLOCK = 262_144
 """Labels of one block: fewer make its products slower, more take more memory."""
+_BLOCK_OF_MOST = 65_536  # labels at a time where only the largest logit is looked for, in float32
 _NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 
 
@@ -127,6 +131,37 @@ class BlockHead(nn.Module):
         self.weight.data = self.weight.data.to(dtype)
         self.optimize_by(self.moments.rule)
 
+    def split(self) -> None:
+        """Keep only this process's share of the labels, as `split=True` does; states of the optimizer are dropped."""
+        self.share = share = share_of_labels(self.n_labels)
+        self.weight.data = self.weight.data[share].clone()
+        self.optimize_by(self.moments.rule)
+
+    def join(self) -> None:
+        """Have all labels in every process again, after `split`; states of the optimizer are dropped."""
+        if self.share != slice(0, self.n_labels):
+            self.weight.data = parallel.of_all_shares(self.weight.data, self.n_labels)
+            self.bias.data = parallel.of_all_shares(self.bias.data[self.share], self.n_labels)
+            self.share = slice(0, self.n_labels)
+            self.optimize_by(self.moments.rule)
+
+    def whole_state(self) -> dict[str, Tensor]:
+        """Return the state_dict of a head that has all labels; every process must call it, and the first gets it."""
+        state: dict[str, Tensor] = dict(self.state_dict())
+        if self.share == slice(0, self.n_labels):
+            return state
+        for name, x in state.items():
+            if x.ndim and not name.startswith("first."):
+                own = x[self.share] if len(x) == self.n_labels else x
+                whole = parallel.of_all_shares(own, self.n_labels)
+                state[name] = whole.cpu() if self.share.start == 0 else x
+        return state
+
+    def load_whole_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `whole_state` gave, to however many processes."""
+        here = {name: x.shape for name, x in self.state_dict().items()}
+        self.load_state_dict({name: x if x.shape == here[name] else x[self.share] for name, x in state.items()})
+
     def forward(self, features: Tensor) -> Tensor:
         """Return all logits (B, L), of a split head those of its share, without gradient: for as many as fit."""
         return self.logits(features, self.share)
@@ -176,19 +211,24 @@ class BlockHead(nn.Module):
         is_split = self.share != slice(0, self.n_labels)
         if is_split:
             x, targets, items, own = parallel.gathered(x, targets, items)
-        terms = terms_of(job.objective, targets, self.bias, items)
+        x = x.to(self.weight.dtype)
+        pairs = self._pairs(x, targets, job.objective)
+        picks = None
+        if isinstance(job.objective.resolver, Annotation):
+            picks = BlockAnnotation(job.objective, targets, items, self.share, self.bias)
+            targets, terms = picks.targets, picks.terms(self._all_low(x, job.objective.resolver))
+        else:
+            terms = terms_of(job.objective, targets, self.bias, items)
         scale = 1 / _divisor(loss.reduction, targets, terms.rule.assumed)
         listed = Listed(targets.rows, targets.labels, targets.values)
         kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and self.weight.dtype != torch.float64
         kernel = kernel and fuses(x.device)
-        x = x.to(self.weight.dtype)
         blocks = list(self.blocks())
         widths = [labels.stop - labels.start for labels in blocks]
         room = x.new_empty(len(x) * max(widths, default=0))
         room_of_costs = max((n_costs(len(x), width) for width in widths), default=0)
         costs = torch.zeros(len(blocks), room_of_costs, dtype=torch.float64, device=x.device)
         gradient = None
-        pairs = self._pairs(x, targets, job.objective)
         penalty = self._penalty(x, pairs)
         if job.objective.training and self.moments.n_steps % _NOTE_EVERY == 0:
             note_weights(job.objective, terms, targets)
@@ -198,6 +238,8 @@ class BlockHead(nn.Module):
             weight = self.weights_of(labels)
             z = room[: len(x) * len(weight)].view(len(x), len(weight))
             torch.mm(x, weight.t(), out=z)
+            if picks is not None:
+                picks.note(z, labels.start)
             extra = [pair.extra(z, self.bias, labels).mul_(pair.scale / scale) for pair in pairs]
             if kernel:
                 sums = slopes_(z, labels.start, terms, listed, cost)
@@ -210,6 +252,8 @@ class BlockHead(nn.Module):
             if job.lr is not None:
                 self.moments.step(weight, z, x, labels.start, job.lr, scale)
                 self.moments.step_bias(self.bias[labels], by_label, labels.start, job.lr, scale)
+        if picks is not None and job.objective.training:
+            picks.remember()
         if job.needs_gradient and gradient is None:  # this process has no labels
             gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device)
         total = costs.sum()
@@ -217,6 +261,16 @@ class BlockHead(nn.Module):
             total, gradient = parallel.of_all_labels(total, gradient, own)
         value = (total * scale + penalty if pairs else total * scale).to(self.bias.dtype)
         return value, None if gradient is None else gradient.mul_(scale)
+
+    def _all_low(self, x: Tensor, rule: Annotation) -> Tensor:
+        """Return of which items (B,) all predictions are below .1, where the rule asks for it; else of none."""
+        if not rule.use_p:
+            return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        found = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        for labels in self.blocks(_BLOCK_OF_MOST):
+            z = torch.mm(x, self.weights_of(labels).t()).to(self.bias.dtype) + self.bias[labels]
+            found += ~(z.amax(1) < LOW)
+        return (summed(found) if self.share != slice(0, self.n_labels) else found) == 0
 
     def _pairs(self, x: Tensor, targets: SparseTargets, objective: Objective) -> list[BlockPairs]:
         """Return the label-pair regularisers of a batch."""

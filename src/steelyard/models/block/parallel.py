@@ -17,9 +17,18 @@ from steelyard.models.block.sparse import SparseTargets
 
 def share_of_labels(n_labels: int) -> slice:
     """Return the labels of this process: about equally many each, shares beginning at multiples of 4."""
-    n, rank = n_processes(), dist.get_rank() if n_processes() > 1 else 0
+    return _shares(n_labels)[dist.get_rank() if n_processes() > 1 else 0]
+
+
+def _shares(n_labels: int) -> list[slice]:
+    n = n_processes()
     each = -(-n_labels // (4 * n)) * 4
-    return slice(min(rank * each, n_labels), min((rank + 1) * each, n_labels))
+    return [slice(min(rank * each, n_labels), min((rank + 1) * each, n_labels)) for rank in range(n)]
+
+
+def of_all_shares(x: Tensor, n_labels: int) -> Tensor:
+    """Return what is kept by label (n, …) of the labels of all processes, (L, …)."""
+    return _joined(x, [share.stop - share.start for share in _shares(n_labels)])
 
 
 def gathered(

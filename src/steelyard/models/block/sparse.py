@@ -79,9 +79,9 @@ class SparseTargets(NamedTuple):
         return self._replace(rows=rows, labels=labels, values=values)
 
     def dense(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """Return targets (B, stop − start) of the labels from `start` to `stop`, float32."""
+        """Return targets (B, stop − start) of the labels from `start` to `stop`, float32 as the listed ones are."""
         stop = self.shape[1] if stop is None else stop
-        out = torch.full((self.shape[0], stop - start), float(self.fill), device=self.values.device)
+        out = self.values.new_full((self.shape[0], stop - start), float(self.fill))
         here = (self.labels >= start) & (self.labels < stop)
         out[self.rows[here].long(), self.labels[here].long() - start] = self.values[here]
         return out

@@ -16,6 +16,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from steelyard.kernels.block_launch import Terms
 from steelyard.labels import Labels
+from steelyard.losses.partial_annotation import Annotation
+from steelyard.models.block.annotation import first_sums
 from steelyard.models.block.sparse import SparseTargets
 from steelyard.models.block.terms import checked, terms_of
 from steelyard.objective import Objective
@@ -148,6 +150,10 @@ def prior_bias(objective: Objective, labels: Labels, n_epochs: int = 1) -> Tenso
     for weighting in objective.weightings:
         weighting.start_epoch(1, n_epochs)  # type: ignore[operator]
     targets = SparseTargets.from_labels(labels, np.arange(labels.n_items))
+    if isinstance(objective.resolver, Annotation):
+        weighted, counts = first_sums(objective.resolver, targets)
+        objective.train(was_training)
+        return start_at(loss, CellSums(*floored(weighted, counts)).log_odds)
     terms = terms_of(objective, targets, torch.zeros(labels.n_labels), None)
     objective.train(was_training)
     keep = None

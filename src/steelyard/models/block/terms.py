@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from steelyard.balance.philox import uniform
+from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.weighting import Deferred, Rebalanced, Weighting
 from steelyard.kernels import fused
 from steelyard.kernels.block_launch import Terms
 from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype
 from steelyard.losses.pair import AnalyticLoss, PairLoss
+from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import Weighted
 from steelyard.models.block.sparse import SparseTargets
 from steelyard.objective import Objective
@@ -39,10 +41,14 @@ def checked(objective: Objective) -> PairLoss:
             f"{type(loss).__name__} compares labels with each other, so a BlockHead cannot go through them in blocks: "
             "choose a loss per label, such as BCE"
         )
-    if not isinstance(objective.resolver, Weighted):
+    if not isinstance(objective.resolver, Weighted | Annotation):
         rule = type(objective.resolver).__name__
-        raise ValueError(f"{rule} keeps a value for every item and label: with a BlockHead use ignore, negative or wan")
+        raise ValueError(
+            f"{rule} keeps a value for every item and label: with a BlockHead use ignore, negative, wan or annotation"
+        )
     masking = objective.masking
+    if isinstance(objective.resolver, Annotation):
+        _check_annotation(objective, objective.resolver)
     if masking is not None and masking.observes == "training" and masking.rate > 0:
         raise ValueError(
             "PartialLabelMasking moves its ratios by all training outputs, which a BlockHead does not keep: "
@@ -51,15 +57,28 @@ def checked(objective: Objective) -> PairLoss:
     return loss
 
 
+def _check_annotation(objective: Objective, rule: Annotation) -> None:
+    if not isinstance(rule.store, PickedLabels):
+        raise ValueError("Annotation has no PickedLabels, the store that a BlockHead writes to: give it as store")
+    if rule.count != "known":
+        raise ValueError("count is 'pseudo', which sums over all unknown labels: with a BlockHead set it to 'known'")
+    if objective.masking is not None or len(objective.weightings):
+        raise ValueError("Annotation weighs labels itself: with a BlockHead leave masks and weightings out")
+
+
+def pair_of(loss: PairLoss) -> fused.Pair:
+    """Return the loss as the kernels know it; BCE's where they do not."""
+    return (loss.kernel() if isinstance(loss, AnalyticLoss) else None) or fused.Pair()
+
+
 def terms_of(objective: Objective, targets: SparseTargets, bias: Tensor, index: Tensor | None) -> Terms:
-    """Return what slopes depend on beside logits: rule, mask and weights of a batch; `pair` is BCE's if unknown."""
+    """Return what slopes depend on beside logits: rule, mask and weights of a batch."""
     loss = checked(objective)
     n_items, n_labels = targets.shape
     assert isinstance(objective.resolver, Weighted)
     rule = objective.resolver.weights(n_labels)
     absent = rule.unknown if targets.fill == -1 else rule.negative if rule.assumed else 1.0
-    pair = loss.kernel() if isinstance(loss, AnalyticLoss) else None
-    terms = Terms(pair or fused.Pair(), rule, absent if rule.assumed or targets.fill == 0 else 0.0, bias)
+    terms = Terms(pair_of(loss), rule, absent if rule.assumed or targets.fill == 0 else 0.0, bias)
     masking = objective.masking
     if masking is not None and objective.training:
         device = bias.device
@@ -101,16 +120,17 @@ def plain_slopes_(
     """Do what `kernels.block_launch.slopes_` does by plain torch, for any pair loss, in float64 for float64 logits."""
     stop, dtype = start + logits.shape[1], compute_dtype(logits)
     z = logits.to(dtype) + terms.bias[start:stop].to(dtype)
-    cells = _cells(z, start, terms, targets.dense(start, stop))
+    cells = _cells(z, start, terms, targets)
     cost, slope = _slope(of_labels(loss, slice(start, stop)), z, cells)
     logits.copy_(slope)
     costs[0] = cost
     return slope.sum(0, keepdim=True, dtype=torch.float64)
 
 
-def _cells(z: Tensor, start: int, terms: Terms, dense: Tensor) -> Cells:
+def _cells(z: Tensor, start: int, terms: Terms, targets: SparseTargets) -> Cells:
     """Return the coefficients of a block: unknown labels resolved, then masked, then weighted."""
     stop, mask, rebalanced = start + z.shape[1], terms.mask, terms.rebalanced
+    dense = targets.dense(start, stop)
     cells: Cells = _Fixed(terms.rule)(Targets(dense, False, False), z, None)
     if mask is not None:
         t = dense.clamp_min(0) if terms.rule.assumed else dense
@@ -124,6 +144,8 @@ def _cells(z: Tensor, start: int, terms: Terms, dense: Tensor) -> Cells:
         cells = cells.times(terms.by_label[start:stop].to(z.dtype))
     if terms.by_item is not None:
         cells = cells.times(terms.by_item.to(z.dtype)[:, None])
+    if terms.by_cell is not None:
+        cells = cells.times(targets._replace(values=terms.by_cell, fill=1).dense(start, stop).to(z.dtype))
     if rebalanced is not None:
         assert terms.drawn is not None
         steep = rebalanced.beta / terms.drawn.to(z.dtype)[:, None]

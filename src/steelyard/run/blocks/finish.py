@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,18 @@ from steelyard.metrics.top import TopEvaluator
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets, top_labels
 from steelyard.predict.blocks import by_blocks
-from steelyard.run.blocks.learn import features_of
 from steelyard.run.blocks.reading import band_report, calibrated_by_bands, cells_of
+from steelyard.run.blocks.training import features_of
 from steelyard.run.finish import versions
 from steelyard.run.learn import TrainingResult
+from steelyard.training import group
 
 _ITEMS = 1024
 
 
 def finish_blocks(result: TrainingResult) -> Trained:
     """Calibrate on validation items, measure, and write everything to the run folder, `run.json` last."""
-    config, folder, model, history = result.config, result.folder, result.model, result.outcome.history
+    config, folder, model = result.config, result.folder, result.model
     labels, seed, device = result.datasets.train.labels, config.train.seed, result.device
     objective = result.objective.cpu()
     reading = Reading.of_objective(
@@ -39,14 +40,22 @@ def finish_blocks(result: TrainingResult) -> Trained:
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     trained = Trained(model.cpu(), reading, labels.names, counts, n_known, result.single_label, text, folder.path)
-    folder.write_model(trained.model, trained.names, counts, n_known, trained.single_label)
-    folder.write_reading(reading)
-    folder.write_metrics(metrics)
-    lines = "".join(json.dumps(record) + "\n" for record in history)
-    (folder / "history.jsonl").write_text(lines, encoding="utf-8")
-    facts = {"versions": versions(device), "seconds": round(result.outcome.seconds, 3), "epochs": len(history)}
-    folder.finish({**facts, "kept_epoch": len(history), "stopped_early": False, "converged": None, "unreadable": {}})
+    if group.is_first():
+        _write(result, trained, metrics)
+    group.barrier()
     return trained
+
+
+def _write(result: TrainingResult, trained: Trained, metrics: dict[str, Any]) -> None:
+    """Write the files of a run, `run.json` last."""
+    folder, outcome = result.folder, result.outcome
+    folder.write_model(trained.model, trained.names, trained.counts, trained.n_known, trained.single_label)
+    folder.write_reading(trained.reading)
+    folder.write_metrics(metrics)
+    epochs = len(outcome.history)
+    facts = {"versions": versions(result.device), "seconds": round(outcome.seconds, 3), "epochs": epochs}
+    folder.finish({**facts, "kept_epoch": epochs, "stopped_early": False, "converged": None, "unreadable": {}})
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 
 def measured(

@@ -16,7 +16,7 @@ from steelyard.losses.pair import PairLoss
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets
 from steelyard.models.block.terms import of_labels
-from steelyard.run.blocks.learn import features_of
+from steelyard.run.blocks.training import features_of
 
 _ITEMS = 1024  # at a time
 _MOST_ITEMS = 20_000  # that bands are fitted to, or measured on
