@@ -85,11 +85,11 @@ def write_photos(folder: Path, n: int = 40, seed: int = 0) -> Path:
 
 
 def left_by(folder: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What a finished run leaves, bytes by file; timings, report, cache and files named in `without` aside."""
+    """What a finished run leaves, bytes by file; timings, report, card, cache and files named in `without` aside."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_dir() or name in ("report.html", *without) or name.startswith(("cache/", "index/")):
+        if path.is_dir() or name in ("report.html", "card.md", *without) or name.startswith(("cache/", "index/")):
             continue
         found[name] = path.read_bytes()
     if (folder / "index").is_dir():

@@ -458,7 +458,7 @@ def test_the_run_folder(tmp_path: Path) -> None:
     run = fit((x, y), "pal", out=folder, test=items(50, 1), settings=CALIBRATED)
     assert {path.name for path in folder.iterdir()} - {"index"} == {
         *("config.toml", "started.json", "model.json", "model.safetensors", "calibration.json", "metrics.json"),
-        *("history.jsonl", "report.html", "run.json", "pseudo-labels"),
+        *("history.jsonl", "report.html", "card.md", "run.json", "pseudo-labels"),
     }
     settings = {**QUICK, **CALIBRATED, "data": {"validation": 0.1}, "model": {"frozen": False}}
     settings["schedule"] = {"warmup_epochs": 0.1}  # a twentieth of the epochs

@@ -41,6 +41,7 @@ _LATER = (
     *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
     *(("data", "group", ""), ("data", "audit", ""), ("evaluate", "positives_per_item", 0.0)),
     *(("model", "reachability", 1.0), ("data", "text", ""), ("data", "corrections", "")),
+    *(("data", "embeddings", ""), ("data", "categories", ())),
 )
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
 

@@ -228,7 +228,7 @@ def test_runs_from_before_a_setting_came_are_known_again(tmp_path: Path) -> None
     later = {"model": ("mirror", "keep_statistics", "bias", "reachability"), "train": ("learner", "budget", "single")}
     for section, name in (*FREE, *((section, name) for section, names in later.items() for name in names)):
         said[section].pop(name)
-    for name in ("names", "group", "audit", "text", "corrections"):
+    for name in ("names", "group", "audit", "text", "corrections", "embeddings", "categories"):
         said["data"].pop(name)
     said["evaluate"].pop("positives_per_item")
     sizes = [None if part is None else len(part) for part in datasets()[:3]]

@@ -53,13 +53,13 @@ class PickedLabels:
         values, starts = self._files(epoch - 1)
         self._before, self._starts_before = np.zeros(0, np.int8), np.full(self.n_items, -1)
         if epoch > 1 and starts.is_file():
-            self._starts_before = np.load(starts)
+            self._starts_before = np.load(starts, allow_pickle=False)
             if values.stat().st_size:
                 self._before = np.memmap(values, np.int8, "r")
         values, starts = self._files(epoch)
         values.touch()
         self.epoch, self._length = epoch, values.stat().st_size  # what a batch taken again wrote is left behind
-        self._starts = np.load(starts) if starts.is_file() else np.full(self.n_items, -1)
+        self._starts = np.load(starts, allow_pickle=False) if starts.is_file() else np.full(self.n_items, -1)
 
     def reset(self) -> None:
         """Forget everything: every pseudo-label is ½ again."""
