@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.dataset import ArrayDataset
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
@@ -43,9 +43,9 @@ LOSSES = {
 """A part for each row of the table of losses, by its name."""
 
 
-def reading_of(loss: Part, counts: Any, n_known: Any, class_aware: bool = False) -> Reading:
+def reading_of(loss: Part, counts: Any, n_known: Any, class_aware: bool = False) -> ProbabilityModel:
     objective = Objective(make_loss(loss, counts, n_known))
-    return Reading.of_objective(objective, loss, counts, n_known, class_aware)
+    return ProbabilityModel.of_objective(objective, loss, counts, n_known, class_aware)
 
 
 def items(n: int = 200, seed: int = 0, names: tuple[str, ...] = NAMES) -> ArrayDataset:

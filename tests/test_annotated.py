@@ -8,7 +8,7 @@ import torch
 
 import steelyard as sy
 from steelyard.calibrate.prior import scale_annotated
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.export.trace import ReadingNetwork
 
 
@@ -49,7 +49,7 @@ def test_scaled_probabilities_are_those_of_being_present(tmp_path: Path) -> None
     # decisions do not change, and the file gives the same reading again
     np.testing.assert_array_equal(runs[0].decide(x), runs[1].decide(x))
     reading = runs[1].trained.reading
-    again = Reading.from_json(reading.to_json())
+    again = ProbabilityModel.from_json(reading.to_json())
     logits = runs[1].logits(x[:20])
     np.testing.assert_array_equal(again.probability(logits), reading.probability(logits))
     exported = ReadingNetwork(reading)(torch.from_numpy(logits))[0]

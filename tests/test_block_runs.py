@@ -23,7 +23,7 @@ from steelyard.models.block import top_labels
 from steelyard.predict.blocks import by_blocks
 from steelyard.run import learn
 from steelyard.run.blocks.reading import band_report, cells_of
-from steelyard.run.predicting import Asked, predict
+from steelyard.run.predict import PredictRequest, predict
 from steelyard.training.checkpoint import read_history
 from training_jobs import forked, in_two_processes, shot, waited
 from typed import done, typed
@@ -96,7 +96,9 @@ def test_predict_top_writes_the_likeliest_labels(run: Any, tmp_path: Path, endin
     x = items(30, 50, 3)[0]
     np.savez(tmp_path / "new.npz", X=x)
     out = tmp_path / f"top.{ending}"
-    predict(Asked(str(run.trained.folder), str(tmp_path / "new.npz"), str(out), top=4, device="cpu", batch_size=8))
+    predict(
+        PredictRequest(str(run.trained.folder), str(tmp_path / "new.npz"), str(out), top=4, device="cpu", batch_size=8)
+    )
     read = {"parquet": pa.parquet.read_table, "csv": pa.csv.read_csv, "jsonl": pa.json.read_json}[ending]
     table = read(out).to_pydict()
     eta = run.probability(x)
@@ -119,7 +121,9 @@ def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
     assert run.probability(items(2, 20_000)[0]).shape == (2, 20_000)
     np.savez(tmp_path / "new.npz", X=items(2, 20_000)[0])
     with pytest.raises(ValueError, match="20,000 labels, too many for a column each: give --top 20"):
-        predict(Asked(str(tmp_path / "run"), str(tmp_path / "new.npz"), str(tmp_path / "all.csv"), device="cpu"))
+        predict(
+            PredictRequest(str(tmp_path / "run"), str(tmp_path / "new.npz"), str(tmp_path / "all.csv"), device="cpu")
+        )
 
 
 def test_blocks_are_refused_where_they_cannot_be() -> None:

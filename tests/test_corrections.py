@@ -19,7 +19,7 @@ from steelyard.data.review import ANSWER_COLUMNS, QUEUE_COLUMNS, Answer, read_an
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run.datasets import open_datasets
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
 from typed import done, typed
 
 QUICK = ("--recipe", "bce", "--set", "train.epochs=2", "--set", "train.batch_size=64")

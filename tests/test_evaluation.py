@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard._sealed import checksum
 from steelyard.calibrate.crossfit import folds_of
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
@@ -121,7 +121,7 @@ def test_own_items_are_judged_by_a_fit_to_others_as_it_is() -> None:
     assert flattered["log_loss"] != own["log_loss"]
     x, y = outputs_of(trained, items(300, seed=9), 64, "cpu", 0)[:2]
     other = trained.reading.fit(x, y, "isotonic").with_thresholds(Aim("f1"), torch.sigmoid(x), y)
-    for reading in (other, Reading.from_json(other.to_json())):
+    for reading in (other, ProbabilityModel.from_json(other.to_json())):
         found = evaluate(trained.read_by(reading), data, SETTINGS, out_of_fold=True)
         assert found == evaluate(trained.read_by(reading), data, SETTINGS)
         assert not found["reading"]["out_of_fold"]
@@ -141,7 +141,7 @@ def test_a_reading_of_the_first_version_knows_no_items() -> None:
     for name in ("format", "version", "sha256", "fitted_to", "chosen_on"):
         del document[name]
     marks = {"format": "steelyard reading", "version": 1, "sha256": checksum(document)}
-    old = Reading.from_json(json.dumps({**document, **marks}))
+    old = ProbabilityModel.from_json(json.dumps({**document, **marks}))
     assert (old.fitted_to, old.chosen_on) == (None, None)
     found = evaluate(trained.read_by(old), data, SETTINGS, out_of_fold=True)
     assert found == evaluate(trained, data, SETTINGS, out_of_fold=True)

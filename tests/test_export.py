@@ -24,7 +24,7 @@ from torch import Tensor
 
 from small_run import LOSSES, NAMES, items, part, reading_of, saved_run, small_run
 from steelyard.calibrate.isotonic import Curve, interpolated
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
@@ -109,7 +109,7 @@ def test_calibrators_as_networks(name: str, kind: str) -> None:
     assert_reads_alike(fitted((LOSSES | OTHERS)[name], kind))
 
 
-def assert_reads_alike(reading: Reading | None) -> None:
+def assert_reads_alike(reading: ProbabilityModel | None) -> None:
     if reading is None:
         pytest.skip("the loss has no link")
     z, read = far_and_near(), reading.with_prior(PRIOR)
@@ -182,7 +182,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Part:
     return part("own")
 
 
-def through_onnxruntime(readings: list[Reading], z: np.ndarray) -> list[np.ndarray]:
+def through_onnxruntime(readings: list[ProbabilityModel], z: np.ndarray) -> list[np.ndarray]:
     """The log-odds of several readings as one file computes them."""
     import onnxruntime
 

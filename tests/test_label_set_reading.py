@@ -14,7 +14,7 @@ import steelyard as sy
 from small_run import part, reading_of
 from steelyard.calibrate import LabelSets
 from steelyard.calibrate.crossfit import label_sets
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.export.trace import ReadingNetwork
@@ -72,13 +72,13 @@ def held_out() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def fitted(held_out: tuple[torch.Tensor, torch.Tensor]) -> Reading:
+def fitted(held_out: tuple[torch.Tensor, torch.Tensor]) -> ProbabilityModel:
     z, y = held_out
     plain = reading_of(part(), y.double().sum(0).numpy(), len(y))
     return calibrated(plain, z, y, EvaluateSettings(calibration="link"), NAMES)
 
 
-def test_estimated_sets_give_what_bayes_would(fitted: Reading) -> None:
+def test_estimated_sets_give_what_bayes_would(fitted: ProbabilityModel) -> None:
     y, x = drawn(4000, THERE, 1)
     z, t, wanted = odds(posterior(x, HERE)), torch.from_numpy(y), posterior(x, THERE)
     found = deployment("estimate", fitted, NAMES, z)
@@ -96,7 +96,7 @@ def test_estimated_sets_give_what_bayes_would(fitted: Reading) -> None:
     assert not by_label.how.endswith("of label sets")
 
 
-def test_labels_of_the_items_are_not_looked_at_and_items_like_before_move_nothing(fitted: Reading) -> None:
+def test_labels_of_the_items_are_not_looked_at_and_items_like_before_move_nothing(fitted: ProbabilityModel) -> None:
     z = odds(posterior(drawn(1500, HERE, 2)[1], HERE))
     found = deployment("estimate", fitted, NAMES, z)
     assert not found.moves
@@ -105,21 +105,21 @@ def test_labels_of_the_items_are_not_looked_at_and_items_like_before_move_nothin
     assert torch.equal(found.of(fitted).probability(z), fitted.probability(z))
 
 
-def test_a_reading_with_sets_comes_back_from_its_file(fitted: Reading, tmp_path: Path) -> None:
+def test_a_reading_with_sets_comes_back_from_its_file(fitted: ProbabilityModel, tmp_path: Path) -> None:
     z = odds(posterior(drawn(200, THERE, 3)[1], HERE))
     for reading in (fitted, deployment("estimate", fitted, NAMES, z).of(fitted)):
         reading.save(tmp_path / "calibration.json")
-        again = Reading.load(tmp_path / "calibration.json")
+        again = ProbabilityModel.load(tmp_path / "calibration.json")
         assert torch.equal(again.probability(z), reading.probability(z))
         assert again.to_json() == reading.to_json()
         assert again.sets is not None
         assert (again.sets_there is None) == (reading.sets_there is None)
     text = fitted.to_json().replace('"sizes": [null, ', '"sizes": [null, 7.0, ')
     with pytest.raises(ValueError, match="checksum"):
-        Reading.from_json(text)
+        ProbabilityModel.from_json(text)
 
 
-def test_another_prior_takes_the_place_of_sets(fitted: Reading) -> None:
+def test_another_prior_takes_the_place_of_sets(fitted: ProbabilityModel) -> None:
     z = odds(posterior(drawn(300, THERE, 4)[1], HERE))
     there = LabelSets(torch.from_numpy(A_THERE), torch.from_numpy(B_THERE))
     moved = fitted.with_sets(there)
@@ -134,7 +134,7 @@ def test_another_prior_takes_the_place_of_sets(fitted: Reading) -> None:
     ReadingNetwork(fitted)
 
 
-def test_shifts_are_shrunk_as_far_as_they_are_not_believed(fitted: Reading) -> None:
+def test_shifts_are_shrunk_as_far_as_they_are_not_believed(fitted: ProbabilityModel) -> None:
     z = odds(posterior(drawn(2000, THERE, 5)[1], HERE))
     whole = fitted.sets.estimate(z)
     same = _sets_there(fitted.sets, z, np.ones(5))

@@ -9,8 +9,8 @@ import pytest
 
 import steelyard as sy
 from run_data import items, write_photos, write_table
-from steelyard.run.finding import open_index, outdated
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
+from steelyard.run.search import open_index, outdated
 from steelyard.serve.truth import own_truth
 from typed import typed as run
 

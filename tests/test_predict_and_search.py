@@ -16,7 +16,7 @@ from sklearn.metrics import average_precision_score
 
 import steelyard as sy
 from run_data import NAMES, items, write_photos, write_table
-from steelyard.run import indexing
+from steelyard.run import index as run_index
 from steelyard.search import Index
 from typed import done, typed
 
@@ -89,7 +89,7 @@ def test_more_items_are_added_and_the_same_replaced(place: Path, tmp_path: Path)
 def test_steps_make_the_index_that_one_makes(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").mkdir()
     for folder, cells in (("one/index", 1 << 26), ("several", 60)):
-        monkeypatch.setattr(indexing, "_CELLS", cells)
+        monkeypatch.setattr(run_index, "_CELLS", cells)
         done("predict", place / "bce", place / "new.csv", "--index", tmp_path / folder, "--batch-size", 8)
     ids = [f"item{i}" for i in range(70)]
     with Index.open(tmp_path / "one" / "index") as one, Index.open(tmp_path / "several") as several:

@@ -18,7 +18,7 @@ from steelyard.calibrate import Isotonic, Platt, Temperature, threshold_report
 from steelyard.calibrate.crossfit import MAKERS, folds_of, settle
 from steelyard.calibrate.link import pair_of, probe
 from steelyard.calibrate.prior import believed
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.losses import NoLink
 from steelyard.losses.table import TABLE
@@ -68,7 +68,7 @@ def test_the_whole_chain_by_hand() -> None:
     objective.start_epoch(1, 1)
     targets = torch.from_numpy((g.random((64, 4)) < 0.3).astype(np.int8))
     objective(torch.zeros(64, 4), targets, torch.arange(64))
-    reading = Reading.of_objective(objective, part(), COUNTS, N_KNOWN, class_aware=False)
+    reading = ProbabilityModel.of_objective(objective, part(), COUNTS, N_KNOWN, class_aware=False)
     z, y = held_out()
 
     r = COUNTS / (N_KNOWN - COUNTS)
@@ -101,10 +101,10 @@ def test_the_objective_s_own_probability_and_class_aware_sampling_undone_by_brut
     targets = torch.from_numpy((g.random((64, 4)) < 0.3).astype(np.int8))
     objective(torch.randn(64, 4), targets, torch.arange(64))
     z = torch.from_numpy(g.normal(size=(50, 4)) + 1)
-    plain = Reading.of_objective(objective, loss, COUNTS, N_KNOWN)
+    plain = ProbabilityModel.of_objective(objective, loss, COUNTS, N_KNOWN)
     torch.testing.assert_close(plain.log_odds(z), objective.log_odds(z).clamp(-100, 100), rtol=1e-12, atol=1e-12)
 
-    aware = Reading.of_objective(objective, loss, COUNTS, N_KNOWN, class_aware=True)
+    aware = ProbabilityModel.of_objective(objective, loss, COUNTS, N_KNOWN, class_aware=True)
     sampled = plain.log_odds(z).numpy()
     eta = sigmoid(sampled)
     for _ in range(20_000):  # logit η_c = z_c − log(1 + (1/n_c) / Σ_{j≠c} η_j/n_j)
@@ -144,7 +144,7 @@ def test_every_loss_with_every_calibrator_comes_back_from_json_bit_for_bit(name:
     assert ((eta >= 0) & (eta <= 1)).all()
     fitted = fitted.with_prior([0.3, np.nan, 0.01, 0.02]).with_thresholds(Aim("f1"), eta, y)
     text = fitted.to_json()
-    again = Reading.from_json(text)
+    again = ProbabilityModel.from_json(text)
     for dtype in (np.float32, np.float64):
         given_ = z.astype(dtype)
         assert np.array_equal(again.probability(given_), fitted.probability(given_))
@@ -175,7 +175,7 @@ def test_losses_without_a_link_say_why_until_they_are_calibrated() -> None:
         assert "link" not in fitted.trials
         nothing = reading.fit(z, np.where(y == 1, -1, y))  # no positive to fit to
         assert not nothing.has_probability
-        assert Reading.from_json(nothing.to_json()).why == reading.why
+        assert ProbabilityModel.from_json(nothing.to_json()).why == reading.why
 
 
 def test_softmax_is_calibrated_on_what_it_determines() -> None:
@@ -199,7 +199,7 @@ def test_the_part_must_be_the_objective_s() -> None:
     objective = Objective(make_loss(part("focal"), COUNTS, N_KNOWN))
     for other in (part("focal", gamma=3.0), part()):
         with pytest.raises(ValueError, match="loss_part"):
-            Reading.of_objective(objective, other, COUNTS, N_KNOWN)
+            ProbabilityModel.of_objective(objective, other, COUNTS, N_KNOWN)
 
 
 def test_many_rows_are_read_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +447,7 @@ def test_aims_that_need_no_items() -> None:
     assert free.decisions(np.zeros((2, 4))).all()
     never = reading.with_thresholds(Aim("cost", false_negative_cost=0.0))
     assert not never.decisions(np.ones((2, 4))).any()
-    assert np.array_equal(Reading.from_json(never.to_json()).thresholds, never.thresholds)
+    assert np.array_equal(ProbabilityModel.from_json(never.to_json()).thresholds, never.thresholds)
     for bad in ({"goal": "best"}, {"goal": "recall", "target": 0.0}, {"goal": "cost", "false_positive_cost": -1.0}):
         with pytest.raises(ValueError, match=r"goal|target|cost"):
             Aim(**bad)  # type: ignore[arg-type]
@@ -469,7 +469,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     fitted = reading_of(part("spa"), COUNTS, N_KNOWN, class_aware=True).fit(z, y, "isotonic")
     fitted.save(path)
     whole = path.read_bytes()
-    assert np.array_equal(Reading.load(path).probability(z), fitted.probability(z))
+    assert np.array_equal(ProbabilityModel.load(path).probability(z), fitted.probability(z))
     assert [p.name for p in tmp_path.iterdir()] == ["calibration.json"]
     g = np.random.default_rng(0)
     broken = [whole[:k] for k in g.integers(0, len(whole) - 2, 20).tolist()]
@@ -483,7 +483,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     for content in broken:
         path.write_bytes(content)
         try:
-            loaded = Reading.load(path)
+            loaded = ProbabilityModel.load(path)
         except ValueError as error:
             said = str(error)
         else:  # white space, or a key written otherwise: the content is the same
@@ -494,7 +494,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
         assert "\n" not in said
     assert survived < 5
     with pytest.raises(ValueError, match="cannot be read"):
-        Reading.load(tmp_path / "missing.json")
+        ProbabilityModel.load(tmp_path / "missing.json")
 
 
 @settings(max_examples=25)
@@ -519,7 +519,7 @@ def test_whatever_the_items_the_result_is_a_probability_or_a_sentence(
         grid = np.linspace(-30, 30, 50)[:, None].repeat(3, 1)
         assert (np.diff(fitted.log_odds(grid), axis=0) >= -1e-9).all()
     chosen = fitted.with_thresholds(Aim("f1"), fitted.out_of_fold(z, y), y)
-    assert np.array_equal(Reading.from_json(chosen.to_json()).thresholds, chosen.thresholds)
+    assert np.array_equal(ProbabilityModel.from_json(chosen.to_json()).thresholds, chosen.thresholds)
 
 
 def test_of_a_refitted_model_platt_is_preferred_unless_it_is_worse() -> None:

@@ -28,7 +28,7 @@ from steelyard.metrics.calibration import Bins
 from steelyard.report import page
 from steelyard.report.canvas import SERIES, by_night, short, to_svg
 from steelyard.report.comparison import ComparedRun, write_comparison_page
-from steelyard.report.contact_sheet import Shown, write_sheet
+from steelyard.report.contact_sheet import SheetItem, write_sheet
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import compared, headline, percent, rare
 from steelyard.report.history import drawable, history_curves, ratio_curves, series, spread
@@ -412,7 +412,7 @@ def test_a_page_may_load_its_own_style_and_pictures_and_nothing_else(tmp_path: P
     report, sheet = tmp_path / "report.html", tmp_path / "sheet.html"
     write_run_page(report, "run", "", measured(e), (), e, "steelyard train", "test")
     Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
-    write_sheet(str(sheet), "found", [Shown(Hit("a", 0.5, {"cat": 0.5}), str(tmp_path / "a.png"))])
+    write_sheet(str(sheet), "found", [SheetItem(Hit("a", 0.5, {"cat": 0.5}), str(tmp_path / "a.png"))])
     for source in (report.read_text(), sheet.read_text()):
         (style,) = re.findall(r"<style>(.*?)</style>", source, flags=re.S)
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

@@ -18,7 +18,7 @@ from small_run import NAMES, items, part, small_run
 from steelyard.config.sections import EvaluateSettings
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.retrieval import RetrievalCurve, Study, retrieval_curves, show, study, write_study
-from steelyard.run import comparing
+from steelyard.run import compare as run_compare
 from steelyard.run.command import JudgedOn, Other
 from steelyard.run.evaluation import judge
 from steelyard.run.run_report import evaluated_of
@@ -100,13 +100,13 @@ def test_runs_that_cannot_be_compared() -> None:
 
 def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings(), torch.device("cpu"))
-    monkeypatch.setattr(comparing, "judged_on", lambda *_: judged)
+    monkeypatch.setattr(run_compare, "judged_on", lambda *_: judged)
     for runs, said in (
         (["a c"], "a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "),
         (["a", "a"], "a is given more than once"),
     ):
         with pytest.raises(ValueError, match=said):
-            comparing.compare(runs, Other(None, None, None), None, None, False)
+            run_compare.compare(runs, Other(None, None, None), None, None, False)
 
 
 def test_the_table_and_the_json(found: Study) -> None:

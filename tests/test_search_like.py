@@ -10,11 +10,11 @@ import pytest
 
 import steelyard as sy
 from steelyard.folder.run_folder import RunFolder
-from steelyard.run.finding import find
-from steelyard.run.predicting import Asked, predict
+from steelyard.run.predict import PredictRequest, predict
+from steelyard.run.search import find
 from steelyard.search import Index
 from steelyard.serve.guards import Missing, Refusal
-from steelyard.serve.shown import Shown
+from steelyard.serve.run_view import RunView
 
 pytest.importorskip("duckdb")
 
@@ -131,19 +131,19 @@ def test_a_run_over_features_finds_items_like_one(run: Path, capsys: pytest.Capt
 
 def test_new_items_join_an_index_with_embeddings(run: Path) -> None:
     """They are nearly the first twenty of training: the closest to each is that one."""
-    predict(Asked(str(run / "run"), str(run / "new.csv"), index=str(run / "run" / "index")))
+    predict(PredictRequest(str(run / "run"), str(run / "new.csv"), index=str(run / "run" / "index")))
     with Index.open(run / "run" / "index") as index:
         assert [index.search(None, 1, like=f"new{i}")[0].id for i in range(20)] == [str(i) for i in range(20)]
-    predict(Asked(str(run / "run"), str(run / "new.csv"), index=str(run / "fresh"), embeddings=True))
-    predict(Asked(str(run / "run"), str(run / "new.csv"), index=str(run / "plain")))
+    predict(PredictRequest(str(run / "run"), str(run / "new.csv"), index=str(run / "fresh"), embeddings=True))
+    predict(PredictRequest(str(run / "run"), str(run / "new.csv"), index=str(run / "plain")))
     assert Index.open(run / "fresh").n_numbers == 6
     assert Index.open(run / "plain").n_numbers == 0
     with pytest.raises(ValueError, match="--embeddings are kept in an index: give it with --index"):
-        predict(Asked(str(run / "run"), str(run / "new.csv"), embeddings=True))
+        predict(PredictRequest(str(run / "run"), str(run / "new.csv"), embeddings=True))
 
 
 def test_the_server_answers_likewise(run: Path) -> None:
-    shown = Shown(run / "run", Index.open(run / "run" / "index"), None, None)
+    shown = RunView(run / "run", Index.open(run / "run" / "index"), None, None)
     assert shown.facts()["has_embeddings"]
     answer = shown.search("", [], [], [], 3, 0, "3")
     assert len(answer["hits"]) == 3
@@ -151,7 +151,7 @@ def test_the_server_answers_likewise(run: Path) -> None:
     assert answer["query"] == ""
     with pytest.raises(Missing, match="there is no item 'x'"):
         shown.search("odd", [], [], [], 3, 0, "x")
-    plain = Shown(run / "run", Index.open(run / "plain"), None, None)
+    plain = RunView(run / "run", Index.open(run / "plain"), None, None)
     with pytest.raises(Refusal, match="no embeddings to compare"):
         plain.search("odd", [], [], [], 3, 0, "new1")
     assert RunFolder(run / "run").load().names == ("odd", "coin")

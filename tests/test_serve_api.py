@@ -32,10 +32,10 @@ from serve_data import NAMES, NASTY, Place, app_of, make_place
 from steelyard.search import Index, Query
 from steelyard.serve import make_app, serve, shapes
 from steelyard.serve.app import STATIC
-from steelyard.serve.asking import Completion
 from steelyard.serve.guards import Busy
 from steelyard.serve.label_page import performance
-from steelyard.serve.truth import Judged
+from steelyard.serve.requests import Completion
+from steelyard.serve.truth import IndexTruth
 from steelyard.serve.workers import _ENTRY, Recent, Workers, bytes_of
 
 Ask = Callable[..., Any]
@@ -202,7 +202,7 @@ def test_a_curve_says_what_lies_at_or_above_each_threshold() -> None:
     g = np.random.default_rng(0)
     p = np.round(g.random((4000, 1)), 3).astype(np.float32)
     y = (g.random((4000, 1)) < p).astype(np.int8)
-    page = performance(0, Judged("test", [str(i) for i in range(4000)], p, y, ""))
+    page = performance(0, IndexTruth("test", [str(i) for i in range(4000)], p, y, ""))
     curve = page["curve"]
     assert len(curve["threshold"]) <= 300
     above = p[:, 0] >= np.array(curve["threshold"], np.float32)[:, None]
@@ -214,7 +214,7 @@ def test_a_curve_says_what_lies_at_or_above_each_threshold() -> None:
 
 
 def test_a_label_without_a_positive_has_no_curve() -> None:
-    judged = Judged("test", ["a", "b"], np.full((2, 1), 0.3, np.float32), np.array([[0], [-1]], np.int8), "")
+    judged = IndexTruth("test", ["a", "b"], np.full((2, 1), 0.3, np.float32), np.array([[0], [-1]], np.int8), "")
     page = performance(0, judged)
     assert (page["curve"], page["average_precision"], page["n_items"], page["right"]) == (None, None, 1, [])
     assert [one["id"] for one in page["wrong"]] == ["a"]
@@ -272,7 +272,7 @@ def test_answers_are_compressed_where_it_pays_and_known_again(ask: Ask) -> None:
 
 
 def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.serve.shown._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.run_view._LOOK_AGAIN", -1.0)
     place = make_place(tmp_path, 8)
     app = app_of(place)
     before = asker(app)("/api/search", q="cat", k=1).json()
@@ -289,7 +289,7 @@ def test_what_is_appended_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_trained_again_while_it_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation begins at 1 again: new scores under the names of old items were once the answer."""
-    monkeypatch.setattr("steelyard.serve.shown._LOOK_AGAIN", -1.0)
+    monkeypatch.setattr("steelyard.serve.run_view._LOOK_AGAIN", -1.0)
     place = make_place(tmp_path, 8)
     ask = asker(app_of(place))
     before = ask("/api/search", q="cat", k=3).json()

@@ -30,8 +30,8 @@ from steelyard.serve import make_app, serve
 from steelyard.serve.app import STATIC
 from steelyard.serve.guards import HEADERS, Missing
 from steelyard.serve.pictures import Pictures
+from steelyard.serve.run_view import RunView
 from steelyard.serve.server import _is_loopback
-from steelyard.serve.shown import Shown
 
 ADDRESSES = [
     *("/", "/label", "/data", "/static/main.js", "/nothing"),
@@ -135,7 +135,7 @@ def test_a_failure_of_ours_tells_nothing(
         raise kind("secret of /home/someone")
 
     for name, path in {"facts": "/api/run", "image": "/api/thumbnail?id=item 001", "item": "/api/item?id=x"}.items():
-        monkeypatch.setattr(Shown, name, fails)
+        monkeypatch.setattr(RunView, name, fails)
         found = ask(app, path, failing=True)
         assert found.status_code == 500
         assert found.json() == {"error": "this could not be answered: the server's log says why"}

@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 
 from run_data import write_table
 from small_run import part, reading_of
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.report.threshold_table import (
     MOST_ROWS,
@@ -42,7 +42,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def rare_labels(n: int = 1000, seed: int = 0) -> tuple[Reading, np.ndarray, np.ndarray]:
+def rare_labels(n: int = 1000, seed: int = 0) -> tuple[ProbabilityModel, np.ndarray, np.ndarray]:
     """A reading fitted on validation items whose logits say nothing about the first label, and their η out of fold."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, 5)) * np.array([0.05, 2, 2, 2, 2]) + np.log(FREQUENCY / (1 - FREQUENCY))

@@ -22,7 +22,7 @@ from steelyard import cli
 from steelyard._signals import stoppable
 from steelyard.data.loading import WORKER_DIED, beginning, fetched, loader
 from steelyard.folder.run_folder import RunFolder
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
 from steelyard_papers.trial import read_facts
 from training_jobs import forked, images, waited
 

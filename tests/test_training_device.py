@@ -134,7 +134,7 @@ def test_a_large_table_is_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     masking.draw_ahead(targets)
     whole = masking.mask(targets, torch.arange(100))
     masking.ahead.forget()
-    monkeypatch.setattr("steelyard.balance.ahead._CELLS", 14)
+    monkeypatch.setattr("steelyard.balance.epoch_cache._CELLS", 14)
     masking.draw_ahead(targets)
     torch.testing.assert_close(masking.mask(targets, torch.arange(100)), whole, rtol=0, atol=0)
 

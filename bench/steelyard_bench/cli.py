@@ -39,12 +39,12 @@ def bench(
     """
     from dataclasses import asdict
 
-    from steelyard_bench.command import Asked, again
+    from steelyard_bench.command import BenchRequest, again
     from steelyard_bench.command import bench as measure
 
     if source is not None:
         record = again(source, out)
     else:
-        asked = Asked(device, sizes, only, compiled, tuple(peer or ()), mnist, images, quick)
+        asked = BenchRequest(device, sizes, only, compiled, tuple(peer or ()), mnist, images, quick)
         record = measure(asked, out, show=lambda text: typer.echo(text, err=json))
     typer.echo(dumps(asdict(record)) if json else f"Written: {out}")

@@ -29,7 +29,7 @@ _COMPILED = {"all": tuple(row.name for row in TABLE), "some": ("BCE", "ASL", "DB
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchRequest:
     """What a person asked for; None is what suits the device."""
 
     device: str = "auto"
@@ -45,7 +45,7 @@ class Asked:
     quick: bool = False
 
 
-def bench(asked: Asked, out: str, show: Callable[[str], Any] = print) -> Record:
+def bench(asked: BenchRequest, out: str, show: Callable[[str], Any] = print) -> Record:
     """Measure what is asked for, show each part when it is done, and write it to the folder `out`."""
     device = _device(asked.device)
     clock = Clock(device, _SECONDS["quick" if asked.quick else device.type])
@@ -80,7 +80,7 @@ def again(file: str, out: str) -> Record:
     return record
 
 
-def _jobs(asked: Asked, clock: Clock, left_out: list[str]) -> list[tuple[str, Callable[[], list[Row]]]]:
+def _jobs(asked: BenchRequest, clock: Clock, left_out: list[str]) -> list[tuple[str, Callable[[], list[Row]]]]:
     """Return what is to be measured, by part; whatever is wrong with what was asked for is told before it begins."""
     quick, kind = asked.quick, clock.device.type
     whole = kind == "cuda" and not quick
@@ -135,7 +135,7 @@ def sizes_of(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _compiled(asked: Asked, kind: str) -> tuple[str, ...]:
+def _compiled(asked: BenchRequest, kind: str) -> tuple[str, ...]:
     which = asked.compiled or ("none" if asked.quick else "all" if kind == "cuda" else "some")
     if which not in _COMPILED:
         raise ValueError(f"--compiled {which}: give {', '.join(_COMPILED)}")

@@ -21,7 +21,7 @@ from steelyard.kernels import choice
 from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
 from steelyard_bench import command, losses, metrics, pairs, peers, tables, timing, training
-from steelyard_bench.command import Asked, again, bench
+from steelyard_bench.command import BenchRequest, again, bench
 from steelyard_bench.page import page, publish
 from steelyard_bench.record import Record, begin
 from steelyard_bench.row import Row
@@ -250,7 +250,7 @@ def test_a_part_whose_packages_are_missing_is_left_out(tmp_path: Path, monkeypat
     monkeypatch.delattr("steelyard_bench.metrics")
     monkeypatch.setattr(command, "bandwidth", lambda device, seconds: 1e9)
     shown: list[str] = []
-    record = bench(Asked("cpu", only="metrics", quick=True), str(tmp_path), shown.append)
+    record = bench(BenchRequest("cpu", only="metrics", quick=True), str(tmp_path), shown.append)
     assert record.rows == []
     assert shown[-1].startswith("left out: metrics (")
 
@@ -475,7 +475,7 @@ def test_a_mistake_is_one_line(options: list[str], said: str, tmp_path: Path, mo
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu() -> None:
     with pytest.raises(ValueError, match="torch sees no GPU here"):
-        bench(Asked(device="cuda"), "nowhere")
+        bench(BenchRequest(device="cuda"), "nowhere")
 
 
 def test_a_command_is_kept_without_the_places_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ class Claim:
     differences: tuple[Difference, ...]
 
 
-class Judged(NamedTuple):
+class JudgedDifference(NamedTuple):
     """A difference in print and here, in points, positive where the row is better."""
 
     difference: Difference
@@ -204,7 +204,7 @@ class Verdict(NamedTuple):
 
     text: str
     outcome: Outcome
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedDifference, ...]
 
     @property
     def printed(self) -> str:
@@ -304,7 +304,7 @@ def _gain_of(mine: Sequence[float], theirs: Sequence[float], lower: bool) -> tup
     return gain, sqrt(variance(mine) / len(mine) + variance(theirs) / len(theirs))
 
 
-def _judged(difference: Difference, results: Mapping[str, Result]) -> Judged:
+def _judged(difference: Difference, results: Mapping[str, Result]) -> JudgedDifference:
     table, row, over, column, _ = difference
     lower = column.startswith(LOWER_IS_BETTER)
     published = PUBLISHED.get(table.removesuffix(FEATURES))
@@ -313,8 +313,8 @@ def _judged(difference: Difference, results: Mapping[str, Result]) -> Judged:
     rows = {found.name: found for found in results[table].rows} if table in results else {}
     mine, theirs = (_values(rows.get(name), column) for name in (row, over))
     if not mine or not theirs:
-        return Judged(difference, printed, None, None)
-    return Judged(difference, printed, *_gain_of(mine, theirs, lower))
+        return JudgedDifference(difference, printed, None, None)
+    return JudgedDifference(difference, printed, *_gain_of(mine, theirs, lower))
 
 
 def _values(row: RowResult | None, column: str) -> list[float]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from steelyard._files import write_atomic
 from steelyard._sealed import checksum
 from steelyard._source import commit
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.settings import Config, load_config
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.subset import Subset
@@ -66,7 +66,7 @@ class Trial:
     names: tuple[str, ...]
     counts: NDArray[np.float64]
     n_known: NDArray[np.float64]
-    reading: Reading
+    reading: ProbabilityModel
     outputs: dict[str, tuple[Tensor, Tensor]]
     history: list[dict[str, Any]]
     facts: dict[str, Any]
@@ -155,7 +155,7 @@ def read(folder: Path) -> Trial:
         tuple(record["names"]),
         np.array(record["counts"], np.float64),
         np.array(record["n_known"], np.float64),
-        Reading.load(folder / "calibration.json"),
+        ProbabilityModel.load(folder / "calibration.json"),
         outputs,
         read_history(folder / "history.jsonl"),
         record["facts"],

@@ -13,7 +13,7 @@ import torch
 from scipy.stats import entropy
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.config.settings import Config
 from steelyard.losses import BCE
@@ -254,7 +254,7 @@ def test_the_prior_of_other_items_is_found_without_their_labels() -> None:
     logits = torch.from_numpy((3 * signal + np.log(prior / (1 - prior))).astype(np.float32))
     counts, known = 10000 * prior, np.full(3, 10000.0)
     objective = Objective(BCE())
-    reading = Reading.of_objective(objective, ObjectiveSettings().loss, counts, known)
+    reading = ProbabilityModel.of_objective(objective, ObjectiveSettings().loss, counts, known)
     one = SimpleNamespace(logits=logits, targets=torch.from_numpy(y.astype(np.int8)), counts=counts, reading=reading)
     one.names = ("a", "b", "c")
     found = plm_beyond.readings(one).values

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from steelyard.calibrate import LabelSets
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import ObjectiveSettings
 from steelyard.data.builders import exponential_counts
 from steelyard.data.dataset import ArrayDataset
@@ -84,7 +84,7 @@ def test_label_sets_are_read_without_the_labels_of_the_items() -> None:
     counts = 1000 * here.frequencies[0].numpy()
     views = torch.cat([z + 0.5 * torch.randn(z.shape, generator=torch.Generator().manual_seed(0)) for _ in VIEWS[1:]])
     targets = torch.from_numpy(y)
-    reading = Reading.of_objective(Objective(BCE()), ObjectiveSettings().loss, counts, np.full(4, 1000.0))
+    reading = ProbabilityModel.of_objective(Objective(BCE()), ObjectiveSettings().loss, counts, np.full(4, 1000.0))
     done = SimpleNamespace(logits=torch.cat([z, views]), targets=targets, names=tuple("abcd"), reading=reading)
     track = Track({}, None, here, 1.0)  # type: ignore[arg-type]
     rare = torch.tensor([2, 3])

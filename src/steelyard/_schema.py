@@ -30,7 +30,7 @@ class Setting(NamedTuple):
     doc: str
 
 
-class Typed(str):
+class TypedText(str):
     """A value as it was typed at a command line."""
 
     __slots__ = ()
@@ -76,11 +76,11 @@ def checked(key: str, value: Any, wanted: Any) -> Any:
     Whole numbers will do for numbers, lists for tuples. Text typed at a command line is taken as TOML where that fits,
     else as it stands. None, where it is wanted, is ().
     """
-    for candidate in (value.parsed(), str(value)) if isinstance(value, Typed) else (value,):
+    for candidate in (value.parsed(), str(value)) if isinstance(value, TypedText) else (value,):
         for option in _options(wanted):
             if (fitting := _fit(candidate, option)) is not None:
                 return fitting
-    shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, Typed) else value)
+    shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, TypedText) else value)
     sentence = f"{key} is {shown if len(shown) <= 80 else f'{shown[:77]}…'}"
     words = [word for word in choices(wanted) if word]
     if not words or not isinstance(value, str):

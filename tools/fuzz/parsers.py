@@ -23,7 +23,7 @@ from fuzz.mutate import tree
 from steelyard._sealed import checksum
 from steelyard.calibrate import Isotonic, Platt, Temperature, load
 from steelyard.calibrate import save as save_calibrator
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.settings import dump_config, load_config
 from steelyard.data.files import DataError
 from steelyard.data.images import BadImage, decode
@@ -457,12 +457,12 @@ def _reading(folder: Path) -> Target:
     seeds = []
     for name, kind in (("bce", "temperature"), ("asymmetric", "link"), ("two_way", "isotonic")):
         part = completed("loss", Part(name))
-        reading = Reading.of_objective(Objective(make_loss(part, counts, known)), part, counts, known)
+        reading = ProbabilityModel.of_objective(Objective(make_loss(part, counts, known)), part, counts, known)
         reading.fit(z, y, kind).save(path)
         seeds.append(path.read_bytes())
 
     def read(file: Path) -> None:
-        found = Reading.load(file)
+        found = ProbabilityModel.load(file)
         if found.has_probability:
             eta = found.probability(torch.zeros(1, found.n_labels))
             assert ((eta >= 0) & (eta <= 1)).all()

@@ -31,7 +31,7 @@ from steelyard.run.api import Run
 from steelyard.run.command import Other, items_of
 from steelyard.run.datasets import paths_of
 from steelyard.run.evaluation import judge
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 

@@ -23,7 +23,7 @@ from steelyard.labels import UNKNOWN, Labels
 from steelyard.predict.feature_cache import features_for, kept_for
 from steelyard.run.datasets import Datasets, open_datasets, open_to_inspect, paths_of
 from steelyard.run.evaluation import judge
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
 from steelyard.training.batches import is_array, n_workers
 from steelyard.training.small_models import FEWEST_ITEMS, assuming_negative, baseline
 from steelyard.training.step import pick_device

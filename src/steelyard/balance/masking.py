@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.balance.ahead import Ahead
 from steelyard.balance.checks import check_choice, check_range
+from steelyard.balance.epoch_cache import EpochCache
 from steelyard.balance.philox import uniform
 from steelyard.balance.processes import summed
 from steelyard.kernels.choice import fuses
@@ -86,7 +86,7 @@ class PartialLabelMasking(nn.Module):
         self.register_buffer("ratio", self._clipped(self._initial(initial)))
         self.register_buffer("histogram", torch.zeros(2, self.n_labels, bins, dtype=torch.int64))
         self.epoch, self.n_drawn = 1, 0
-        self.ahead = Ahead()
+        self.ahead = EpochCache()
         self._cached: tuple[tuple[object, ...], Tensor] = ((), torch.empty(0))
 
     @property

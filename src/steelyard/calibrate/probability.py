@@ -36,7 +36,7 @@ _CELLS_AT_ONCE = 1 << 20
 
 @final
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ProbabilityModel:
     """How the logits z of one model become η: link → fitted calibrator → deployment prior; and η decisions.
 
         log-odds of the loss's link, log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊), class-aware sampling undone
@@ -98,7 +98,7 @@ class Reading:
         counts: ArrayLike,
         n_known: int | ArrayLike,
         class_aware: bool = False,
-    ) -> Reading:
+    ) -> ProbabilityModel:
         """Return the reading that follows from training alone: the link with the class weights it ended with.
 
         Args:
@@ -240,7 +240,7 @@ class Reading:
 
     def fit(
         self, logits: ArrayLike, targets: ArrayLike, kind: str = "auto", folds: Any = None, refitted: bool = False
-    ) -> Reading:
+    ) -> ProbabilityModel:
         """Return the reading with a calibrator fitted to items that training has not seen; thresholds start at ½.
 
         A label with few positives among them is brought to its frequency in training (see `level`).
@@ -253,7 +253,7 @@ class Reading:
             folds: (N,), the fold of each item; by default five that share out each label.
             refitted: whether the logits come from models of folds, which one model replaces: "auto" prefers Platt then.
         """
-        plain = Reading(self.loss, self.counts, self.n_known, self.built, self.link, self.why)
+        plain = ProbabilityModel(self.loss, self.counts, self.n_known, self.built, self.link, self.why)
         if kind not in ("auto", "none", "link", *MAKERS):
             raise ValueError(f"kind is {kind!r}: choose one of auto, none, link, {', '.join(MAKERS)}")
         if kind in ("none", "link"):
@@ -302,7 +302,7 @@ class Reading:
         odds = cross_fitted(self.kind, self._scores(z), t, folds_of(t) if at is None else at, self.level)
         return given_back(rounded_eta(self._shifted(odds.clamp(LOG_ZERO, -LOG_ZERO)), dtype), from_numpy)
 
-    def with_prior(self, to_prior: ArrayLike | None) -> Reading:
+    def with_prior(self, to_prior: ArrayLike | None) -> ProbabilityModel:
         """Return the reading for labels that come with frequency `to_prior` (L,); NaN or None: as often as calibrated.
 
         The odds of a label that is never, or always, present where they were learned cannot be shifted and are left
@@ -320,7 +320,7 @@ class Reading:
         plain = self._moved(self.chosen_thresholds, back=True)
         return replace(shifted, chosen_thresholds=shifted._moved(plain))
 
-    def with_annotated(self, share: ArrayLike) -> Reading:
+    def with_annotated(self, share: ArrayLike) -> ProbabilityModel:
         """Return the reading for η of being present, not annotated, where `share` (L,) of positives were annotated."""
         c = as_vector(share).cpu().numpy()
         scaled = replace(self, annotated=c)
@@ -329,7 +329,7 @@ class Reading:
         moved = np.where(np.isnan(c) | ~np.isfinite(t), t, np.minimum(t / c, 1 - 2.0**-24))  # float32 tells it from 1
         return replace(scaled, chosen_thresholds=moved)
 
-    def with_sets(self, there: LabelSets) -> Reading:
+    def with_sets(self, there: LabelSets) -> ProbabilityModel:
         """Return the reading for items whose label sets are distributed as `there`; only of one that has `sets`."""
         if self.sets is None:
             raise ValueError("probabilities were not calibrated for label sets: shift the prior of each label")
@@ -337,7 +337,7 @@ class Reading:
 
     def with_thresholds(
         self, aim: Aim, probabilities: ArrayLike | None = None, targets: ArrayLike | None = None
-    ) -> Reading:
+    ) -> ProbabilityModel:
         """Return the reading with thresholds for `aim`; a goal that needs items and gets none has ½.
 
         Args:
@@ -354,7 +354,7 @@ class Reading:
         mark = 0 if targets is None else mark_of(torch.as_tensor(targets))
         return replace(self, aim=aim, chosen_thresholds=self._moved(found), chosen_on=mark)
 
-    def with_thresholds_there(self, probabilities: ArrayLike) -> Reading:
+    def with_thresholds_there(self, probabilities: ArrayLike) -> ProbabilityModel:
         """Return the reading with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
         found = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
         return replace(self, chosen_thresholds=found, chosen_on=None if found is None else 0)
@@ -375,7 +375,7 @@ class Reading:
         return store.text_of(self)
 
     @classmethod
-    def from_json(cls, text: str, source: str = "the text") -> Reading:
+    def from_json(cls, text: str, source: str = "the text") -> ProbabilityModel:
         """Return the reading of a text; a damaged one is one sentence that names `source`."""
         return cls(**store.fields_of(text, source))
 
@@ -384,7 +384,7 @@ class Reading:
         write_atomic(path, self.to_json())
 
     @classmethod
-    def load(cls, path: str | Path) -> Reading:
+    def load(cls, path: str | Path) -> ProbabilityModel:
         """Read what `save` wrote; a file that is missing or damaged is one sentence."""
         return cls.from_json(store.read_text(path), str(path))
 

@@ -28,7 +28,7 @@ from steelyard.objective.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
 if TYPE_CHECKING:
-    from steelyard.calibrate.probability import Reading
+    from steelyard.calibrate.probability import ProbabilityModel
 
 FORMAT = "steelyard calibration"
 VERSION = 1
@@ -121,7 +121,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
 
 
-def text_of(reading: Reading) -> str:
+def text_of(reading: ProbabilityModel) -> str:
     """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
     content = {
         "kind": reading.kind,

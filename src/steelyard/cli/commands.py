@@ -203,13 +203,13 @@ def evaluate(
 
     Example: steelyard evaluate runs/bce runs/plm --retrieval --html search.html
     """
-    from steelyard.run import command, comparing
+    from steelyard.run import command, compare
 
     other = command.Other(data, split, images, reading)
     if retrieval:
         if bootstrap:
             raise ValueError("--bootstrap is given, but queries are not resampled: leave it out with --retrieval")
-        comparing.compare(runs, other, deploy_prior, html, as_json=json)
+        compare.compare(runs, other, deploy_prior, html, as_json=json)
     elif len(runs) > 1:
         raise ValueError("several runs are given: compare them with --retrieval, or evaluate one at a time")
     elif html is not None:

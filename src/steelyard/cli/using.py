@@ -47,11 +47,11 @@ def predict(
 
     Example: steelyard predict runs/photos items.parquet --engine spark --out predictions
     """
-    from steelyard.run import predicting
+    from steelyard.run import predict
 
     given: list[Any] = [run, data, out, index, overwrite, images, form, top, raw_ids, batch_size]
     given += [skip_bad, device, runtime, engine, embeddings]
-    predicting.predict(predicting.Asked(*given))
+    predict.predict(predict.PredictRequest(*given))
 
 
 @app.command()
@@ -75,7 +75,7 @@ def search(
 
     Example: steelyard search runs/photos "dog & ~car" --like 000123.jpg
     """
-    from steelyard.run.finding import find
+    from steelyard.run.search import find
     from steelyard.search import QueryError
 
     try:

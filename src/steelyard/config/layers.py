@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-from steelyard._schema import Typed, checked, closest, fields_of
+from steelyard._schema import TypedText, checked, closest, fields_of
 from steelyard.objective.parts import Part, Slot, check_argument, check_kind, default_kind
 
 Settings = TypeVar("Settings")
@@ -39,11 +39,11 @@ def planted(sets: Sequence[str]) -> dict[str, Any]:
         names = [name.strip() for name in path.split(".")]
         if not equals or not all(names):
             raise ValueError(f"--set {text!r:.200}: write section.key=value, such as train.epochs=10")
-        typed = Typed(value.strip() or value)  # a separator may be a space or a tab
+        typed = TypedText(value.strip() or value)  # a separator may be a space or a tab
         node = tree
         for name in names[:-1]:
             below = node.setdefault(name, {})
-            node[name] = below = {"kind": below} if isinstance(below, Typed) else below
+            node[name] = below = {"kind": below} if isinstance(below, TypedText) else below
             node = below
         if isinstance(node.get(names[-1]), dict):
             node[names[-1]]["kind"] = typed
@@ -87,7 +87,7 @@ def _lay(cls: type, tree: dict[str, Any], content: Mapping[str, Any], prefix: st
 
 def _table(key: str, value: Any, wanted: Any) -> Mapping[str, Any]:
     """The content of a section, whichever way it is given."""
-    if isinstance(value, Typed) and isinstance(parsed := value.parsed(), dict):
+    if isinstance(value, TypedText) and isinstance(parsed := value.parsed(), dict):
         return parsed
     if isinstance(value, wanted):
         return plain(value)

@@ -26,9 +26,9 @@ from steelyard.report.headline import get
 from steelyard.run.api import fit
 from steelyard.run.datasets import Datasets
 from steelyard.run.evaluation import judge
-from steelyard.run.finding import INDEX
-from steelyard.run.indexing import index_of
+from steelyard.run.index import index_of
 from steelyard.run.run_report import evaluated_of
+from steelyard.run.search import INDEX
 
 CANVAS = 12
 MARGIN, SCALE = 2, 10

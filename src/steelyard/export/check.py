@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.export.graph import INPUTS, OUTPUTS, examples
 from steelyard.folder.run_folder import Trained
 
@@ -124,7 +124,7 @@ def _apart(found: NDArray[Any], wanted: NDArray[Any]) -> float:
     return float(np.where(np.isnan(distance), np.inf, distance).max(initial=0))
 
 
-def _read_apart(reading: Reading, logits: NDArray[np.float32], eta: NDArray[np.float32]) -> float:
+def _read_apart(reading: ProbabilityModel, logits: NDArray[np.float32], eta: NDArray[np.float32]) -> float:
     """Return how far η of logits is from what the reading says, where that does not hang on the logits' last digits.
 
     It does in places: class-aware sampling leaves almost nothing to tell η by where Σ σ is almost 1.

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.export.trace import ReadingNetwork
 from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
@@ -27,7 +27,7 @@ INPUTS = {"features": ("features",), "image": ("images",), "pair": ("regions", "
 class _Whole(nn.Module):
     """A model and the reading of its logits."""
 
-    def __init__(self, model: Model, reading: Reading) -> None:
+    def __init__(self, model: Model, reading: ProbabilityModel) -> None:
         super().__init__()
         self.model, self.reading = model, ReadingNetwork(reading)
 

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from steelyard.calibrate.link import MAX_STEPS, Step, loop
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 
 _aten = torch.ops.aten
 
@@ -56,7 +56,7 @@ PRIMITIVES: dict[Any, Callable[..., Any]] = {
 
 @final
 class ReadingNetwork(nn.Module):
-    """From logits (B, L) to η, float32, and decisions, bool: `Reading.probability` and `Reading.decisions`.
+    """From logits (B, L) to η, float32, and decisions, bool, as a `ProbabilityModel` makes them.
 
     Link, calibrator and prior shift are traced as they are, also those of a loss that is not of this package.
 
@@ -65,7 +65,7 @@ class ReadingNetwork(nn.Module):
 
     thresholds: Tensor
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ProbabilityModel) -> None:
         super().__init__()
         if not reading.has_probability:
             raise ValueError(
@@ -93,7 +93,7 @@ class ReadingNetwork(nn.Module):
         return torch.where(broken, torch.nan, eta), (eta >= self.thresholds) & ~broken
 
 
-def _hang_together(reading: Reading) -> bool:
+def _hang_together(reading: ProbabilityModel) -> bool:
     """Return whether a NaN of one label makes another label NaN: for any two, some row has NaN at the first alone."""
     label = torch.arange(reading.n_labels)
     broken = torch.stack([(label >> bit) % 2 == side for bit in range(len(label).bit_length()) for side in (0, 1)])

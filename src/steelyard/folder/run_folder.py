@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from steelyard._files import remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.columns.encoder import FILE, Encoder
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
@@ -49,7 +49,7 @@ class Trained:
     """A trained model and all that it takes to use it."""
 
     model: Model
-    reading: Reading
+    reading: ProbabilityModel
     """How its logits become probabilities and decisions."""
     names: tuple[str, ...]
     """Of the labels, in the order of its logits."""
@@ -77,7 +77,7 @@ class Trained:
         """The least probability, (L,), of a label that is decided present."""
         return self.reading.thresholds
 
-    def read_by(self, reading: Reading) -> Trained:
+    def read_by(self, reading: ProbabilityModel) -> Trained:
         """Return the same with another reading of its logits."""
         return replace(self, reading=reading)
 
@@ -246,7 +246,7 @@ class RunFolder:
         save_tensors(self / "model.safetensors", model.state_dict(), {"names": list(names)})
         write_atomic(self / "model.json", _text_of({**content, "sha256": checksum(content)}))
 
-    def write_reading(self, reading: Reading) -> None:
+    def write_reading(self, reading: ProbabilityModel) -> None:
         """Write how logits become probabilities."""
         reading.save(self / "calibration.json")
 
@@ -306,7 +306,7 @@ class RunFolder:
             )
         tensors, notes = load_tensors(self / "model.safetensors")
         names = tuple(document["names"])
-        reading = Reading.load(self / "calibration.json")
+        reading = ProbabilityModel.load(self / "calibration.json")
         if notes.get("names") != list(names) or reading.n_labels != len(names):
             raise ValueError(f"the files of {self.path} belong to different runs: restore them, or train again")
         try:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from steelyard._compat import import_torchvision
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.labels.targets import UNKNOWN
 from steelyard.losses.pair import PairLoss
@@ -91,7 +91,7 @@ class ObjectiveMixin:
         super().__init__(*args, **more)
         self.objective = objective.to(self.args.device)  # type: ignore[attr-defined]
         self.loss_part = completed("loss", loss if isinstance(loss, Part) else Part(loss))
-        self.reading: Reading | None = None
+        self.reading: ProbabilityModel | None = None
         self.model_accepts_loss_kwargs = False  # the loss is a mean already: accumulated steps are averaged
         self.label_names = ["labels"]
         self.add_callback(_Epochs(objective))  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ class ObjectiveMixin:
         value = self.objective(logits.float(), targets_of(labels), index).total
         return (value, {"loss": value, "logits": logits}) if return_outputs else value
 
-    def calibrate(self, data: Any, thresholds: str = "f1") -> Reading:
+    def calibrate(self, data: Any, thresholds: str = "f1") -> ProbabilityModel:
         """Fit probabilities, and one threshold per label, to items that training has not seen; return them.
 
         Args:
@@ -119,7 +119,7 @@ class ObjectiveMixin:
         said = self.predict(data)  # type: ignore[attr-defined]
         logits = torch.as_tensor(np.asarray(said.predictions), dtype=torch.float32)
         targets = torch.as_tensor(targets_of(said.label_ids))
-        reading = Reading.of_objective(self.objective.cpu(), self.loss_part, counts, known)
+        reading = ProbabilityModel.of_objective(self.objective.cpu(), self.loss_part, counts, known)
         self.objective.to(self.args.device)  # type: ignore[attr-defined]
         reading = reading.fit(logits, targets)
         eta = reading.out_of_fold(logits, targets) if reading.has_probability else None
@@ -135,12 +135,12 @@ class ObjectiveMixin:
             self.reading.save(folder / FILE)
 
 
-def load_reading(folder: str | os.PathLike[str]) -> Reading:
+def load_reading(folder: str | os.PathLike[str]) -> ProbabilityModel:
     """Return what `save_model` wrote beside a model: `.probability(logits)` and `.decisions(probabilities)`."""
     path = Path(folder) / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no {FILE}: call calibrate before save_model")
-    return Reading.load(path)
+    return ProbabilityModel.load(path)
 
 
 @final

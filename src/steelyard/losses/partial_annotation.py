@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from steelyard.balance.ahead import Ahead
 from steelyard.balance.checks import check_choice, check_range
+from steelyard.balance.epoch_cache import EpochCache
 from steelyard.balance.philox import uniform, uniform_at
 from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.processes import n_processes, summed
@@ -82,7 +82,7 @@ class Annotation(Resolver):
         d = torch.tensor([self.d], dtype=torch.float64)  # torch.compile drops what is written to a float64 scalar
         self.register_buffer("trust", d, persistent=False)
         self.trust: Tensor
-        self.ahead = Ahead()
+        self.ahead = EpochCache()
         self._prepared: tuple[Tensor, Cells] | None = None
 
     @property

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from steelyard._files import check_place, replacing
 from steelyard.calibrate import Platt, shift_prior
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.files import harmless
 from steelyard.data.streams import Batch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.losses.pair import PairLoss
 from steelyard.models.block import BlockHead, Top, top_labels
 from steelyard.models.block.terms import of_labels
-from steelyard.models.block.top import Reading as ByBlocks
+from steelyard.models.block.top import ProbabilityModel as ByBlocks
 from steelyard.predict.files import LONG, format_of, long_batch, open_sink
 from steelyard.predict.prediction import Predicted, Progress, check_batch, check_kind
 
@@ -35,7 +35,7 @@ class TopRows(NamedTuple):
     probabilities: Tensor
 
 
-def by_blocks(reading: Reading) -> ByBlocks:
+def by_blocks(reading: ProbabilityModel) -> ByBlocks:
     """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
     link, platt = reading.link, reading.calibrator
     if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:

@@ -35,7 +35,7 @@ FEWEST = 8
 MOST = 1_000_000
 """Images without labels above which they are a stream: their paths are not all held in memory."""
 
-Shown = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Called with the items done and all items."""
 
 
@@ -64,7 +64,7 @@ def size_sentence(keeping: Keeping) -> str:
 
 
 @contextmanager
-def feature_progress(console: Console | None) -> Iterator[Callable[[str, int], Shown]]:
+def feature_progress(console: Console | None) -> Iterator[Callable[[str, int], ReportProgress]]:
     """Give a function that takes (what, items) and returns what shows progress: a bar on a terminal, else plain lines.
 
     Lines come every half a minute, as in training.
@@ -76,14 +76,14 @@ def feature_progress(console: Console | None) -> Iterator[Callable[[str, int], S
     else:
         with Progress(console=console, transient=True) as bars:
 
-            def add(what: str, total: int) -> Shown:
+            def add(what: str, total: int) -> ReportProgress:
                 bar = bars.add_task(f"features of {total:,} {what}", total=total)
                 return lambda done, n: bars.update(bar, completed=done, total=n)
 
             yield add
 
 
-def _lines(console: Console, what: str) -> Shown:
+def _lines(console: Console, what: str) -> ReportProgress:
     last = time.monotonic()
 
     def show(done: int, total: int) -> None:

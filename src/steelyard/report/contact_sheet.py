@@ -23,7 +23,7 @@ _SIDE, _GAP, _LINE, _ACROSS, _SIZE = 224, 12, 16, 5, 12
 _PAPER, _INK, _SOFT, _BLANK = "#ffffff", "#1d2733", "#56616f", "#e8ecf1"
 
 
-class Shown(NamedTuple):
+class SheetItem(NamedTuple):
     """A found item and the file it is in."""
 
     hit: Hit
@@ -37,7 +37,7 @@ def check(path: str) -> None:
     check_place(path)
 
 
-def write_sheet(path: str, title: str, found: Sequence[Shown]) -> str:
+def write_sheet(path: str, title: str, found: Sequence[SheetItem]) -> str:
     """Write a contact sheet, PNG or HTML by the ending of its name, whole or not at all.
 
     It shows the first of the items, `MOST` at most, since it is made in memory; returned is what it says about the
@@ -70,7 +70,7 @@ def caption(hit: Hit) -> list[str]:
     return [f"{hit.score:.4f}  {plain(hit.id)}", *labels]
 
 
-def _picture(titles: Sequence[str], found: Sequence[Shown]) -> Image.Image:
+def _picture(titles: Sequence[str], found: Sequence[SheetItem]) -> Image.Image:
     font = ImageFont.load_default(_SIZE)
     lines = max((len(caption(one.hit)) for one in found), default=1)
     across, high = min(_ACROSS, max(1, len(found))), _SIDE + _LINE * lines + _GAP
@@ -103,7 +103,7 @@ def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width
     return text[: max(n, 0)] + "…"
 
 
-def _figure(one: Shown) -> dict[str, Any]:
+def _figure(one: SheetItem) -> dict[str, Any]:
     """What the page shows of an item."""
     image = thumbnail(one.path)
     if image is None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from torch import Tensor
 
 from steelyard.calibrate.guarantees import GuaranteeReport
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
@@ -28,7 +28,9 @@ MOST_ROWS = 20
 _COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
 
 
-def threshold_rows(reading: Reading, names: Sequence[str], probabilities: Tensor, targets: Tensor) -> Decisions:
+def threshold_rows(
+    reading: ProbabilityModel, names: Sequence[str], probabilities: Tensor, targets: Tensor
+) -> Decisions:
     """Return what decisions η ≥ threshold come to on some items, as plain JSON: the goal, and one entry per label.
 
     Of each label: `threshold`, null where it is `never` decided present; `precision` of the decided items whose label
@@ -39,7 +41,7 @@ def threshold_rows(reading: Reading, names: Sequence[str], probabilities: Tensor
     Args:
         reading: with the thresholds.
         names: of the labels, (L,).
-        probabilities: η (N, L) by calibrators that do not know the items (`Reading.out_of_fold`).
+        probabilities: η (N, L) by calibrators that do not know the items (`ProbabilityModel.out_of_fold`).
         targets: (N, L).
     """
     decided = reading.decisions(probabilities)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from steelyard.calibrate.crossfit import label_sets, mark_of
 from steelyard.calibrate.guarantees import Guarantee, guaranteed_thresholds
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.subset import Labelled, skipped_at
@@ -28,14 +28,14 @@ from steelyard.run.evaluation import judged_by, outputs_of, report
 
 
 def calibrated(
-    reading: Reading,
+    reading: ProbabilityModel,
     logits: Tensor,
     targets: Tensor,
     settings: EvaluateSettings,
     names: Sequence[str],
     folds: NDArray[np.int64] | None = None,
     refitted: bool = False,
-) -> Reading:
+) -> ProbabilityModel:
     """Return the reading with calibrator, thresholds and deployment prior as the section [evaluate] says.
 
     Thresholds are chosen on probabilities out of fold, so that they meet what the calibrator does to new items. A prior
@@ -148,7 +148,7 @@ def _promised(
     settings: EvaluateSettings,
     keep: bool,
     guarantee: GuaranteeArgs,
-) -> tuple[Reading, Tensor, Tensor]:
+) -> tuple[ProbabilityModel, Tensor, Tensor]:
     """Return the reading whose thresholds keep a promise, and the logits and targets of the items that it rests on."""
     if isinstance(data, tuple) and _are_of_folds(run, targets):
         raise ValueError(
@@ -191,7 +191,7 @@ def _are_of_folds(run: RunFolder, targets: Tensor) -> bool:
 
 def _kept(
     trained: Trained, logits: Tensor, targets: Tensor, settings: EvaluateSettings
-) -> tuple[Reading, Deployment | None]:
+) -> tuple[ProbabilityModel, Deployment | None]:
     """Return the run's reading with its calibrator as it is, thresholds and deployment prior set anew."""
     reading, aim, there = trained.reading.with_prior(None), _aim(settings), None
     eta = reading.probability(logits)

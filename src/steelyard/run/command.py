@@ -33,8 +33,8 @@ from steelyard.run import evaluation, run_report
 from steelyard.run.calibrate import GuaranteeArgs, recalibrate
 from steelyard.run.datasets import GUESSED, open_datasets
 from steelyard.run.deployment import ESTIMATE
-from steelyard.run.evaluation import Judged, judge
-from steelyard.run.locating import run_config
+from steelyard.run.evaluation import Evaluation, judge
+from steelyard.run.locate import run_config
 from steelyard.run.resume import differences
 from steelyard.run.train import prepare
 from steelyard.run.train import run as run_training
@@ -159,7 +159,7 @@ class JudgedOn(NamedTuple):
     settings: EvaluateSettings
     device: torch.device
 
-    def judge(self) -> Judged:
+    def judge(self) -> Evaluation:
         """Return what the run says of the items."""
         workers, console = n_workers(-1, self.items), console_of(stderr=True)
         return judge(self.trained, self.items, self.settings, self.own, self.device, workers, console)

@@ -19,7 +19,7 @@ from torch import Tensor
 from steelyard._schema import closest
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
 from steelyard.calibrate.prior import believed
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.files import read_text
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
@@ -45,14 +45,16 @@ class Deployment:
     sets: LabelSets | None = None
     """The prior of whole label sets, of which `prior` are the frequencies; None where labels are read one by one."""
 
-    def of(self, reading: Reading) -> Reading:
+    def of(self, reading: ProbabilityModel) -> ProbabilityModel:
         """Return a reading for this prior."""
         if self.sets is not None:
             return reading.with_sets(self.sets)
         return reading.with_prior(self.prior if self.moves else None)
 
 
-def deployment(source: str, reading: Reading, names: Sequence[str], logits: Tensor | None = None) -> Deployment:
+def deployment(
+    source: str, reading: ProbabilityModel, names: Sequence[str], logits: Tensor | None = None
+) -> Deployment:
     """Return the prior that `source` says: a file (see `read_prior`), or "estimate", from the logits of items there.
 
     Estimates are believed as far as they go beyond chance, see `label_shift.believed`. A reading with label sets has
@@ -134,7 +136,7 @@ def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
     return pairs
 
 
-def _estimated(reading: Reading, names: Sequence[str], logits: Tensor) -> Deployment:
+def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) -> Deployment:
     plain = reading.with_prior(None)
     told = plain.movable
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard.calibrate.crossfit import folds_of, mark_of
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
@@ -34,7 +34,7 @@ _ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Evaluation:
     """What a model said about items, and what is true of them, in the order of its labels."""
 
     logits: Tensor
@@ -45,7 +45,7 @@ class Judged:
     """η, (N, L), float32; where the reading has none, what ranks as z does."""
     decisions: Tensor
     """Which labels are decided present, bool (N, L)."""
-    reading: Reading
+    reading: ProbabilityModel
     """By which they were read."""
     out_of_fold: bool
     match: Match
@@ -55,7 +55,7 @@ class Judged:
     unreadable: str = ""
     """A sentence about them."""
 
-    def without(self, data: Any, at: NDArray[np.int64]) -> Judged:
+    def without(self, data: Any, at: NDArray[np.int64]) -> Evaluation:
         """Return the same, with the images of `data` at these positions known to be unreadable."""
         return replace(self, n_unreadable=len(at), unreadable=skipped_sentence(data, at))
 
@@ -102,7 +102,7 @@ def judge(
     device: str | torch.device = "cpu",
     workers: int = 0,
     console: Console | None = None,
-) -> Judged:
+) -> Evaluation:
     """Return what `evaluate` measures and a report draws; for the arguments see there."""
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     reading, there = trained.reading, None
@@ -116,28 +116,28 @@ def judge(
 
 
 def judged_by(
-    reading: Reading,
+    reading: ProbabilityModel,
     logits: Tensor,
     targets: Tensor,
     match: Match,
     out_of_fold: bool = False,
     there: Deployment | None = None,
-) -> Judged:
+) -> Evaluation:
     """Return logits read by a reading, beside what is true; `out_of_fold` is as for `evaluate`."""
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
-        return Judged(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
+        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
         eta, decisions = _out_of_fold(reading, logits, targets, *own)
     else:
         eta = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Judged(logits, targets, eta, decisions, reading, any(own), match, there)
+    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, there)
 
 
-def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict[str, Any]:
+def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> dict[str, Any]:
     """Return the metrics of what was judged; see `evaluate`."""
     reading, counts, eta, targets = judged.reading, trained.counts, judged.probabilities, judged.targets
     evaluator = Evaluator(len(trained.names), trained.names, counts, settings.bins)
@@ -187,7 +187,7 @@ def report(trained: Trained, judged: Judged, settings: EvaluateSettings) -> dict
     }
 
 
-def _by_link(judged: Judged, bins: int) -> dict[str, Any] | None:
+def _by_link(judged: Evaluation, bins: int) -> dict[str, Any] | None:
     """Return what calibration and scores are where logits are read by the loss's link and nothing is fitted."""
     reading = judged.reading
     if reading.link is None:
@@ -241,7 +241,7 @@ def _finite(logits: Tensor, ids: Sequence[str] | None) -> Tensor:
     return logits
 
 
-def beside_baselines(judged: Judged, labels: Labels, regression: Tensor | None) -> dict[str, Any] | None:
+def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | None) -> dict[str, Any] | None:
     """Return the scores of a run beside those of the simplest baselines on the same items, None without probabilities.
 
     Args:
@@ -269,7 +269,7 @@ def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
     return {"map": measures.number(mean_average_precision(log_odds, targets)), "log_loss": measures.number(loss)}
 
 
-def _fitted_to(reading: Reading, targets: Tensor) -> tuple[bool, bool]:
+def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
     """Return whether the calibrator, and the thresholds, were fitted to items with these targets.
 
     Where the reading does not note it they were; what was not fitted at all counts with the other.
@@ -282,12 +282,12 @@ def _fitted_to(reading: Reading, targets: Tensor) -> tuple[bool, bool]:
 
 
 def _out_of_fold(
-    reading: Reading, logits: Tensor, targets: Tensor, calibrator: bool, thresholds: bool
+    reading: ProbabilityModel, logits: Tensor, targets: Tensor, calibrator: bool, thresholds: bool
 ) -> tuple[Tensor, Tensor]:
     """Return η and decisions of every item, by a calibrator and thresholds, where told so, fitted without its fold."""
     folds = folds_of(targets)
 
-    def read(by: Reading) -> Tensor:
+    def read(by: ProbabilityModel) -> Tensor:
         eta: Tensor = by.out_of_fold(logits, targets, folds) if calibrator else by.probability(logits)
         return eta
 

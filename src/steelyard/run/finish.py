@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard import __version__
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.build import known_labels
 from steelyard.config.sections import EvaluateSettings
 from steelyard.config.settings import Config
@@ -29,11 +29,11 @@ from steelyard.predict.embedding import embeddings_of
 from steelyard.report.terminal import plain, say
 from steelyard.run.calibrate import calibrated
 from steelyard.run.datasets import Datasets, paths_of
-from steelyard.run.evaluation import Judged, beside_baselines, judge, report
-from steelyard.run.finding import INDEX
-from steelyard.run.indexing import index_of
+from steelyard.run.evaluation import Evaluation, beside_baselines, judge, report
+from steelyard.run.index import index_of
 from steelyard.run.learn import TrainingResult
 from steelyard.run.run_report import write_card, write_report
+from steelyard.run.search import INDEX
 from steelyard.training import group, small_models
 from steelyard.training.batches import all_outputs, is_array, n_workers, ordered
 from steelyard.training.step import pick_precision
@@ -86,7 +86,7 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
 def _write(
     result: TrainingResult,
     trained: Trained,
-    judged: dict[str, Judged],
+    judged: dict[str, Evaluation],
     parts: dict[str, Labelled],
     lost: dict[str, NDArray[np.int64]],
     console: Console,
@@ -148,7 +148,7 @@ def _label_facts(labels: Labels) -> dict[str, Any]:
     }
 
 
-def _card_intervals(trained: Trained, judged: Judged, settings: EvaluateSettings, part: str) -> dict[str, Any]:
+def _card_intervals(trained: Trained, judged: Evaluation, settings: EvaluateSettings, part: str) -> dict[str, Any]:
     """Return 95 % intervals of the main scores for the card; none where resampling that many cells takes long."""
     if settings.bootstrap or not 0 < judged.targets.numel() <= _RESAMPLED_CELLS:
         return {}
@@ -157,7 +157,7 @@ def _card_intervals(trained: Trained, judged: Judged, settings: EvaluateSettings
     return {"card_part": part, "intervals": kept}
 
 
-def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Judged]) -> dict[str, dict[str, Any]]:
+def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Evaluation]) -> dict[str, dict[str, Any]]:
     """Return the metrics of each part, beside those of baselines on the same items."""
     settings, labels = result.config.evaluate, result.datasets.train.labels
     only, per_item = result.annotated_only, settings.positives_per_item
@@ -205,7 +205,7 @@ def _embeddings(result: TrainingResult, name: str) -> NDArray[np.float32] | None
 def _index(
     trained: Trained,
     data: Labelled,
-    judged: Judged,
+    judged: Evaluation,
     lost: NDArray[np.int64],
     embeddings: NDArray[np.float32] | None,
 ) -> None:
@@ -237,12 +237,14 @@ def reading_of(
     validation: tuple[Tensor, Tensor] | None,
     folds: NDArray[np.int64] | None = None,
     refitted: bool = False,
-) -> Reading:
+) -> ProbabilityModel:
     """Return how a trained objective's logits are read, fitted to those of validation items where there are any."""
     known = known_labels(config.objective, labels)
     class_aware = config.train.sampler.kind == "class_aware"
     in_twos = config.train.augment.overlay == 1
-    reading = Reading.of_objective(objective, config.objective.loss, labels.counts, known, class_aware and not in_twos)
+    reading = ProbabilityModel.of_objective(
+        objective, config.objective.loss, labels.counts, known, class_aware and not in_twos
+    )
     nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
     reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds, refitted)
     if not in_twos or reading.fitted_prior is not None:

@@ -16,7 +16,7 @@ from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run.datasets import Datasets
-from steelyard.run.locating import with_absolute_paths
+from steelyard.run.locate import with_absolute_paths
 from steelyard.training import group
 from steelyard.training.distributed import together
 

@@ -16,7 +16,7 @@ from steelyard.report.card import model_card
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.page import add_paragraph
 from steelyard.report.run_page import write_run_page
-from steelyard.run.evaluation import Judged
+from steelyard.run.evaluation import Evaluation
 from steelyard.training.checkpoint import read_history
 
 NAME, CARD = "report.html", "card.md"
@@ -29,7 +29,7 @@ def write_card(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     write_atomic(folder / CARD, card)
 
 
-def evaluated_of(trained: Trained, judged: Judged, settings: EvaluateSettings) -> Evaluated:
+def evaluated_of(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> Evaluated:
     """Return what a page draws of a trained model's outputs, grouped and binned as the metrics are."""
     has = judged.reading.has_probability
     return Evaluated(
@@ -48,7 +48,7 @@ def evaluated_of(trained: Trained, judged: Judged, settings: EvaluateSettings) -
 def write_report(
     folder: RunFolder,
     trained: Trained,
-    judged: Judged,
+    judged: Evaluation,
     metrics: dict[str, Any],
     settings: EvaluateSettings,
     split: str,

@@ -39,7 +39,7 @@ def make_app(
     """
     _check_extra()
     from steelyard.serve.app import build
-    from steelyard.serve.shown import Current
+    from steelyard.serve.run_view import Current
 
     return build(Current(run_folder, index, labels, images), hosts, review)
 

@@ -22,11 +22,11 @@ from starlette.responses import JSONResponse
 from steelyard import __version__
 from steelyard.search import QueryError
 from steelyard.serve import shapes
-from steelyard.serve.asking import MOST_CHIPS
 from steelyard.serve.guards import Busy, Guard, Refusal, Writes, problem
+from steelyard.serve.requests import MOST_CHIPS
 from steelyard.serve.review import Review
 from steelyard.serve.review_routes import WRITE, add_review
-from steelyard.serve.shown import Current, Shown
+from steelyard.serve.run_view import Current, RunView
 from steelyard.serve.workers import Recent, Workers
 
 MOST_HITS = 100
@@ -100,7 +100,7 @@ def _add_answers(
 ) -> None:
     answers, pictures = Recent(_MEMORY["answers"]), Recent(_MEMORY["pictures"])
 
-    async def now() -> Shown:
+    async def now() -> RunView:
         """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
         overdue = current.overdue()
         if overdue is not None:
@@ -110,7 +110,7 @@ def _add_answers(
         return current.shown
 
     async def answer(request: Request, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
-        """Reply with what a method of `Shown` gives, made in a thread unless it was made lately."""
+        """Reply with what a method of `RunView` gives, made in a thread unless it was made lately."""
         shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
 
@@ -125,12 +125,12 @@ def _add_answers(
     @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        return await answer(request, Shown.facts, review is not None)
+        return await answer(request, RunView.facts, review is not None)
 
     @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
         """Return labels that begin with, hold or resemble a text: what a person may be typing."""
-        return await answer(request, Shown.labels, text, k)
+        return await answer(request, RunView.labels, text, k)
 
     @app.get("/api/search", response_model=shapes.SearchResult, responses=PROBLEMS)
     async def search(
@@ -149,22 +149,22 @@ def _add_answers(
         `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one; `like` is an
         item, and those like it come first. Without any of them nothing is asked for and nothing is found.
         """
-        return await answer(request, Shown.search, q, wanted, unwanted, limit, k, offset, like)
+        return await answer(request, RunView.search, q, wanted, unwanted, limit, k, offset, like)
 
     @app.get("/api/item", response_model=shapes.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:
         """Return an item: the probability of each label, and what is known to be true."""
-        return await answer(request, Shown.item, id)
+        return await answer(request, RunView.item, id)
 
     @app.get("/api/label", response_model=shapes.LabelPage, responses=PROBLEMS)
     async def label(request: Request, name: Name) -> Response:
         """Return how a label does: reliability, precision and recall, the items it is surest about."""
-        return await answer(request, Shown.label, name)
+        return await answer(request, RunView.label, name)
 
     @app.get("/api/data", response_model=shapes.DataPage, responses=PROBLEMS)
     async def data(request: Request) -> Response:
         """Return how frequent labels are in training, and which come together."""
-        return await answer(request, Shown.data)
+        return await answer(request, RunView.data)
 
     @app.get(
         "/api/thumbnail",
@@ -176,7 +176,7 @@ def _add_answers(
         shown = await now()
         return await draw(request, shown, await drawing.run(shown.image, id), size)
 
-    async def draw(request: Request, shown: Shown, image: tuple[Path, int, int], size: str) -> Response:
+    async def draw(request: Request, shown: RunView, image: tuple[Path, int, int], size: str) -> Response:
         picture = await pictures.get((*image, size), partial(drawing.run, shown.pictures.make, image[0], size))
         return _reply(request, picture, "image/jpeg", "private, max-age=600")
 

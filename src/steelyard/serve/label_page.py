@@ -14,7 +14,7 @@ from steelyard.metrics import calibration_error, label_groups
 from steelyard.metrics.measures import number
 from steelyard.report.precision_recall import steps
 from steelyard.report.reliability import wilson
-from steelyard.serve.truth import Judged
+from steelyard.serve.truth import IndexTruth
 
 BINS = 10
 MOST_SHOWN = 12
@@ -32,7 +32,7 @@ NOT_MEASURED: dict[str, Any] = {
 """What `performance` gives where nothing is known to be true."""
 
 
-def performance(label: int, judged: Judged) -> dict[str, Any]:
+def performance(label: int, judged: IndexTruth) -> dict[str, Any]:
     """Return all that is measured of a label on items whose truth is known, see `shapes.LabelPage`."""
     known = judged.targets[:, label] != UNKNOWN
     p = judged.probabilities[known, label].astype(np.float64)

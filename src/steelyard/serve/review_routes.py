@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from steelyard.serve import shapes
 from steelyard.serve.guards import MOST_BODY, Refusal
 from steelyard.serve.review import Review
-from steelyard.serve.shown import Shown
+from steelyard.serve.run_view import RunView
 from steelyard.serve.workers import Workers
 
 WRITE = "/api/review"
@@ -33,8 +33,8 @@ def add_review(
     app: FastAPI,
     review: Review,
     writing: Workers,
-    now: Callable[[], Awaitable[Shown]],
-    draw: Callable[[Request, Shown, tuple[Path, int, int], str], Awaitable[Response]],
+    now: Callable[[], Awaitable[RunView]],
+    draw: Callable[[Request, RunView, tuple[Path, int, int], str], Awaitable[Response]],
     problems: dict[int | str, dict[str, Any]],
 ) -> None:
     """Add the addresses of the review page.
@@ -75,7 +75,7 @@ def add_review(
         return await draw(request, shown, await writing.run(partial(_file, review, shown), id), size)
 
 
-def _file(review: Review, shown: Shown, id: str) -> tuple[Path, int, int]:
+def _file(review: Review, shown: RunView, id: str) -> tuple[Path, int, int]:
     """Return the image of an item: the queue's, else the index's."""
     listed = review.path(id)
     return shown.pictures.stamped(listed) if listed else shown.image(id)

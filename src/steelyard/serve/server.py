@@ -15,12 +15,12 @@ from pathlib import Path
 import uvicorn
 
 from steelyard.report.headline import plural
-from steelyard.run.finding import open_index, outdated
+from steelyard.run.search import open_index, outdated
 from steelyard.search import Index
 from steelyard.serve import make_app
 from steelyard.serve.connections import PatientProtocol
 from steelyard.serve.review import Review
-from steelyard.serve.shown import images_of
+from steelyard.serve.run_view import images_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_CONNECTIONS = 512

@@ -79,7 +79,7 @@ class SearchResult(BaseModel):
     """How often that index was written."""
 
 
-class Reading(BaseModel):
+class LabelProbability(BaseModel):
     """One label of an item."""
 
     label: str
@@ -94,14 +94,14 @@ class ItemFacts(BaseModel):
 
     id: str
     has_image: bool
-    labels: list[Reading]
+    labels: list[LabelProbability]
     left_out: int
     """Unlikely labels that are not listed."""
     annotated: str | None
     """The part of the data that says what is true of it."""
 
 
-class Bins(BaseModel):
+class ReliabilityBins(BaseModel):
     """A reliability diagram: items by probability, and how often the label was there."""
 
     edges: list[float | None]
@@ -113,7 +113,7 @@ class Bins(BaseModel):
     high: list[float | None]
 
 
-class Curve(BaseModel):
+class PrecisionRecallCurve(BaseModel):
     """Precision and recall at thresholds, which descend."""
 
     threshold: list[float | None]
@@ -123,7 +123,7 @@ class Curve(BaseModel):
     """Items at or above the threshold."""
 
 
-class Shown(BaseModel):
+class LabelExample(BaseModel):
     """An item of a label's page."""
 
     id: str
@@ -153,13 +153,13 @@ class LabelPage(BaseModel):
     note: str
     average_precision: float | None
     calibration_error: float | None
-    bins: Bins | None
-    curve: Curve | None
-    right: list[Shown]
+    bins: ReliabilityBins | None
+    curve: PrecisionRecallCurve | None
+    right: list[LabelExample]
     """Present and the surest."""
-    wrong: list[Shown]
+    wrong: list[LabelExample]
     """Absent, yet the surest."""
-    missed: list[Shown]
+    missed: list[LabelExample]
     """Present, yet the least likely."""
     neighbours: list[Neighbour]
 

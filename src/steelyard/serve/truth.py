@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from steelyard.data.part import aligned
 from steelyard.labels import Labels
 from steelyard.run.datasets import open_datasets
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
 from steelyard.search import Index
 
 MOST_JUDGED = 20_000
@@ -44,7 +44,7 @@ class Truth:
         return None
 
 
-class Judged(NamedTuple):
+class IndexTruth(NamedTuple):
     """Items of the index whose labels are known."""
 
     part: str
@@ -71,7 +71,7 @@ def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
     return Truth(parts)
 
 
-def judged(truth: Truth, index: Index) -> Judged | None:
+def judged(truth: Truth, index: Index) -> IndexTruth | None:
     """Return items of the first part, of test, validation and training, that the index holds items of."""
     for part in PARTS:
         labels = truth.parts.get(part)
@@ -89,5 +89,5 @@ def judged(truth: Truth, index: Index) -> Judged | None:
             notes.append("These items were trained on: on new ones the model does worse.")
         if len(labels) > MOST_JUDGED:
             notes.append(f"Judged on {len(kept):,} of {len(labels):,} items.")
-        return Judged(part, kept, index.rows(kept), labels.rows(taken[here]), " ".join(notes))
+        return IndexTruth(part, kept, index.rows(kept), labels.rows(taken[here]), " ".join(notes))
     return None

@@ -25,7 +25,7 @@ class NotFinite(ValueError):
         self.diverged_at, self.elsewhere = diverged_at, elsewhere
 
 
-class Watchman:
+class FiniteMonitor:
     """Notes, without waiting for the device, the first step whose loss is not finite, and which labels were bad then.
 
     `note` every step, and `note_slopes` after its backward pass; `check` from time to time: it waits, and raises

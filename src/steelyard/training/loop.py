@@ -26,7 +26,7 @@ from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.captured import Captured, can_capture, fits_on
 from steelyard.training.checkpoint import Checkpoints, History, Record, without_prefix
 from steelyard.training.distributed import Stopped, listening
-from steelyard.training.finite import NotFinite, Watchman, check_inputs, check_weights
+from steelyard.training.finite import FiniteMonitor, NotFinite, check_inputs, check_weights
 from steelyard.training.job import LOWER_IS_BETTER, Job
 from steelyard.training.optimizer import make_optimizer, rate
 from steelyard.training.progress import Watch
@@ -159,7 +159,7 @@ class _Training:
         if store is not None and captures and fits_on(device, 2 * store.n_items * store.n_labels):
             store.hold_on(device)
         self.waits = device.type == "cpu" or (store is not None and not store.held)
-        self.watchman = Watchman(data.labels.n_labels, device)
+        self.watchman = FiniteMonitor(data.labels.n_labels, device)
         kind = Captured if captures else Eager
         self.runner = kind(self.forward, job, self.watchman, self.batches, settings, optimizer.clip_norm)
         self.saved_at = time.monotonic()

@@ -15,7 +15,7 @@ from steelyard.objective import Objective
 from steelyard.training import group
 from steelyard.training.augment import OVERLAY, augment, overlaid, uniforms
 from steelyard.training.batches import Batch, Batches, Resident
-from steelyard.training.finite import Watchman
+from steelyard.training.finite import FiniteMonitor
 from steelyard.training.job import Job
 from steelyard.training.optimizer import set_rate
 from steelyard.training.settings import TrainSettings
@@ -116,7 +116,7 @@ class Eager:
         self,
         forward: nn.Module,
         job: Job,
-        watchman: Watchman,
+        watchman: FiniteMonitor,
         batches: Batches,
         settings: TrainSettings,
         clip_norm: float,

@@ -15,7 +15,7 @@ from steelyard.models.block.parallel import best_of_all
 from steelyard.models.block.terms import of_labels
 from steelyard.objective import Objective
 
-Reading = Callable[[Tensor, slice], Tensor]
+ProbabilityModel = Callable[[Tensor, slice], Tensor]
 """From logits (B, n) of some labels to scores (B, n), by which labels are ranked."""
 
 _BLOCK = 65_536  # labels at a time: scores are float32, and the best are looked for in a copy
@@ -28,7 +28,9 @@ class Top(NamedTuple):
     scores: Tensor
 
 
-def top_labels(head: BlockHead, features: Tensor, k: int, reading: Reading | None = None, block: int = _BLOCK) -> Top:
+def top_labels(
+    head: BlockHead, features: Tensor, k: int, reading: ProbabilityModel | None = None, block: int = _BLOCK
+) -> Top:
     """Return the k labels of each item with the largest scores; equal ones by label.
 
     Labels are ranked by `reading`, such as `log_odds_of(objective)`, which differs from label to label where the
@@ -77,7 +79,7 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, at.gather(1, by)
 
 
-def log_odds_of(objective: Objective) -> Reading:
+def log_odds_of(objective: Objective) -> ProbabilityModel:
     """Return how logits of some labels become log-odds: the loss's link, with masks, weights and the rule undone."""
     loss = objective.loss
     if not isinstance(loss, PairLoss):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.build import known_labels
 from steelyard.folder.run_folder import Trained
 from steelyard.metrics.top import TopEvaluator
@@ -29,7 +29,7 @@ def finish_blocks(result: TrainingResult) -> Trained:
     config, folder, model = result.config, result.folder, result.model
     labels, seed, device = result.datasets.train.labels, config.train.seed, result.device
     objective = result.objective.cpu()
-    reading = Reading.of_objective(
+    reading = ProbabilityModel.of_objective(
         objective, config.objective.loss, labels.counts, known_labels(config.objective, labels)
     )
     held, test = result.datasets.validation, result.datasets.test
@@ -59,7 +59,7 @@ def _write(result: TrainingResult, trained: Trained, metrics: dict[str, Any]) ->
 
 
 def measured(
-    model: Model, data: Any, reading: Reading, n_training: int, seed: int, device: torch.device
+    model: Model, data: Any, reading: ProbabilityModel, n_training: int, seed: int, device: torch.device
 ) -> dict[str, Any]:
     """Return P@k, nDCG@k, recall@k and PSP@k for k = 1, 3 and 5, and calibration by frequency band, of some items."""
     head, labels = model.head, data.labels

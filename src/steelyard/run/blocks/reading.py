@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from steelyard.calibrate import Cells, Platt, bands_of, fit_bands
-from steelyard.calibrate.probability import Reading
+from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets
@@ -24,7 +24,7 @@ _FEWEST_CELLS = 50  # drawn cells of a bin, below which its frequency is chance
 _PER_BAND = 16  # labels of a band that are drawn for each item
 
 
-def cells_of(model: Model, data: Any, reading: Reading, seed: int, device: torch.device) -> Cells:
+def cells_of(model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device) -> Cells:
     """Return all positives of some items and, of every frequency band, a few negatives drawn for each, weighted.
 
     Log-odds are those before calibration. Unknown cells are left out.
@@ -37,7 +37,7 @@ def cells_of(model: Model, data: Any, reading: Reading, seed: int, device: torch
 
 
 def _sampled(
-    model: Model, head: BlockHead, data: Any, plain: Reading, seed: int, device: torch.device
+    model: Model, head: BlockHead, data: Any, plain: ProbabilityModel, seed: int, device: torch.device
 ) -> Iterator[Cells]:
     rng, link = np.random.default_rng(seed), plain.link
     assert link is not None
@@ -67,7 +67,7 @@ def _sampled(
         yield Cells(odds, torch.from_numpy(value[kept]), c.cpu(), torch.from_numpy(weight[kept]))
 
 
-def link_at(reading: Reading, z: Tensor, labels: Tensor) -> Tensor:
+def link_at(reading: ProbabilityModel, z: Tensor, labels: Tensor) -> Tensor:
     """Return the link's log-odds of single cells (n,)."""
     link = reading.link
     assert link is not None
@@ -78,7 +78,9 @@ def link_at(reading: Reading, z: Tensor, labels: Tensor) -> Tensor:
     return part.link(z) + shift
 
 
-def calibrated_by_bands(model: Model, data: Any, reading: Reading, seed: int, device: torch.device) -> Reading:
+def calibrated_by_bands(
+    model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device
+) -> ProbabilityModel:
     """Return the reading with one calibration line per frequency band, fitted to items that training has not seen."""
     cells = cells_of(model, data, reading, seed, device)
     if float(cells.targets.sum()) == 0:
@@ -87,7 +89,7 @@ def calibrated_by_bands(model: Model, data: Any, reading: Reading, seed: int, de
     return replace(reading, kind="platt", calibrator=platt, n_fitted=len(data.labels))
 
 
-def band_report(cells: Cells, reading: Reading, bins: int = 15) -> list[dict[str, Any]]:
+def band_report(cells: Cells, reading: ProbabilityModel, bins: int = 15) -> list[dict[str, Any]]:
     """Return, for each frequency band, how far its probabilities are from frequencies: ACE over bins of equal width."""
     platt = reading.calibrator
     odds = cells.log_odds

@@ -10,7 +10,7 @@ from torch import Tensor
 _CELLS = 1 << 22  # drawn at a time: random numbers pass through several 64-bit temporaries
 
 
-class Ahead:
+class EpochCache:
     """A row (L,) of draws for every item of an epoch.
 
     The rows stay at one place in memory from epoch to epoch, so that a captured step may read them there.

@@ -15,8 +15,8 @@ from small_run import NAMES as RUN_NAMES
 from small_run import items, saved_run, small_run
 from steelyard.report import contact_sheet
 from steelyard.report.contact_sheet import thumbnail
-from steelyard.run.finding import find, open_index
-from steelyard.run.indexing import index_of
+from steelyard.run.index import index_of
+from steelyard.run.search import find, open_index
 from steelyard.search import Index, QueryError
 
 pytest.importorskip("duckdb")

@@ -68,7 +68,7 @@ def find(
         reasons = _reasons(index, asked, hits) if explain and asked is not None else None
         left_out = ""
         if sheet is not None:
-            shown = [contact_sheet.Shown(hit, path) for hit, path in zip(hits, paths, strict=True)]
+            shown = [contact_sheet.SheetItem(hit, path) for hit, path in zip(hits, paths, strict=True)]
             left_out = contact_sheet.write_sheet(sheet, f"{said}: {len(hits):,} of {index.n_items:,} items", shown)
         if as_json:
             print(json.dumps(_document(said, index, hits, paths, reasons), ensure_ascii=False, allow_nan=False))

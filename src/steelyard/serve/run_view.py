@@ -17,15 +17,15 @@ from steelyard import __version__
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.metrics.measures import number
-from steelyard.run.finding import INDEX, index_command
-from steelyard.run.locating import run_config
+from steelyard.run.locate import run_config
+from steelyard.run.search import INDEX, index_command
 from steelyard.search import Hit, Index
 from steelyard.search.index import NO_LIKENESS
 from steelyard.serve import label_page
-from steelyard.serve.asking import Completion, asked
 from steelyard.serve.guards import Missing, Refusal
 from steelyard.serve.pictures import Pictures
-from steelyard.serve.truth import Judged, Truth, judged, own_truth
+from steelyard.serve.requests import Completion, asked
+from steelyard.serve.truth import IndexTruth, Truth, judged, own_truth
 
 _LOOK_AGAIN = 1.0  # seconds
 MOST_SECONDS = 10.0
@@ -35,7 +35,7 @@ MOST_OF_AN_ITEM = 200
 
 
 @final
-class Shown:
+class RunView:
     """A finished run and its index; for the arguments see `make_app`. Its methods may be called from any thread."""
 
     def __init__(
@@ -65,9 +65,9 @@ class Shown:
             self._truth = Truth(
                 {"test": labels} if same else {}, "The labels that were given are not those of the index."
             )
-        self._judged: list[Judged | None] = []  # one, once it was asked for
+        self._judged: list[IndexTruth | None] = []  # one, once it was asked for
 
-    def over(self, index: Index) -> Shown:
+    def over(self, index: Index) -> RunView:
         """Return the same run over a later generation of its index."""
         other = copy(self)
         other.index, other._lock, other._judged = index, threading.Lock(), []
@@ -122,7 +122,7 @@ class Shown:
         offset: int,
         like: str = "",
     ) -> dict[str, Any]:
-        """See `shapes.SearchResult`; for the arguments `asking.asked`, and `like` the id of an item or none."""
+        """See `shapes.SearchResult`; for the arguments `requests.asked`, and `like` the id of an item or none."""
         if like and (not self.index.n_numbers or like not in self.index):
             raise Refusal(NO_LIKENESS) if not self.index.n_numbers else Missing(f"there is no item {like!r:.120}")
         question, plain = asked(self.names, text, wanted, unwanted, limits) or (None, True)
@@ -210,7 +210,7 @@ class Shown:
             return False
         return True
 
-    def _judged_now(self) -> Judged | None:
+    def _judged_now(self) -> IndexTruth | None:
         truth = self.truth
         with self._lock:
             if not self._judged:
@@ -259,7 +259,7 @@ class Current:
             )
         threads = max(1, (os.cpu_count() or 1) // 2)  # of one search: several are answered side by side
         opened = index if isinstance(index, Index) else Index.open(index or Path(run_folder, INDEX), threads)
-        self.shown = Shown(run_folder, opened, labels, images)
+        self.shown = RunView(run_folder, opened, labels, images)
         self._looked = time.monotonic()
 
     def overdue(self) -> float | None:
@@ -280,6 +280,6 @@ class Current:
                 return
             run_folder, labels, images = self._given
             same = fresh.uuid == index.uuid
-            self.shown = self.shown.over(fresh) if same else Shown(run_folder, fresh, labels, images)
+            self.shown = self.shown.over(fresh) if same else RunView(run_folder, fresh, labels, images)
         except (ValueError, OSError):  # it is being written, corrupt or gone: what is open stays in use
             return

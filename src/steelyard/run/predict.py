@@ -24,7 +24,7 @@ from steelyard.predict.prediction import Predicted
 from steelyard.report.headline import plural
 from steelyard.report.terminal import say
 from steelyard.run.datasets import MANY_LABELS
-from steelyard.run.indexing import into_index, keeps_embeddings
+from steelyard.run.index import into_index, keeps_embeddings
 from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
@@ -34,7 +34,7 @@ _LISTED = 10  # unreadable items that are named
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictRequest:
     """What was typed after `steelyard predict`."""
 
     run: str
@@ -59,7 +59,7 @@ class Asked:
         return "skip" if self.skip_bad else "error"
 
 
-def predict(asked: Asked) -> None:
+def predict(asked: PredictRequest) -> None:
     """Write probabilities and decisions of new items to a file and into an index, or as CSV to the standard output."""
     for name, value, known in (("runtime", asked.runtime, RUNTIMES), ("engine", asked.engine, ENGINES)):
         if value not in known:
@@ -92,7 +92,7 @@ def predict(asked: Asked) -> None:
         say(console, f"{plural(done.n_items, 'item')}{left} in {places}{again}.")
 
 
-def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, int]:
+def _here(asked: PredictRequest, out: str | None, console: Console) -> tuple[Predicted, int]:
     """Predict in this process, to a file, an index, or both; return how many items were replaced in the index too."""
     embeds = asked.embeddings or (asked.index is not None and keeps_embeddings(asked.index))
     if asked.runtime == "onnx":
@@ -127,7 +127,7 @@ def _here(asked: Asked, out: str | None, console: Console) -> tuple[Predicted, i
     return done, keeping.replaced if asked.index is not None else 0
 
 
-def _top(asked: Asked, out: str | None, trained: Trained, inputs: Inputs, device: torch.device) -> Predicted:
+def _top(asked: PredictRequest, out: str | None, trained: Trained, inputs: Inputs, device: torch.device) -> Predicted:
     """Write the likeliest labels of each item, best first, of a model of many labels."""
     if asked.top < 1:
         n = len(trained.names)
@@ -145,11 +145,11 @@ def _workers(inputs: Inputs, batch_size: int) -> int:
     return n_workers(-1, None) if several else 0
 
 
-def _by_spark(asked: Asked) -> None:
+def _by_spark(asked: PredictRequest) -> None:
     """Predict in the tasks of a Spark cluster, Parquet in and Parquet out."""
     from steelyard.predict import spark as spark_prediction
 
-    plain = Asked(asked.run, asked.data)
+    plain = PredictRequest(asked.run, asked.data)
     for name, what in (
         ("index", "writes no index"),
         ("form", "writes the wide form only"),
