@@ -24,12 +24,13 @@ from steelyard.training.race import (
     BUDGET,
     RATE,
     Evidence,
+    chosen_members,
     run_race,
     winner,
     work_units,
 )
 from steelyard.training.small_models import positives_only
-from steelyard.training.specs import linear_specs
+from steelyard.training.specs import linear_specs, loss_specs
 
 SHORT = {"train": {"budget": 1e9}}
 
@@ -297,6 +298,46 @@ def test_labels_with_assumed_negatives_are_judged_by_rank() -> None:
     assert winner(evidence, [0, 0]) == 1
     assert winner(evidence._replace(assumed=torch.tensor([False])), [0, 0]) == 0
     assert chosen([True, False]) == 0  # a tie of mean ranks: the first
+
+
+def test_rare_labels_have_a_say() -> None:
+    """Four frequent labels have most of the log-loss, sixteen rare ones most of the mean average precision."""
+    generator = torch.Generator().manual_seed(0)
+    frequency = torch.tensor([0.4] * 4 + [0.005] * 16)
+    y = (torch.rand(4000, 20, generator=generator) < frequency).float()
+    noise = torch.randn(y.shape, generator=generator)
+
+    def knowing(frequent: float, rare: float) -> torch.Tensor:
+        apart = torch.where(frequency > 0.1, frequent, rare)
+        return torch.logit(frequency) + apart * (y - frequency) + apart.sqrt() * noise
+
+    evidence = Evidence.of([knowing(2.0, 1.5), knowing(1.6, 3.0)], y, torch.zeros(20, dtype=torch.bool))
+    losses, maps = ([score(z, y) for z in evidence.log_odds] for score in (macro_log_loss, mean_average_precision))
+    assert losses[0] < losses[1] < 1.06 * losses[0]
+    assert maps[1] > maps[0] + 0.05
+    assert winner(evidence, [0, 0]) == 1
+    mean = sum(weight * evidence.log_odds[k] for k, weight in chosen_members(evidence, False, [0, 0]))
+    assert mean_average_precision(mean, y) >= maps[1]
+
+
+def test_spa_is_tried_over_the_best_ranking_too() -> None:
+    sqrt, tfidf, hidden = MemberSpec("sqrt"), MemberSpec("tfidf"), MemberSpec("sqrt", width=256)
+    names = [spec.name for spec in loss_specs([hidden, sqrt, tfidf], tfidf)]
+    assert names == ["sqrt, linear, spa", "tfidf, linear, spa", "sqrt, linear, asl"]
+
+
+def test_a_hopeless_candidate_is_screened_only() -> None:
+    """A label that the sign of a tiny feature decides: only standardised features tell it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 6)).astype(np.float32)
+    x[:, 0] *= 1e-3
+    y = (x[:, :1] > 0).astype(np.int8)
+    race = run_race(torch.from_numpy(x), torch.from_numpy(y), budget=1e10)
+    rows = {row["candidate"]: row for row in race.document()["candidates"]}
+    plain = rows["none, linear, bce"]
+    assert plain["note"] == "screened only: log-loss too high"
+    assert plain["map"] is None
+    assert rows["standardise, linear, bce"]["map"] > 0.9
 
 
 def test_an_audit_sample_decides() -> None:

@@ -288,13 +288,6 @@ def macro_log_loss(log_odds: Tensor, targets: Tensor) -> float:
     return float((cost.sum(0) / n.clamp_min(1))[n > 0].mean())
 
 
-def item_costs(log_odds: Tensor, targets: Tensor) -> Tensor:
-    """Return the share (N,) of every item in `macro_log_loss`, which is their sum."""
-    cost, counted = _costs(log_odds, targets)
-    n = counted.sum(0)
-    return (cost / n.clamp_min(1)).sum(1) / (n > 0).sum()
-
-
 def tempered_log_loss(log_odds: Tensor, targets: Tensor) -> float:
     """Return the least `macro_log_loss` of a few temperatures: what calibration will leave of it."""
     return min(macro_log_loss(a * log_odds, targets) for a in TEMPERATURES)

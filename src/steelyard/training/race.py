@@ -23,7 +23,6 @@ from steelyard.training.candidates import (
     Items,
     Trial,
     View,
-    item_costs,
     macro_log_loss,
     n_folds_for,
     refit,
@@ -39,7 +38,9 @@ FINALISTS = 8
 MOST_MEMBERS = 6
 """Terms of a mean of candidates; one candidate may be several of them."""
 WORTH = 1e-3
-"""The share by which a further member must lower the out-of-fold log-loss."""
+"""The share by which a further member must lower `cost_of` out of fold."""
+HOPELESS = 1.25
+"""Times the lowest screened log-loss: candidates above it are not tried on all folds."""
 SHARES = (0.4, 0.65, 0.75)
 """Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
 DEAR = 0.2
@@ -62,6 +63,8 @@ class Candidate:
     seconds: float = 0.0
     screened: float = float("nan")
     """Log-loss of the items and labels that screened it, at its best temperature."""
+    screened_map: float = float("nan")
+    """Mean average precision of the same."""
     trial: Trial | None = None
     log_loss: float = float("nan")
     """Out of fold, of all items, at its best temperature."""
@@ -77,6 +80,7 @@ class Candidate:
             "candidate": self.spec.name,
             "spec": self.spec._asdict(),
             "screened_log_loss": _plain(self.screened),
+            "screened_map": _plain(self.screened_map),
             "log_loss": _plain(self.log_loss),
             "map": _plain(self.map),
             "weight": self.weight,
@@ -142,7 +146,9 @@ class _Course:
             if odds.shape[1] > narrow.shape[1]:  # a hidden layer learns all labels, those that screen judge it
                 odds = odds[:, columns]
             candidate.trial, candidate.screened = trial, tempered_log_loss(odds, narrow)
-            self.say(f"{spec.name}: log-loss {candidate.screened:.4f}")
+            seen = ~odds.isnan().any(1)
+            candidate.screened_map = _map(odds[seen], narrow[seen])
+            self.say(f"{spec.name}: log-loss {candidate.screened:.4f}, mAP {100 * candidate.screened_map:.1f}")
 
     def too_dear(self, spec: MemberSpec) -> bool:
         """Return whether trying a candidate on all folds would leave sparse features little budget for another."""
@@ -165,11 +171,20 @@ class _Course:
         """The specs of the candidates that were screened, the best first."""
         return [candidate.spec for candidate in self.ranked()]
 
+    @property
+    def best_ranking(self) -> MemberSpec:
+        """The linear candidate that was screened of the highest mean average precision."""
+        return max((c for c in self.ranked() if c.spec.is_linear), key=lambda c: c.screened_map).spec
+
     def finalists(self) -> list[tuple[Candidate, Trial]]:
         """Try the best candidates on all folds, and return them with their trials, the best first."""
         chosen: list[tuple[Candidate, Trial]] = []
         all_folds = list(range(self.items.n_folds))
-        for candidate in self.ranked()[:FINALISTS]:
+        ranked = self.ranked()[:FINALISTS]
+        for candidate in ranked:
+            if candidate.screened > HOPELESS * ranked[0].screened:
+                candidate.note = "screened only: log-loss too high"
+                continue
             spec, screened = candidate.spec, candidate.trial
             assert screened is not None
             is_partial = spec.is_linear and self.items.screened_labels is not None  # it saw some of the labels alone
@@ -208,9 +223,8 @@ def run_race(
 
     Candidates are screened in stages: transforms of the features and kernels under a linear model, each along a path
     of penalties; hidden layers over the transforms that did best; other losses for the best so far. The best are then
-    tried on all folds. The winner has the lowest out-of-fold log-loss, mean over labels; of candidates within one
-    standard error of it, the highest out-of-fold mean average precision decides. Further members join while the mean
-    of the log-odds has a lower out-of-fold log-loss.
+    tried on all folds. The winner has the lowest `cost_of` out of fold: log-loss over mean average precision. Further
+    members join while the mean of the log-odds has a lower one.
 
     Args:
         x: features (N, F), dense or sparse.
@@ -232,7 +246,7 @@ def run_race(
     course.screen(linear_specs(x), SHARES[0])
     if len(x) >= FEWEST_FOR_HIDDEN:
         course.screen(hidden_specs(course.ranked_specs, isinstance(x, SparseRows)), SHARES[1])
-    course.screen(loss_specs(course.ranked_specs), SHARES[2])
+    course.screen(loss_specs(course.ranked_specs, course.best_ranking), SHARES[2])
     best = course.finalists()
 
     @cache
@@ -298,36 +312,34 @@ class Evidence(NamedTuple):
 def chosen_members(evidence: Evidence, single: bool, widths: Sequence[int]) -> list[tuple[int, float]]:
     """Return which finalists make up the model, each with its weight.
 
-    From the winner on, members join, the same one again or another, while the log-loss of the mean falls.
+    From the winner on, members join, the same one again or another, while `cost_of` the mean falls.
     """
     odds, targets = evidence.log_odds, evidence.targets
     taken = [winner(evidence, widths)]
     total = odds[taken[0]]
-    best = macro_log_loss(total, targets)
+    best = cost_of(total, targets)
     while not single and len(taken) < MOST_MEMBERS:
-        losses = [macro_log_loss((total + z) / (len(taken) + 1), targets) for z in odds]
-        k = int(np.argmin(losses))
-        if losses[k] > best * (1 - WORTH):
+        costs = [cost_of((total + z) / (len(taken) + 1), targets) for z in odds]
+        k = int(np.argmin(costs))
+        if costs[k] > best * (1 - WORTH):
             break
-        best = losses[k]
+        best = costs[k]
         taken.append(k)
         total = total + odds[k]
     return [(k, evidence.temperatures[k] * taken.count(k) / len(taken)) for k in sorted(set(taken))]
 
 
 def winner(evidence: Evidence, widths: Sequence[int]) -> int:
-    """Return the best finalist.
+    """Return the best finalist: that of the lowest `cost_of`, then the simpler.
 
-    Of those whose log-loss is within a standard error of the lowest, it is the one with the highest mean average
-    precision, then the simpler. The level of labels whose negatives are only assumed is that of being annotated, so
-    such labels are judged by how high their known positives come among the other items; where only some labels are
-    of that kind, by the mean rank of both.
+    The level of labels whose negatives are only assumed is that of being annotated, so such labels are judged by how
+    high their known positives come among the other items; where only some labels are of that kind, by the mean rank of
+    both.
     """
     assumed = evidence.assumed
     if not bool(assumed.any()):
-        close = _within_an_error(evidence)
-        maps = {k: _map(evidence.log_odds[k], evidence.targets) for k in close}
-        return max(close, key=lambda k: (maps[k], -widths[k]))
+        costs = [cost_of(z, evidence.targets) for z in evidence.log_odds]
+        return min(range(len(widths)), key=lambda k: (costs[k], widths[k]))
     scores = [[-_map(z[:, assumed], evidence.targets[:, assumed]) for z in evidence.log_odds]]
     if not bool(assumed.all()):
         scores.append([macro_log_loss(z[:, ~assumed], evidence.targets[:, ~assumed]) for z in evidence.log_odds])
@@ -335,12 +347,14 @@ def winner(evidence: Evidence, widths: Sequence[int]) -> int:
     return min(range(len(widths)), key=lambda k: (ranks[k], widths[k]))
 
 
-def _within_an_error(evidence: Evidence) -> list[int]:
-    """Return the finalists whose log-loss exceeds the lowest by at most one standard error of the difference."""
-    costs = [item_costs(z, evidence.targets) for z in evidence.log_odds]
-    best = min(costs, key=lambda cost: float(cost.sum()))
-    excesses = [cost - best for cost in costs]
-    return [k for k, e in enumerate(excesses) if float(e.sum()) <= float(e.std(correction=0)) * len(e) ** 0.5]
+def cost_of(log_odds: Tensor, targets: Tensor) -> float:
+    """Return log-loss / mean average precision: one per cent of the one counts as much as one per cent of the other.
+
+    Log-loss alone says little of rare labels: a label of frequency π has at most the entropy of π to lose, so that of
+    600 labels the 20 most frequent may have half of the mean. Average precision counts every label alike, but has no
+    level. A tolerance of one standard error between the two would come to nothing on large tables.
+    """
+    return macro_log_loss(log_odds, targets) / max(_map(log_odds, targets), 1e-6)
 
 
 def _map(scores: Tensor, targets: Tensor) -> float:

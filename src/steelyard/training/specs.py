@@ -56,11 +56,12 @@ def hidden_specs(ranked: Sequence[MemberSpec], sparse: bool = False) -> Iterator
             yield MemberSpec(transform, width=width, dropout=0.5)
 
 
-def loss_specs(ranked: Sequence[MemberSpec]) -> Iterator[MemberSpec]:
-    """Yield the best linear candidate under other losses."""
+def loss_specs(ranked: Sequence[MemberSpec], best_ranking: MemberSpec) -> Iterator[MemberSpec]:
+    """Yield the linear candidate of the lowest log-loss under other losses, and that of the highest mAP under SPA."""
     best = next((spec for spec in ranked if spec.is_linear), None)
     if best is not None:
         yield best._replace(loss="spa")
+        yield best_ranking._replace(loss="spa")
         yield best._replace(loss="asl")
 
 
