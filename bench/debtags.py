@@ -218,8 +218,9 @@ def main() -> None:
         return
     found = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {}
     for name in asked.sets:
-        if name == "debtags":
-            found[name] = debtags(asked.folder, asked.seed, asked.share, asked.budget)
+        if name == "debtags":  # a part of it is kept under a name of its own
+            key = name if asked.share == 1 else f"{name}_{100 * asked.share:g}_percent"
+            found[key] = debtags(asked.folder, asked.seed, asked.share, asked.budget)
         else:
             found[name] = table(name, asked.data, asked.seed)
         found["least_gain"] = min(one["gain"] for one in found.values() if isinstance(one, dict))

@@ -19,7 +19,7 @@ def LogitAdjusted(
     reduction: Reduction = "mean",
     validate: bool = False,
 ) -> NegativeTolerant:
-    """Logit adjustment (Menon et al. 2021, eq. 10) for labels: BCE of z + τ log π_c/(1−π_c).
+    """Logit adjustment (Menon et al. 2021) for labels: BCE of z + τ log π_c/(1−π_c).
 
     It is `NegativeTolerant` with λ = 1 and κ = τ. z itself ranks items as if every label were as often present as
     absent (τ = 1); the link puts the frequency back.

@@ -1,5 +1,11 @@
 """Rules for unknown labels from 2021 to 2024, each a map to the cells (a, b) of a loss.
 
+Sources: Youngwook Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification, CVPR 2022. Youcai
+Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels, arXiv 2021. Emanuel
+Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss, CVPR 2022.
+Donghao Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022. Yanxi
+Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss, arXiv 2024.
+
 All but `Teacher` change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that
 of its paper; its value may differ by what no gradient depends on.
 """
@@ -39,7 +45,7 @@ class Changing(Resolver):
 
 
 class LargeLoss(Changing):
-    """Unknown labels are negatives, less those of the largest loss (Kim et al. 2022, section 3: LL-R, LL-Ct, LL-Cp).
+    """Unknown labels are negatives, less those of the largest loss (Kim et al. 2022: LL-R, LL-Ct, LL-Cp).
 
     "reject" (LL-R) leaves out the ⌈(e−1)·δ·B·L⌉ unknown labels of a batch whose loss as negatives is largest in epoch
     e, so of the largest logits; "correct" (LL-Ct) takes them as positives in that step; "correct_for_good" (LL-Cp)
@@ -84,7 +90,7 @@ class LargeLoss(Changing):
 
 
 class SPLC(Changing):
-    """Unknown labels are negatives, or positives where the model says so (Zhang et al. 2021, "SPLC", section 3.3).
+    """Unknown labels are negatives, or positives where the model says so (Zhang et al. 2021: SPLC).
 
     L₋ = ℓ₋(z) where σ(z) ≤ τ, else ℓ₊(z), from the second epoch on. With a margin in ℓ₊ the authors' code leaves the
     margin out for these labels; here ℓ₊ is that of the loss, as in the paper.
@@ -118,7 +124,7 @@ class SPLC(Changing):
 class Selective(Changing):
     """Unknown labels are negatives, but for those that are likely positives, which are left out (CSL).
 
-    Ben-Baruch et al. 2022, section 3.2: of a batch of B items the K·B unknown labels of the largest logits ("label
+    Ben-Baruch et al. 2022: of a batch of B items the K·B unknown labels of the largest logits ("label
     likelihood"), and all unknown labels of a class whose prior n_c/k_c exceeds a bound ("label prior"). The paper takes
     the prior from the mean output of a model trained on known labels, which n_c/k_c is the limit of. A class without a
     known negative has no prior. Its loss with an own focus for unknown labels (P-ASL) is not part of the rule.
@@ -160,7 +166,7 @@ class Selective(Changing):
 
 
 class EntropyMaximizing(Changing):
-    """Unknown labels cost −α times the entropy of p = σ(z) (Zhou et al. 2022, section 3.2: EM).
+    """Unknown labels cost −α times the entropy of p = σ(z) (Zhou et al. 2022: EM).
 
     ∂(−αH)/∂z = α z p (1−p), which over BCE is that of a = α (−z)₊ p, b = α z₊ (1−p). Where only positives are known,
     training rests at z > 0 with odds of being *annotated* of α z σ(z): see `annotated_log_odds`.
@@ -191,7 +197,7 @@ class EntropyMaximizing(Changing):
 
 
 class SoftNegatives(EntropyMaximizing):
-    """Entropy, and the surest unknown labels become soft negatives (Zhou et al. 2022, section 3.3: EM + APL).
+    """Entropy, and the surest unknown labels become soft negatives (Zhou et al. 2022: EM + APL).
 
     Of E epochs the first W have the entropy alone. Each further one labels the ⌊θ U_c/(E−W)⌋ of the U_c unknown labels
     of class c that have the lowest outputs of the epoch before, with those outputs p as soft targets of weight β.
@@ -251,7 +257,7 @@ class SoftNegatives(EntropyMaximizing):
 class GeneralizedRobust(Changing):
     """Unknown labels cost v(p) [k(p) (1 − p^q₊)/q₊ + (1 − k(p)) (1 − (1−p)^q₋)/q₋] (Chen et al. 2024, GR loss).
 
-    Section 4: k(p) = σ(w p + b) is the chance that an unknown label of output p is positive, v(p) = exp(−½((p − μ)/s)²)
+    k(p) = σ(w p + b) is the chance that an unknown label of output p is positive, v(p) = exp(−½((p − μ)/s)²)
     its weight, both constants to the gradient, which over BCE is that of a = v k p^q₊, b = v (1 − k) (1−p)^q₋. w and b
     move by (e−1)/E of the way in epoch e of E, μ and s by e/E, as in the authors' code.
 
