@@ -318,6 +318,11 @@ def test_rare_labels_have_a_say() -> None:
     assert winner(evidence, [0, 0]) == 1
     mean = sum(weight * evidence.log_odds[k] for k, weight in chosen_members(evidence, False, [0, 0]))
     assert mean_average_precision(mean, y) >= maps[1]
+    # where negatives are only assumed, the mean is made by log-loss: the first joins the second
+    assumed = evidence._replace(assumed=torch.ones(20, dtype=torch.bool))
+    assert winner(assumed, [0, 0]) == 1
+    members = chosen_members(assumed, False, [0, 0])
+    assert [k for k, _ in members] == [0, 1]
 
 
 def test_spa_is_tried_over_the_best_ranking_too() -> None:

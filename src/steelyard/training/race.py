@@ -312,14 +312,16 @@ class Evidence(NamedTuple):
 def chosen_members(evidence: Evidence, single: bool, widths: Sequence[int]) -> list[tuple[int, float]]:
     """Return which finalists make up the model, each with its weight.
 
-    From the winner on, members join, the same one again or another, while `cost_of` the mean falls.
+    From the winner on, members join, the same one again or another, while `cost_of` the mean falls; its log-loss alone
+    where negatives are only assumed: average precision of the few positives that were annotated is too noisy there.
     """
     odds, targets = evidence.log_odds, evidence.targets
+    cost = macro_log_loss if bool(evidence.assumed.any()) else cost_of
     taken = [winner(evidence, widths)]
     total = odds[taken[0]]
-    best = cost_of(total, targets)
+    best = cost(total, targets)
     while not single and len(taken) < MOST_MEMBERS:
-        costs = [cost_of((total + z) / (len(taken) + 1), targets) for z in odds]
+        costs = [cost((total + z) / (len(taken) + 1), targets) for z in odds]
         k = int(np.argmin(costs))
         if costs[k] > best * (1 - WORTH):
             break
