@@ -77,16 +77,16 @@ def inspect(
 
     from steelyard.config import inspection
     from steelyard.config.sections import DataSettings
-    from steelyard.report import terminal, webpage
+    from steelyard.report import inspection_page, terminal
     from steelyard.run.datasets import open_to_inspect
 
     if html is not None:
-        webpage.check(html)
+        inspection_page.check(html)
     with Console(stderr=True).status(f"reading {terminal.plain(data)} …"):
         settings = DataSettings(path=data, images=images or "", split=split or "", **reading)
         result = inspection.inspect(open_to_inspect(settings), deep)
         if html is not None:
-            webpage.write(result, html, f"What is in {data}")
+            inspection_page.write(result, html, f"What is in {data}")
     if json:
         print(dumps(result.as_dict(), allow_nan=False))
         return
@@ -203,13 +203,14 @@ def evaluate(
 
     Example: steelyard evaluate runs/bce runs/plm --retrieval --html search.html
     """
-    from steelyard.run import command, compare
+    from steelyard.run import command
+    from steelyard.run import retrieval as retrieval_command
 
     other = command.Other(data, split, images, reading)
     if retrieval:
         if bootstrap:
             raise ValueError("--bootstrap is given, but queries are not resampled: leave it out with --retrieval")
-        compare.compare(runs, other, deploy_prior, html, as_json=json)
+        retrieval_command.compare(runs, other, deploy_prior, html, as_json=json)
     elif len(runs) > 1:
         raise ValueError("several runs are given: compare them with --retrieval, or evaluate one at a time")
     elif html is not None:

@@ -98,8 +98,13 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         rows.insert(2, (f"F1 of the {few.name}, %", get(few.part, "macro", "f1"), None, ""))
     ours = get(shown, "baselines", "this run", "log_loss")
     table = [
-        [name, percent(value), _interval(found), *(percent(row.get(key)) if key else "" for row in baselines.values())]
-        for name, value, found, key in rows
+        [
+            name,
+            percent(value),
+            _interval(interval),
+            *(percent(row.get(key)) if key else "" for row in baselines.values()),
+        ]
+        for name, value, interval, key in rows
         if value is not None
     ]
     if ours is not None:

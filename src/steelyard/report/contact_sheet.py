@@ -37,13 +37,13 @@ def check(path: str) -> None:
     check_place(path)
 
 
-def write_sheet(path: str, title: str, found: Sequence[SheetItem]) -> str:
+def write_sheet(path: str, title: str, items: Sequence[SheetItem]) -> str:
     """Write a contact sheet, PNG or HTML by the ending of its name, whole or not at all.
 
     It shows the first of the items, `MOST` at most, since it is made in memory; returned is what it says about the
     others, "" where there are none.
     """
-    shown, left = found[:MOST], len(found) - MOST
+    shown, left = items[:MOST], len(items) - MOST
     note = f"The first {MOST:,} are shown, {left:,} are left out." if left > 0 else ""
     if Path(path).suffix.lower() == ".png":
         with replacing(path) as partial:
@@ -70,17 +70,17 @@ def caption(hit: Hit) -> list[str]:
     return [f"{hit.score:.4f}  {plain(hit.id)}", *labels]
 
 
-def _picture(titles: Sequence[str], found: Sequence[SheetItem]) -> Image.Image:
+def _picture(titles: Sequence[str], items: Sequence[SheetItem]) -> Image.Image:
     font = ImageFont.load_default(_SIZE)
-    lines = max((len(caption(one.hit)) for one in found), default=1)
-    across, high = min(_ACROSS, max(1, len(found))), _SIDE + _LINE * lines + _GAP
-    down = -(-len(found) // across)
+    lines = max((len(caption(one.hit)) for one in items), default=1)
+    across, high = min(_ACROSS, max(1, len(items))), _SIDE + _LINE * lines + _GAP
+    down = -(-len(items) // across)
     top = 2 * _GAP + _LINE * len(titles)
     sheet = Image.new("RGB", (_GAP + across * (_SIDE + _GAP), top + down * (high + _GAP)), _PAPER)
     draw = ImageDraw.Draw(sheet)
     for j, title in enumerate(titles):
         draw.text((_GAP, _GAP + _LINE * j), _fitted(plain(title), font, sheet.width - 2 * _GAP), _INK, font)
-    for i, one in enumerate(found):
+    for i, one in enumerate(items):
         x, y = _GAP + i % across * (_SIDE + _GAP), top + i // across * (high + _GAP)
         draw.rectangle((x, y, x + _SIDE - 1, y + _SIDE - 1), _BLANK)
         image = thumbnail(one.path)

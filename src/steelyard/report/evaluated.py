@@ -79,8 +79,8 @@ class Evaluated:
 
     def groups(self) -> dict[str, Array]:
         """Return the labels of each of head, medium and tail that has any."""
-        found = label_groups(self.counts, self.head, self.tail)
-        return {name: members for name, members in found.items() if len(members)}
+        groups = label_groups(self.counts, self.head, self.tail)
+        return {name: members for name, members in groups.items() if len(members)}
 
     def ends(self) -> dict[str, Array]:
         """Return the labels at the two ends of the long tail, by a text that names them.

@@ -56,10 +56,10 @@ def rare(metrics: Metrics) -> Rare | None:
     by_k = get(metrics, "rarest") or {}
     if by_k:
         k = min(by_k, key=int)
-        found = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
+        rarest = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
     else:
-        found = Rare("tail labels", get(metrics, "groups", "tail") or {})
-    return found if 0 < found.part.get("labels", 0) < get(metrics, "labels") else None
+        rarest = Rare("tail labels", get(metrics, "groups", "tail") or {})
+    return rarest if 0 < rarest.part.get("labels", 0) < get(metrics, "labels") else None
 
 
 def plural(n: int, noun: str) -> str:
@@ -101,8 +101,8 @@ def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]
 
 
 def _interval(metrics: Metrics, *path: str) -> str:
-    found = get(metrics, "intervals", *path)
-    low, high = found or (None, None)
+    interval = get(metrics, "intervals", *path)
+    low, high = interval or (None, None)
     share = get(metrics, "intervals", "confidence")
     return f" {100 * share:g} % interval {low:.3f} to {high:.3f}." if None not in (share, low, high) else ""
 

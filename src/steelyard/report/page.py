@@ -59,7 +59,7 @@ def _environment() -> Environment:
     """The templates, which may load their own style sheet and the pictures in them: no script, nothing else."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("steelyard.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -67,12 +67,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    style = found.get_template("style.css").render()
+    style = environment.get_template("style.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    found.globals.update(style=style, policy=policy)
-    found.filters["written"] = _written
-    return found
+    environment.globals.update(style=style, policy=policy)
+    environment.filters["written"] = _written
+    return environment
 
 
 def _written(value: Cell, places: int | None) -> str:

@@ -191,11 +191,11 @@ def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, ta
             axes.plot(rank, values, ls="", marker="o", ms=2.5, alpha=0.45, color=ACCENT, mew=0)
         parts = np.array_split(np.arange(len(order)), min(_BUCKETS, max(1, len(order) // 5)))
         parts = [part for part in parts if np.isfinite(values[part]).any()]
-        at = [float(rank[part].mean()) for part in parts]
+        middle_rank = [float(rank[part].mean()) for part in parts]
         quartiles = np.array([np.nanquantile(values[part], (0.25, 0.5, 0.75)) for part in parts]).reshape(-1, 3)
         low, middle, high = quartiles.T
-        axes.fill_between(at, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
-        axes.plot(at, middle, color=OTHER, lw=1.6, label="median")
+        axes.fill_between(middle_rank, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
+        axes.plot(middle_rank, middle, color=OTHER, lw=1.6, label="median")
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlim(0.5, len(order) + 0.5)
         axes.set_ylabel(quantity)

@@ -33,7 +33,7 @@ class Steps(NamedTuple):
     """What deciding at each distinct score of a label gives, the highest first; `said`, items at or above it."""
 
     scores: Array
-    said: Array
+    n_decided: Array
     precision: Array
     recall: Array
     area: float
@@ -44,9 +44,9 @@ def steps(scores: Array, present: Array) -> Steps:
     order = np.argsort(-scores, kind="stable")
     s = scores[order]
     last = np.append(s[1:] != s[:-1], True)
-    said, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
-    precision, recall = true / said, true / true[-1]
-    return Steps(s[last], said, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
+    n_decided, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
+    precision, recall = true / n_decided, true / true[-1]
+    return Steps(s[last], n_decided, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
 
 
 def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: float | None) -> PrecisionRecallCurve:
@@ -61,8 +61,8 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
     if threshold is None:
         return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, None, None)
     above = s >= np.asarray(threshold, s.dtype)
-    found = np.count_nonzero(hit & above)
-    at = (found / np.count_nonzero(hit), found / np.count_nonzero(above) if above.any() else 0.0)
+    hits_above = np.count_nonzero(hit & above)
+    at = (hits_above / np.count_nonzero(hit), hits_above / np.count_nonzero(above) if above.any() else 0.0)
     return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, float(threshold), at)
 
 

@@ -38,9 +38,9 @@ def show_race(document: Mapping[str, Any], console: Console) -> None:
 def outcome_sentence(document: Mapping[str, Any]) -> str:
     """Return what won, in one sentence."""
     members = [row for row in document["candidates"] if row["weight"]]
-    what = f"the mean of {len(members)} candidates" if len(members) > 1 else members[0]["candidate"]
+    winner = f"the mean of {len(members)} candidates" if len(members) > 1 else members[0]["candidate"]
     score = "" if document["map"] is None else f", mAP {100 * document['map']:.1f}"
-    return f"Taken: {what}; out of fold, log-loss {document['log_loss']:.4f}{score}."
+    return f"Taken: {winner}; out of fold, log-loss {document['log_loss']:.4f}{score}."
 
 
 @contextmanager

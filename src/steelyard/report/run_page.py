@@ -115,8 +115,8 @@ def _duration(seconds: float) -> str:
 
 
 def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: CalibrationError | None) -> Iterator[Picture]:
-    found = {"σ(z)": raw, "probability" if raw is None else "η": error}
-    readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, e in found.items() if e is not None]
+    errors = {"σ(z)": raw, "probability" if raw is None else "η": error}
+    readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, e in errors.items() if e is not None]
     if not readings:
         return
     if error is None:
@@ -131,13 +131,13 @@ def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: Calibratio
     )
     if evaluated.probabilities is None:
         return
-    said = (
+    caption = (
         "Where the probabilities of present and of absent cells lie, on a log scale; the less they overlap, the better."
     )
     for name, members in evaluated.ends().items():
         present, absent = score_counts(evaluated.probabilities[:, members], evaluated.targets[:, members])
-        yield plot(score_histogram(present, absent, name), said)
-        said = "The same for other labels."
+        yield plot(score_histogram(present, absent, name), caption)
+        caption = "The same for other labels."
 
 
 def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Iterator[Picture]:
@@ -194,8 +194,8 @@ def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
     """Draw, for each group, the labels of the highest, the middle and the lowest average precision."""
     scores = evaluated.scores
     ap = average_precision(scores, evaluated.targets)
-    said = "Precision against recall of the labels that are ranked best, middling and worst"
-    said += "." if evaluated.thresholds is None else "; the large mark is where the label's threshold stands."
+    caption = "Precision against recall of the labels that are ranked best, middling and worst"
+    caption += "." if evaluated.thresholds is None else "; the large mark is where the label's threshold stands."
     for group, members in evaluated.groups().items():
         ranked = sorted((int(c) for c in members if np.isfinite(ap[c])), key=lambda c: -ap[c])
         chosen = [ranked[i] for i in dict.fromkeys((0, len(ranked) // 2, len(ranked) - 1))] if ranked else []
@@ -206,8 +206,8 @@ def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
                 )
                 for c in chosen
             ]
-            yield plot(precision_recall_plot(curves, f"{group} labels"), said)
-            said = "The same for other labels."
+            yield plot(precision_recall_plot(curves, f"{group} labels"), caption)
+            caption = "The same for other labels."
 
 
 def _every_label(rows: Sequence[Metrics], evaluated: Evaluated) -> list[tuple[Cell, ...]]:

@@ -51,7 +51,7 @@ def threshold_rows(
     )
     precision, recall, frequency = (_over(*pair) for pair in ((hits, judged), (hits, positives), (positives, n_known)))
     low, high = wilson(np.nan_to_num(precision), np.maximum(judged, 1))
-    asked = {"precision": precision, "recall": recall}.get(reading.aim.goal)
+    targeted = {"precision": precision, "recall": recall}.get(reading.aim.goal)
     limits = reading.thresholds
     labels = [
         {
@@ -65,7 +65,7 @@ def threshold_rows(
             "share": number(n_decided[c] / len(targets)) if len(targets) else None,
             "frequency": number(frequency[c]),
             "positives": int(reading.counts[c]),
-            "reached": None if asked is None or np.isnan(asked[c]) else bool(asked[c] >= reading.aim.target),
+            "reached": None if targeted is None or np.isnan(targeted[c]) else bool(targeted[c] >= reading.aim.target),
         }
         for c, name in enumerate(names)
     ]
@@ -105,10 +105,10 @@ def promise_rows(report: GuaranteeReport, names: Sequence[str]) -> dict[str, Any
         {"label": name, "promised": bool(promised[c]), "items": int(counted[c]), "why": report.why[c]}
         for c, name in enumerate(names)
     ]
-    asked = {name: getattr(promise, name) for name in ("guarantee", "goal", "level", "confidence", "joint")}
+    terms = {name: getattr(promise, name) for name in ("guarantee", "goal", "level", "confidence", "joint")}
     if promise.guarantee == "expected":
-        del asked["confidence"], asked["joint"]
-    return {**asked, "sentence": promise.sentence, "labels": labels}
+        del terms["confidence"], terms["joint"]
+    return {**terms, "sentence": promise.sentence, "labels": labels}
 
 
 def show_promise(rows: Mapping[str, Any], console: Console) -> None:

@@ -102,16 +102,16 @@ def recalibrate(
     if len(logits) == 0:
         raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
     if guarantee is not None:
-        reading, logits, targets, there = (
+        reading, logits, targets, deployed = (
             *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
             None,
         )
     elif keep:
-        reading, there = _kept(trained, logits, targets, settings)
+        reading, deployed = _kept(trained, logits, targets, settings)
     else:
         refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
-        reading, there = calibrated(trained.reading, logits, targets, settings, trained.names, None, refitted), None
-    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, there)
+        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, None, refitted), None
+    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
     now = trained.read_by(reading)
@@ -193,16 +193,16 @@ def _kept(
     trained: Trained, logits: Tensor, targets: Tensor, settings: EvaluateSettings
 ) -> tuple[ProbabilityModel, Deployment | None]:
     """Return the run's reading with its calibrator as it is, thresholds and deployment prior set anew."""
-    reading, aim, there = trained.reading.with_prior(None), _aim(settings), None
+    reading, aim, deployed = trained.reading.with_prior(None), _aim(settings), None
     eta = reading.probability(logits)
     if settings.deploy_prior:
-        there = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = there.of(reading)
+        deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
+        reading = deployed.of(reading)
     if settings.deploy_prior != ESTIMATE:
         reading = reading.with_thresholds(aim, eta, targets)
     elif reading.to_prior is not None or aim != reading.aim:
         reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
-    return reading, there
+    return reading, deployed
 
 
 def _aim(settings: EvaluateSettings) -> Aim:

@@ -112,25 +112,25 @@ def _check_settings(config: Config, datasets: Datasets) -> None:
 
 def warnings_for(config: Config, labels: Labels) -> list[str]:
     """Return what may surprise in training with these settings on these labels, a sentence each."""
-    found = [*_about_labels(config, labels), *_about_unknown(config, labels), *_about_balance(config, labels)]
+    sentences = [*_about_labels(config, labels), *_about_unknown(config, labels), *_about_balance(config, labels)]
     loss, head = config.objective.loss, config.model.head
     if loss.kind == "ldam" and loss.arguments["softmax"] and head != "cosine":
-        found.append(
+        sentences.append(
             f"objective.loss is ldam with softmax, which multiplies logits by 30, but model.head is {head!r}: with the "
             "cosine head they stay between -1 and 1, as its authors have them; others may learn nothing"
         )
-    return found
+    return sentences
 
 
 def _about_labels(config: Config, labels: Labels) -> Iterator[str]:
     counts, known = labels.counts, known_labels(config.objective, labels)
-    for which, what in (
+    for affected, consequence in (
         (known == 0, "never known in training, so nothing is learned there"),
         ((known > 0) & (counts == 0), "never present in training, so no item will be said to have it"),
         ((counts > 0) & (counts == known), "never absent in training, so every item will be said to have it"),
     ):
-        if which.any():
-            yield f"{some_labels([labels.names[c] for c in np.flatnonzero(which)])}: {what}"
+        if affected.any():
+            yield f"{some_labels([labels.names[c] for c in np.flatnonzero(affected)])}: {consequence}"
     if sentence := one_of_many(labels):
         yield sentence
 

@@ -73,8 +73,8 @@ class TrainArgs(NamedTuple):
         if self.recipe in (None, "auto") or not (self.file or self.sets):
             return ""
         config = self.configure(self.recipe)
-        wanted = config.with_overrides(recipes.settings(str(self.recipe))).as_dict()
-        changed = differences(config.as_dict(), wanted)
+        of_recipe = config.with_overrides(recipes.settings(str(self.recipe))).as_dict()
+        changed = differences(config.as_dict(), of_recipe)
         return f"{self.file or '--set'} changes {', '.join(changed)} of recipe {self.recipe}" if changed else ""
 
 
@@ -125,9 +125,9 @@ def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | Non
         return None
     metrics = RunFolder(out).read_metrics()
     if not quiet:
-        for name, found in metrics.items():
+        for name, part in metrics.items():
             console.print()
-            (show_top if "bands" in found else scores.show)(found, console, name)
+            (show_top if "bands" in part else scores.show)(part, console, name)
         if request.config.train.learner != "blocks":
             show_thresholds(metrics, console)
         page = ", with report.html" if (out / "report.html").exists() else ""
@@ -261,9 +261,9 @@ def calibrate(
         items, name = items_of(config, trained, other, first=("validation", "test"))
     if guarantee is not None and not isinstance(items, tuple):  # out-of-fold ones are refused whatever is asked
         _check_unused(config, name, keep, other, settings.thresholds)
-    device, told = pick_device(config.train.device), console_of(stderr=True)
+    device, progress = pick_device(config.train.device), console_of(stderr=True)
     with RunFolder(run).writing():
-        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), told, guarantee)
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), progress, guarantee)
     _show(metrics, name, as_json)
     if not as_json:
         show_thresholds({name: metrics}, console_of())
@@ -307,8 +307,8 @@ def items_of(
     """Return labelled items and what they are called: other data, another split, or the run's own."""
     if other.data is not None:
         elsewhere = _elsewhere(config.data, trained, other.data, other)
-        found = open_datasets(elsewhere, config.model, config.train.seed, trained.encoder)
-        return found.train, f"{other.data} {other.split}" if other.split else other.data
+        opened = open_datasets(elsewhere, config.model, config.train.seed, trained.encoder)
+        return opened.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
         raise ValueError("the run was not trained from a path: give the items with --data")
     if not Path(config.data.path).exists():
@@ -343,14 +343,14 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         "corrections": "",
         "size": side[0] if side is not None and side[0] == side[1] else settings.size,
     }
-    place = Path(data)
-    if place.is_dir() and layout_at(place, settings.format or None) is None:
-        place = file_in(place, settings.format or None, other.split)[0]
-    if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
+    file = Path(data)
+    if file.is_dir() and layout_at(file, settings.format or None) is None:
+        file = file_in(file, settings.format or None, other.split)[0]
+    if ENDINGS.get(_suffix(str(file))) != "table" or not file.is_file():
         gone: Sequence[str] = ("images", "embeddings", *GUESSED)
     else:
         source = Manifest(
-            place,
+            file,
             other.reading.get("delimiter") or settings.delimiter or None,
             other.reading.get("encoding") or settings.encoding or "utf-8",
         )

@@ -127,10 +127,12 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
         if len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
         if input_of(part) != input_of(sized["train"]):
-            what, wanted = (
+            given_form, form = (
                 f"{i.kind} of {' × '.join(map(str, i.shape))}" for i in map(input_of, (part, sized["train"]))
             )
-            raise ValueError(f"the inputs of the {name} data are {what}, but those of training {wanted}: give the same")
+            raise ValueError(
+                f"the inputs of the {name} data are {given_form}, but those of training {form}: give the same"
+            )
     names = datasets.train.labels.names
     alike = datasets._replace(**{name: _like(part, names) for name, part in sized.items()})
     return split_off(_with_corrections(alike, settings.corrections), share, seed)

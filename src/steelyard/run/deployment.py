@@ -71,12 +71,12 @@ def deployment(
             raise ValueError("the deployment prior is to be estimated, but there are no items to estimate it from")
         return _estimated(reading, names, logits)
     prior = read_prior(source, names)
-    told = ~np.isnan(prior)
-    stuck = told & ~reading.movable
-    report = {"source": source, "labels": _rows(names, told & ~stuck, prior=prior, calibrated_for=reading.prior)}
+    listed = ~np.isnan(prior)
+    stuck = listed & ~reading.movable
+    report = {"source": source, "labels": _rows(names, listed & ~stuck, prior=prior, calibrated_for=reading.prior)}
     notes = []
-    if not told.all():
-        notes.append(f"{source} has no prior for {_which(names, ~told)}: read for the frequency of training")
+    if not listed.all():
+        notes.append(f"{source} has no prior for {_which(names, ~listed)}: read for the frequency of training")
     return Deployment(prior, report, (*notes, *_stuck(names, stuck)))
 
 
@@ -92,18 +92,18 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
     """
     text = read_text(path)
     pairs = _json_pairs(text, path) if Path(path).suffix.lower() == ".json" else _csv_pairs(text, path)
-    place = {name: c for c, name in enumerate(names)}
+    column = {name: c for c, name in enumerate(names)}
     prior = np.full(len(names), np.nan)
     for where, name, value in pairs:
-        if name not in place:
+        if name not in column:
             meant = closest(name, names)
             hint = f"did you mean {meant!r}?" if meant else "correct or remove it"
             raise ValueError(f"{path}: {where} names {name!r:.80}, a label that the model does not have: {hint}")
-        if not np.isnan(prior[place[name]]):
+        if not np.isnan(prior[column[name]]):
             raise ValueError(f"{path}: {where} names {name!r:.80} a second time: remove one of them")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ValueError(f"{path}: {where} gives {name!r:.80} the prior {value!r:.40}: a frequency lies in [0, 1]")
-        prior[place[name]] = value
+        prior[column[name]] = value
     if np.isnan(prior).all():
         raise ValueError(f"{path} holds no prior: give each label's frequency, as JSON {{label: prior}} or CSV")
     return prior
@@ -111,12 +111,12 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
 
 def _json_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
     try:
-        found = json.loads(text, object_pairs_hook=tuple)  # which keeps a name that comes twice
+        entries = json.loads(text, object_pairs_hook=tuple)  # which keeps a name that comes twice
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): give an object {{label: prior}}") from None
-    if not isinstance(found, tuple):
+    if not isinstance(entries, tuple):
         raise ValueError(f"{path} holds no JSON object: give {{label: prior}}")
-    return [(f"entry {i}", name, value) for i, (name, value) in enumerate(found, 1)]
+    return [(f"entry {i}", name, value) for i, (name, value) in enumerate(entries, 1)]
 
 
 def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
@@ -138,15 +138,15 @@ def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
 
 def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) -> Deployment:
     plain = reading.with_prior(None)
-    told = plain.movable
+    movable = plain.movable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncalibratedWarning)  # said below, by name
-        found = prior_report(plain.probability(logits), np.where(told, plain.prior, 0.0))
+        estimated = prior_report(plain.probability(logits), np.where(movable, plain.prior, 0.0))
     estimate, error, sure, odd = (
-        x.cpu().numpy() for x in (found.prior, found.standard_error, found.converged, found.suspicious)
+        x.cpu().numpy() for x in (estimated.prior, estimated.standard_error, estimated.converged, estimated.suspicious)
     )
     reference = np.full(len(names), float(plain.n_fitted)) if plain.n_fitted else plain.n_known
-    shift = believed(plain.prior, estimate, np.where(told, error, np.nan), len(logits), reference)
+    shift = believed(plain.prior, estimate, np.where(movable, error, np.nan), len(logits), reference)
     sets, final = None, shift.prior
     if plain.sets is not None and shift.spread > 0:
         sets = _sets_there(plain.sets, plain.log_odds(logits.double()), shift.kept)
@@ -158,34 +158,34 @@ def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) 
         "shifted": shift.spread > 0,
         "chance_without_shift": number(shift.chance),
         "spread_of_log_odds": shift.spread,
-        "converged": bool(sure[told].all()),
+        "converged": bool(sure[movable].all()),
         "suspicious": [names[c] for c in np.flatnonzero(odd).tolist()],
         "sizes": None if sets is None else sets.frequencies[1].tolist(),
-        "labels": _rows(names, told, **columns),
+        "labels": _rows(names, movable, **columns),
     }
     notes = []
     if shift.spread == 0:
         notes.append("these items do not show that labels are more or less frequent than before: no prior is shifted")
-    border = told & ((estimate == 0) | (estimate == 1))
+    border = movable & ((estimate == 0) | (estimate == 1))
     if border.any():
         notes.append(f"{_which(names, border)}: never, or always, present there if η is right; read as before")
     if (odd & ~border).any():
         notes.append(
             f"the prior of {_which(names, odd & ~border)} is not to be trusted: η is visibly uncalibrated there"
         )
-    return Deployment(final, report, (*notes, *_stuck(names, ~told)), shift.spread > 0, sets)
+    return Deployment(final, report, (*notes, *_stuck(names, ~movable)), shift.spread > 0, sets)
 
 
-def _sets_there(here: LabelSets, log_odds: Tensor, kept: Floats) -> LabelSets:
+def _sets_there(labels_here: LabelSets, log_odds: Tensor, kept: Floats) -> LabelSets:
     """Return the estimated distribution of label sets, each label's shift shrunk to the share of it that is believed.
 
     A shift that all labels have in common is one of how many labels an item has, b_k + k t, and stays.
     """
-    there, share = here.estimate(log_odds), torch.from_numpy(kept)
-    shift = there.labels - here.labels
+    labels_there, share = labels_here.estimate(log_odds), torch.from_numpy(kept)
+    shift = labels_there.labels - labels_here.labels
     common = shift[share > 0].mean()
-    sizes = there.sizes + common * torch.arange(len(there.sizes))
-    return LabelSets(here.labels + share * (shift - common), sizes)
+    sizes = labels_there.sizes + common * torch.arange(len(labels_there.sizes))
+    return LabelSets(labels_here.labels + share * (shift - common), sizes)
 
 
 def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:

@@ -55,9 +55,9 @@ class Evaluation:
     unreadable: str = ""
     """A sentence about them."""
 
-    def without(self, data: Any, at: NDArray[np.int64]) -> Evaluation:
+    def without(self, data: Any, positions: NDArray[np.int64]) -> Evaluation:
         """Return the same, with the images of `data` at these positions known to be unreadable."""
-        return replace(self, n_unreadable=len(at), unreadable=skipped_sentence(data, at))
+        return replace(self, n_unreadable=len(positions), unreadable=skipped_sentence(data, positions))
 
 
 def evaluate(
@@ -105,13 +105,13 @@ def judge(
 ) -> Evaluation:
     """Return what `evaluate` measures and a report draws; for the arguments see there."""
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
-    reading, there = trained.reading, None
+    reading, deployed = trained.reading, None
     if settings.deploy_prior and reading.has_probability and not out_of_fold:
-        there = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = there.of(reading)
-        if there.moves and len(logits):
+        deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
+        reading = deployed.of(reading)
+        if deployed.moves and len(logits):
             reading = reading.with_thresholds_there(reading.probability(logits))
-    judged = judged_by(reading, logits, targets, match, out_of_fold, there)
+    judged = judged_by(reading, logits, targets, match, out_of_fold, deployed)
     return judged.without(data, skipped_at(data)) if isinstance(data, Labelled) else judged
 
 
@@ -121,20 +121,20 @@ def judged_by(
     targets: Tensor,
     match: Match,
     out_of_fold: bool = False,
-    there: Deployment | None = None,
+    deployed: Deployment | None = None,
 ) -> Evaluation:
     """Return logits read by a reading, beside what is true; `out_of_fold` is as for `evaluate`."""
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
-        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
+        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
         eta, decisions = _out_of_fold(reading, logits, targets, *own)
     else:
         eta = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, there)
+    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, deployed)
 
 
 def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
     for start in range(0, len(targets), _ROWS):
         evaluator.update(eta[start : start + _ROWS], targets[start : start + _ROWS])
     k = min(settings.tail, len(trained.names))
-    found = evaluator.compute(
+    metrics = evaluator.compute(
         reading.thresholds,
         [k],
         settings.head_at,
@@ -159,14 +159,14 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
         notes.append("these seem to be the items that probabilities or thresholds were fitted to, which flatters them")
     if not reading.has_probability:
         notes.append(f"there are no probabilities, and so no decisions and no calibration: {reading.why}")
-        found = measures.without_probabilities(found)
+        metrics = measures.without_probabilities(metrics)
     elif judged.out_of_fold and reading.aim.needs_items and len(targets):
         groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
-        measures.redecide(found, judged.decisions, targets, groups)
+        measures.redecide(metrics, judged.decisions, targets, groups)
     has_eta = reading.has_probability
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
-        **found,
+        **metrics,
         "unreadable": judged.n_unreadable,
         "at_half": measures.decision_scores(eta >= 0.5, targets) if has_eta else None,
         "thresholds": threshold_rows(reading, trained.names, eta, targets) if has_eta else None,
@@ -296,7 +296,9 @@ def _out_of_fold(
     decisions: Tensor = reading.decisions(eta)
     choosing = thresholds and reading.chosen_thresholds is not None
     for fold in np.unique(folds).tolist() if choosing else ():
-        inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
+        inside, others = (
+            torch.from_numpy(np.flatnonzero(chosen_items)) for chosen_items in (folds == fold, folds != fold)
+        )
         chosen = reading.with_thresholds(reading.aim, before[others], targets[others])
         decisions[inside] = chosen.decisions(eta[inside])
     return eta, decisions

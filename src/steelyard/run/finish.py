@@ -73,9 +73,9 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     single, encoder = result.single_label, given.encoder
     trained = Trained(result.model, reading, labels.names, counts, n_known, single, text, folder.path, encoder)
     judged = {
-        name: judge(trained, said, config.evaluate, out_of_fold=name == "validation").without(parts[name], lost[name])
-        for name, said in outputs.items()
-        if said is not None
+        name: judge(trained, output, config.evaluate, out_of_fold=name == "validation").without(parts[name], lost[name])
+        for name, output in outputs.items()
+        if output is not None
     }
     if group.is_first():
         _write(result, trained, judged, parts, lost, console, draws)
@@ -110,9 +110,9 @@ def _write(
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
         elif trained.reading.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
-    if first := next((name for name, at in lost.items() if len(at)), None):
-        told = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
-        say(console, f"Beware: {plain(told)}.", "yellow")
+    if first := next((name for name, positions in lost.items() if len(positions)), None):
+        sentence = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
+        say(console, f"Beware: {plain(sentence)}.", "yellow")
     outcome, merged = result.outcome, result.datasets.corrections
     facts = {
         "recipe": result.recipe,
@@ -125,7 +125,7 @@ def _write(
         "kept_epoch": outcome.kept_epoch,
         "stopped_early": outcome.stopped_early,
         "converged": outcome.converged,
-        "unreadable": {name: len(at) for name, at in lost.items()},
+        "unreadable": {name: len(positions) for name, positions in lost.items()},
         **({} if merged is None else {"corrections": dict(merged.by_label)}),
     }
     if draws:
@@ -161,7 +161,7 @@ def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Evaluat
     """Return the metrics of each part, beside those of baselines on the same items."""
     settings, labels = result.config.evaluate, result.datasets.train.labels
     only, per_item = result.annotated_only, settings.positives_per_item
-    metrics = {name: report(trained, found, settings) for name, found in judged.items()}
+    metrics = {name: report(trained, evaluation, settings) for name, evaluation in judged.items()}
     regression = _regression(result)
     note = small_models.annotated_sentence(labels.names, only) if only else ""
     if only and per_item:

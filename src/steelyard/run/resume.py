@@ -54,10 +54,12 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
     free = {f"{section}.{key}" for section, key in FREE}
     if changed := [name for name in differences(config.as_dict(), old) if name not in free]:
         raise ValueError(f"{folder.path} holds an unfinished run with another {changed[0]}: {remedy}")
-    for what, value in started.items():
-        was = before.get(what)
-        if was != value and (what != "inputs" or None not in (was, value)):  # files may lie in memory the next time
-            raise ValueError(f"{folder.path} holds an unfinished run on other {what}: {remedy}")
+    for fact, value in started.items():
+        earlier = before.get(fact)
+        if earlier != value and (
+            fact != "inputs" or None not in (earlier, value)
+        ):  # files may lie in memory the next time
+            raise ValueError(f"{folder.path} holds an unfinished run on other {fact}: {remedy}")
 
 
 def differences(settings: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:

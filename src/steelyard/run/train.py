@@ -173,9 +173,9 @@ def _announce(request: TrainRequest, console: Console) -> None:
     if request.why:
         tell(console, f"Recipe {request.recipe}: {request.why}.")
     parts = [f"{plural(len(datasets.train), 'item')} to train on"]
-    for data, what in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
+    for data, purpose in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
         if data is not None:
-            parts.append(f"{len(data):,} {what}")
+            parts.append(f"{len(data):,} {purpose}")
     tell(console, f"{', '.join(parts)}; {plural(labels.n_labels, 'label')}.")
     if config.train.learner == "blocks":
         many = f"{MANY_LABELS:,} labels or more: " if labels.n_labels >= MANY_LABELS else ""

@@ -72,23 +72,23 @@ def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, sin
             f"the network gives {logits[i, c].item()} for label {c} of validation item {i}: lower optimizer.lr, or "
             "look at that item"
         )
-    found = {"map": mean_average_precision(logits, targets), "f1": math.nan, "ace": math.nan, "loss": math.nan}
+    metrics = {"map": mean_average_precision(logits, targets), "f1": math.nan, "ace": math.nan, "loss": math.nan}
     log_odds = None
     try:
         log_odds = objective.log_odds(logits.double())
         eta = torch.sigmoid(log_odds)
-        found["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
-        found["ace"] = float(calibration_error(eta, targets, bins).ace)
-        found["loss"] = float(item_log_loss(log_odds, targets).sum() / known(targets).sum())
+        metrics["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
+        metrics["ace"] = float(calibration_error(eta, targets, bins).ace)
+        metrics["loss"] = float(item_log_loss(log_odds, targets).sum() / known(targets).sum())
     except NoLink:
         pass
     if bool((targets == UNKNOWN).any()):
         assumed = targets.clamp_min(0)
-        found["assumed_map"] = mean_average_precision(logits, assumed)
-        found["assumed_loss"] = math.nan
+        metrics["assumed_map"] = mean_average_precision(logits, assumed)
+        metrics["assumed_loss"] = math.nan
         if log_odds is not None:
-            found["assumed_loss"] = float(item_log_loss(log_odds, assumed).sum() / assumed.numel())
+            metrics["assumed_loss"] = float(item_log_loss(log_odds, assumed).sum() / assumed.numel())
     if single_label:
         one = (targets >= 0.5).sum(1) == 1  # others, such as images that could not be read, have no right answer
-        found["error"] = 1 - float((logits[one].argmax(1) == targets[one].argmax(1)).double().mean())
-    return found
+        metrics["error"] = 1 - float((logits[one].argmax(1) == targets[one].argmax(1)).double().mean())
+    return metrics

@@ -42,8 +42,8 @@ def optimizer_of(config: Config, device: torch.device) -> BlockOptimizer:
 def features_of(data: Any, index: NDArray[np.int64]) -> Tensor:
     """Return the features (n, F) of some items, float32."""
     inside: Any = data.data if isinstance(data, Subset) else data
-    at = data.index[index] if isinstance(data, Subset) else index
-    return as_tensor(as_inputs(inside.inputs[at])).float()
+    positions = data.index[index] if isinstance(data, Subset) else index
+    return as_tensor(as_inputs(inside.inputs[positions])).float()
 
 
 def train_blocks(

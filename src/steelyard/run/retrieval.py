@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from steelyard.report import retrieval, webpage
+from steelyard.report import inspection_page, retrieval
 from steelyard.report.terminal import console_of, plain, say
 from steelyard.run.command import Other, judged_on
 from steelyard.run.run_report import evaluated_of
@@ -24,7 +24,7 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
         as_json: whether JSON is printed.
     """
     if html is not None:
-        webpage.check(html)
+        inspection_page.check(html)
     if twice := [run for run in runs if runs.count(run) > 1]:
         raise ValueError(f"{twice[0]} is given more than once: give every run once")
     candidates, on = {}, set()
