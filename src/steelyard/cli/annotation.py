@@ -6,29 +6,41 @@ from typing import Any
 
 import typer
 
-from steelyard.cli.group import app
-from steelyard.cli.options import reading_options
+from steelyard.cli.group import LABELS, command
+from steelyard.cli.options import DATA, OUTPUT, reading_options
+
+_COST = "Costs and choice"
 
 
-@app.command()
+@command(LABELS)
 @reading_options
 def audit(
-    source: str = typer.Argument(metavar="RUN|DATA", help="The folder of a finished run, or labelled data."),
+    source: str = typer.Argument(metavar="RUN|DATA", help="Folder of a finished run, or labelled data."),
     scores: str | None = typer.Option(
-        None, metavar="FILE", help="Of DATA: out-of-fold probabilities of any model, .csv (id, labels) or .npz."
+        None,
+        metavar="FILE",
+        help="Out-of-fold probabilities for DATA by any model: .csv (id, labels) or .npz.",
+        rich_help_panel=DATA,
     ),
-    split: str | None = typer.Option(None, help="Of DATA: the part to read. By default the training part."),
-    images: str | None = typer.Option(None, help="Of DATA: the folder of a manifest's images."),
-    out: str | None = typer.Option(None, metavar="FILE", help="Write the given labels that may be wrong, as CSV."),
+    split: str | None = typer.Option(
+        None, metavar="NAME", help="Part of DATA to read. By default the training part.", rich_help_panel=DATA
+    ),
+    images: str | None = typer.Option(None, metavar="DIR", help="Folder of the images of DATA.", rich_help_panel=DATA),
+    out: str | None = typer.Option(
+        None, metavar="FILE", help="Write the labels that are probably wrong, as CSV.", rich_help_panel=OUTPUT
+    ),
     present: str | None = typer.Option(
-        None, metavar="FILE", help="Write the unknown labels that are probably present, as CSV."
+        None,
+        metavar="FILE",
+        help="Write the unknown labels that are probably present, as CSV.",
+        rich_help_panel=OUTPUT,
     ),
-    limit: int = typer.Option(10_000, help="Cells of each file, at most."),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    limit: int = typer.Option(10_000, metavar="N", help="Most rows of each file.", rich_help_panel=OUTPUT),
+    json: bool = typer.Option(False, "--json", help="Print everything as JSON.", rich_help_panel=OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Find labels that are probably wrong, and unknown ones that are probably present.
+    """Find labels that are probably wrong or missing.
 
     Example: steelyard audit runs/photos --out wrong.csv
 
@@ -40,24 +52,46 @@ def audit(
     show_audit(source, scores, {**where, **reading}, out, present, limit, as_json=json)
 
 
-@app.command()
+@command(LABELS)
 @reading_options
 def next(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
+    run: str = typer.Argument(metavar="RUN", help="Folder of a finished run."),
     data: str = typer.Argument(metavar="DATA", help="Items with unknown labels, such as the training data."),
-    budget: float = typer.Option(help="What may be spent: the number of labels, where each costs 1."),
-    by: str = typer.Option("gain", help="gain; or for comparison uncertainty or random."),
-    unit: str = typer.Option("cell", help="cell, or item: all unknown labels of an item at once."),
-    item_cost: float = typer.Option(0.0, help="Of opening an item, once."),
-    cell_cost: float = typer.Option(1.0, help="Of one label of an item."),
-    quota: int | None = typer.Option(None, help="Of each label at most so many."),
-    spread: bool = typer.Option(False, "--spread", help="Spread the choice over different items, by their features."),
-    unlabelled: bool = typer.Option(False, "--unlabelled", help="DATA has no labels: all are unknown."),
-    split: str | None = typer.Option(None, help="The part to read: train, val, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    out: str | None = typer.Option(None, metavar="FILE", help="Write the queue as CSV, for review and annotation."),
-    seed: int = typer.Option(0, help="Of random and --spread."),
-    json: bool = typer.Option(False, "--json", help="Print the queue as JSON."),
+    budget: float = typer.Option(
+        metavar="NUMBER", help="What may be spent: the number of labels, where each costs 1.", rich_help_panel=_COST
+    ),
+    by: str = typer.Option(
+        "gain",
+        metavar="gain|uncertainty|random",
+        help="Choose by the expected gain, or for comparison by uncertainty or at random.",
+        rich_help_panel=_COST,
+    ),
+    unit: str = typer.Option(
+        "cell",
+        metavar="cell|item",
+        help="Ask for single labels, or for all unknown labels of an item at once.",
+        rich_help_panel=_COST,
+    ),
+    item_cost: float = typer.Option(0.0, metavar="NUMBER", help="Cost of opening an item.", rich_help_panel=_COST),
+    cell_cost: float = typer.Option(1.0, metavar="NUMBER", help="Cost of one label of an item.", rich_help_panel=_COST),
+    quota: int | None = typer.Option(
+        None, metavar="N", help="Most questions about any one label.", rich_help_panel=_COST
+    ),
+    spread: bool = typer.Option(
+        False, "--spread", help="Spread the choice over different items, by their features.", rich_help_panel=_COST
+    ),
+    unlabelled: bool = typer.Option(
+        False, "--unlabelled", help="DATA has no labels: all are unknown.", rich_help_panel=DATA
+    ),
+    split: str | None = typer.Option(None, metavar="NAME", help="Part to read: train, val, …", rich_help_panel=DATA),
+    images: str | None = typer.Option(
+        None, metavar="DIR", help="Folder of the table's images. By default as in training.", rich_help_panel=DATA
+    ),
+    out: str | None = typer.Option(
+        None, metavar="FILE", help="Write the queue as CSV, for review and annotation.", rich_help_panel=OUTPUT
+    ),
+    seed: int = typer.Option(0, metavar="N", help="Seed of --by random and --spread.", rich_help_panel=_COST),
+    json: bool = typer.Option(False, "--json", help="Print the queue as JSON.", rich_help_panel=OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:

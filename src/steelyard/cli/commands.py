@@ -7,15 +7,34 @@ from typing import Annotated, Any
 
 import typer
 
-from steelyard.cli.group import app, last_words
-from steelyard.cli.options import reading_options
+from steelyard.cli.group import OTHER, TRAIN, command, last_words
+from steelyard.cli.options import CALIBRATION, DATA, OUTPUT, SETTINGS, reading_options
 
+_RUN = typer.Argument(metavar="RUN", help="Folder of a finished run.")
 _DEPLOY_PRIOR = typer.Option(
-    None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
+    None,
+    metavar="FILE|estimate",
+    help="Frequency of each label where the model is used: a JSON or CSV file, or estimate it from these items.",
+    rich_help_panel=CALIBRATION,
 )
 
 
-@app.command()
+def _data(default: None, help: str, metavar: str) -> Any:
+    """Return an option under the heading of the data."""
+    return typer.Option(default, metavar=metavar, help=help, rich_help_panel=DATA)
+
+
+def _output(help: str, metavar: str) -> Any:
+    """Return an option under the heading of the output."""
+    return typer.Option(None, metavar=metavar, help=help, rich_help_panel=OUTPUT)
+
+
+def _json(help: str) -> Any:
+    """Return the option --json."""
+    return typer.Option(False, "--json", help=help, rich_help_panel=OUTPUT)
+
+
+@command(OTHER)
 def version() -> None:
     """Print the version.
 
@@ -26,18 +45,21 @@ def version() -> None:
     typer.echo(__version__)
 
 
-@app.command()
+@command(OTHER)
 def demo(
-    seed: int = typer.Option(0, help="Seed of the data, of which labels are removed, and of the networks."),
+    seed: int = typer.Option(0, metavar="N", help="Seed of the data, the removed labels and the networks."),
     out: str = typer.Option("runs/demo", metavar="DIR", help="Folder for the runs, their comparison and the images."),
     scenes: str | None = typer.Option(
-        None, metavar="DIR", help="Draw the images of the tutorial and their table of labels into DIR, and stop."
+        None, metavar="DIR", help="Draw the tutorial's images and their table of labels into DIR, and stop."
     ),
-    items: int = typer.Option(900, help="With --scenes: number of images."),
-    unknown: float = typer.Option(0.0, metavar="SHARE", help="With --scenes: share of labels left unknown."),
+    items: int = typer.Option(900, metavar="N", help="Number of images, with --scenes."),
+    unknown: float = typer.Option(0.0, metavar="SHARE", help="Share of labels left unknown, with --scenes."),
     json: bool = typer.Option(False, "--json", help="Print the scores as JSON."),
 ) -> None:
-    """Compare six recipes on pairs of digits with missing labels, or draw images to try your own run on.
+    """Compare six recipes on built-in data, or draw images.
+
+    The data are pairs of handwritten digits: some digits are rare, and 40 % of the training labels are removed. With
+    --scenes nothing is trained: images and a table of labels are drawn, to try a run of your own on.
 
     Example: steelyard demo
 
@@ -55,21 +77,27 @@ def demo(
     show(seed, out, as_json=json)
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def inspect(
     data: str = typer.Argument(
-        metavar="DATA", help="A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."
+        metavar="DATA", help="A table (CSV, Parquet), an .arff, .npz or .svm file, or the folder of a data set."
     ),
-    split: str | None = typer.Option(None, help="The part to read: train, val, … By default the training part."),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
-    deep: bool = typer.Option(False, "--deep", help="Compare images by the content of their files."),
-    html: str | None = typer.Option(None, metavar="FILE", help="Write a page with plots to FILE."),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    split: str | None = _data(None, "Part to read: train, val, … By default the training part.", "NAME"),
+    images: str | None = _data(None, "Folder of the table's images. Looked for if not given.", "DIR"),
+    deep: bool = typer.Option(
+        False, "--deep", help="Compare images by the content of their files, to find duplicates.", rich_help_panel=DATA
+    ),
+    html: str | None = _output("Write a page with plots to FILE.", "FILE"),
+    json: bool = _json("Print everything as JSON."),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Show what is in DATA: counts, imbalance, unknown labels, duplicates, and the recipe it calls for.
+    """Show what is in a data set, and which recipe suits it.
+
+    Counts, imbalance, unknown labels, duplicates, labels that come together, and a recommended recipe.
+
+    Example: steelyard inspect photos/labels.csv
 
     Example: steelyard inspect photos/labels.csv --html labels.html
     """
@@ -96,68 +124,99 @@ def inspect(
         console.print(f"\nA page with plots is in {terminal.plain(html)}.", markup=False)
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def train(
     config: str | None = typer.Argument(
-        None, metavar="CONFIG", help="A TOML file of settings; those not in it have their defaults."
+        None, metavar="CONFIG", help="A TOML file of settings. Settings not in it have their defaults."
     ),
-    data: str | None = typer.Option(None, help="What to train on: a manifest, file or folder, as for inspect."),
-    split: str | None = typer.Option(None, help="The part to train on. By default the training part."),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
+    data: str | None = _data(None, "What to train on: a table, file or folder, as for inspect.", "DATA"),
+    split: str | None = _data(None, "Part to train on. By default the training part.", "NAME"),
+    images: str | None = _data(None, "Folder of the table's images. Looked for if not given.", "DIR"),
     recipe: str | None = typer.Option(
-        None, help="A method or a whole set-up, see --recipes; auto lets models compete on your items."
+        None,
+        metavar="NAME",
+        help="How to train: auto (the default), or a name of --recipes. auto lets models compete on features, and "
+        "chooses by the labels otherwise.",
+        rich_help_panel=SETTINGS,
     ),
-    out: str | None = typer.Option(None, metavar="DIR", help="The run folder. By default under runs/."),
+    out: str | None = _output("Folder of the run. By default runs/DATA-RECIPE.", "DIR"),
     set: Annotated[
-        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="SECTION.KEY=VALUE",
+            help="Change a setting, such as train.epochs=20; may be repeated.",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or from test items."
+        None,
+        metavar="FILE|estimate",
+        help="Frequency of each label where the model is used: a JSON or CSV file, or estimate it from the test items.",
+        rich_help_panel=CALIBRATION,
     ),
     budget: str | None = typer.Option(
-        None, metavar="TIME", help="How long recipe auto may search, such as 90s or 5m on two cores. By default 2m."
+        None,
+        metavar="TIME",
+        help="How long auto may search, such as 90s or 5m on two cores. By default 2m.",
+        rich_help_panel=SETTINGS,
     ),
-    single: bool = typer.Option(False, "--single", help="End recipe auto with one model, not with a mean of several."),
+    single: bool = typer.Option(
+        False, "--single", help="Make auto keep one model instead of a mean of several.", rich_help_panel=SETTINGS
+    ),
     holdout: float | None = typer.Option(
-        None, metavar="SHARE", help="Keep this share of the items apart for calibration and scores."
+        None,
+        metavar="SHARE",
+        help="Share of the items kept apart for calibration and scores, such as 0.2.",
+        rich_help_panel=CALIBRATION,
     ),
-    audit_sample: str | None = typer.Option(
-        None, metavar="DATA", help="Fully labelled items that decide in recipe auto where only positives are known."
+    audit_sample: str | None = _data(
+        None, "Fully labelled items by which auto chooses, where only positives are known.", "DATA"
     ),
     positives_per_item: float | None = typer.Option(
         None,
         metavar="NUMBER",
-        help="Labels of an item on average, where only positives are known: scales probabilities.",
+        help="Mean number of labels per item, where only positives are known: scales the probabilities.",
+        rich_help_panel=CALIBRATION,
     ),
-    corrections: str | None = typer.Option(
-        None, metavar="FILE", help="Answers of the review page, or a JSON export of Label Studio, to merge into labels."
+    corrections: str | None = _data(
+        None, "Answers from the review page or Label Studio (JSON export), merged into the labels.", "FILE"
     ),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
+    overwrite: bool = typer.Option(
+        False, "--overwrite", help="Replace the run that is in DIR.", rich_help_panel=OUTPUT
+    ),
     download: bool = typer.Option(
         False,
         "--download",
-        help="Fetch what --set model.backbone=hf:NAME names from the Hugging Face Hub.",
+        help="Fetch the encoder named by --set model.backbone=hf:NAME from the Hugging Face Hub.",
+        rich_help_panel=SETTINGS,
     ),
-    print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
-    recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
-    json: bool = typer.Option(False, "--json", help="Print the scores as JSON in the end."),
+    print_config: bool = typer.Option(
+        False, "--print-config", help="Print all settings as TOML and exit.", rich_help_panel=SETTINGS
+    ),
+    recipes: bool = typer.Option(False, "--recipes", help="List the recipes and exit.", rich_help_panel=SETTINGS),
+    json: bool = _json("Print the scores as JSON at the end."),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Train a model: from a table of labels to probabilities that can be used, in one run folder.
+    """Train a model and calibrate its probabilities.
 
-    Typed again, an unfinished run goes on where it was. Several processes: torchrun --nproc-per-node 2 -m steelyard
-    train ...
+    One run folder holds the result: model, calibration, thresholds, scores, a report and a search index.
 
-    Example: steelyard train --data photos/labels.csv --recipe auto --out runs/photos
+    If training is interrupted, run the same command again: it resumes and gives the same result.
+
+    Example: steelyard train --data photos/labels.csv --out runs/photos
+
+    Example: steelyard train --data photos/labels.csv --recipe plm --set train.epochs=20 --out runs/plm
+
+    Example: torchrun --nproc-per-node 2 -m steelyard train --data photos/labels.csv --out runs/photos
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
     from steelyard.training import group
     from steelyard.training.race import work_units
 
     if recipes:
-        command.list_recipes()
+        jobs.list_recipes()
         return
     if holdout is not None and not 0 < holdout < 1:
         raise ValueError(f"--holdout is {holdout:g}: give a share above 0 and below 1")
@@ -170,43 +229,55 @@ def train(
         "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
     }
     sets = tuple(set or ())
-    args = command.TrainArgs(config, recipe, command.downloaded(sets) if download else sets, overrides)
+    args = jobs.TrainArgs(config, recipe, jobs.downloaded(sets) if download else sets, overrides)
     if print_config:
-        typer.echo(command.printed(args), nl=False)
+        typer.echo(jobs.printed(args), nl=False)
         return
     with group.joined(), last_words():
-        scores = command.train(args, overwrite, quiet=json)
+        scores = jobs.train(args, overwrite, quiet=json)
     if json and scores is not None:
         typer.echo(dumps(scores))
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def evaluate(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="A finished run; several with --retrieval.")],
-    data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
-    split: str | None = typer.Option(None, help="The part to read: test, val, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="Folder of a finished run; several with --retrieval.")
+    ],
+    data: str | None = _data(None, "Labelled data to measure on. By default the run's own test or validation.", "DATA"),
+    split: str | None = _data(None, "Part to read: test, val, …", "NAME"),
+    images: str | None = _data(None, "Folder of the table's images. By default as in training.", "DIR"),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    bootstrap: int = typer.Option(0, help="Resamples for 95 % confidence intervals; 0 for none."),
-    retrieval: bool = typer.Option(
-        False, "--retrieval", help="Search with the runs instead: mAP by the number of terms of a query."
+    bootstrap: int = typer.Option(
+        0,
+        metavar="N",
+        help="Resamples for 95 % confidence intervals, such as 1000; 0 for none.",
+        rich_help_panel=OUTPUT,
     ),
-    html: str | None = typer.Option(None, metavar="FILE", help="Of --retrieval: write a page with the plot to FILE."),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    retrieval: bool = typer.Option(
+        False,
+        "--retrieval",
+        help="Measure searching instead: mAP by the number of terms in a query. Compares several runs.",
+        rich_help_panel=OUTPUT,
+    ),
+    html: str | None = _output("Write a page with the plot to FILE, with --retrieval.", "FILE"),
+    json: bool = _json("Print everything as JSON."),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Measure a run on labelled items: ranking, decisions and probabilities, by group of labels.
+    """Measure a run on labelled items.
+
+    Ranking, decisions and probabilities, for all labels and by group of labels.
 
     Example: steelyard evaluate runs/photos --data new/labels.csv
 
     Example: steelyard evaluate runs/bce runs/plm --retrieval --html search.html
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
     from steelyard.run import retrieval as retrieval_command
 
-    other = command.Other(data, split, images, reading)
+    other = jobs.Other(data, split, images, reading)
     if retrieval:
         if bootstrap:
             raise ValueError("--bootstrap is given, but queries are not resampled: leave it out with --retrieval")
@@ -216,68 +287,92 @@ def evaluate(
     elif html is not None:
         raise ValueError("--html is given, but only --retrieval draws a page: see report.html in the run folder")
     else:
-        command.evaluate(runs[0], other, deploy_prior, bootstrap, as_json=json)
+        jobs.evaluate(runs[0], other, deploy_prior, bootstrap, as_json=json)
 
 
-@app.command()
+def _of_calibration(metavar: str, help: str) -> Any:
+    """Return an option under the heading of calibration."""
+    return typer.Option(None, metavar=metavar, help=help, rich_help_panel=CALIBRATION)
+
+
+_GUARANTEE = "Guarantee"
+
+
+@command(TRAIN)
 @reading_options
 def calibrate(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
-    data: str | None = typer.Option(None, help="Labelled items that training has not seen. By default validation's."),
-    split: str | None = typer.Option(None, help="The part to read: val, test, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    kind: str | None = typer.Option(None, help="auto, none, link, temperature, platt or isotonic."),
-    thresholds: str | None = typer.Option(None, help="What thresholds are for: f1, half, precision, recall or cost."),
-    target: float | None = typer.Option(None, help="The precision or recall to reach."),
-    false_positive_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
-    false_negative_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
+    run: str = _RUN,
+    data: str | None = _data(
+        None, "Labelled items that training has not seen. By default the validation items.", "DATA"
+    ),
+    split: str | None = _data(None, "Part to read: val, test, …", "NAME"),
+    images: str | None = _data(None, "Folder of the table's images. By default as in training.", "DIR"),
+    kind: str | None = _of_calibration("auto|none|link|temperature|platt|isotonic", "How probabilities are fitted."),
+    thresholds: str | None = _of_calibration("f1|half|precision|recall|cost", "What thresholds are chosen for."),
+    target: float | None = _of_calibration("SHARE", "Precision or recall to reach, such as 0.95."),
+    false_positive_cost: float | None = _of_calibration("NUMBER", "Cost of a false positive, with --thresholds cost."),
+    false_negative_cost: float | None = _of_calibration("NUMBER", "Cost of a miss, with --thresholds cost."),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
+    keep: bool = typer.Option(
+        False, "--keep", help="Keep the calibrator; refit thresholds and prior only.", rich_help_panel=CALIBRATION
+    ),
     guarantee: str | None = typer.Option(
         None,
         metavar="expected|probability",
-        help="Promise the precision or recall for future items; no promise where items are too few.",
+        help="Guarantee the target for future items, on average or with --confidence; a label with too few items gets "
+        "none.",
+        rich_help_panel=_GUARANTEE,
     ),
-    confidence: float | None = typer.Option(None, help="Of the guarantee probability. By default 0.9."),
-    joint: bool = typer.Option(False, "--joint", help="Of the guarantee probability: for all labels at once."),
+    confidence: float | None = typer.Option(
+        None,
+        metavar="SHARE",
+        help="Confidence of --guarantee probability. By default 0.9.",
+        rich_help_panel=_GUARANTEE,
+    ),
+    joint: bool = typer.Option(
+        False, "--joint", help="Let --guarantee probability hold for all labels at once.", rich_help_panel=_GUARANTEE
+    ),
     holdout: float | None = typer.Option(
-        None, metavar="SHARE", help="Of the items: what a guarantee rests on; the rest calibrates. By default 0.5."
+        None,
+        metavar="SHARE",
+        help="Share of the items that the guarantee rests on; the others calibrate. By default 0.5.",
+        rich_help_panel=_GUARANTEE,
     ),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    json: bool = _json("Print everything as JSON."),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Fit a run's probabilities and thresholds anew, without training.
+    """Refit probabilities and thresholds without training.
 
     Example: steelyard calibrate runs/photos --thresholds precision --target 0.95
 
     Example: steelyard calibrate runs/photos --thresholds recall --target 0.95 --guarantee probability
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
 
     changes = dict(calibration=kind, thresholds=thresholds, target=target, deploy_prior=deploy_prior)
     costs = dict(false_positive_cost=false_positive_cost, false_negative_cost=false_negative_cost)
-    promise = command.guarantee_args(guarantee, confidence, joint, holdout, keep)
-    other = command.Other(data, split, images, reading)
-    command.calibrate(run, other, changes | costs, keep, as_json=json, guarantee=promise)
+    promise = jobs.guarantee_args(guarantee, confidence, joint, holdout, keep)
+    other = jobs.Other(data, split, images, reading)
+    jobs.calibrate(run, other, changes | costs, keep, as_json=json, guarantee=promise)
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def report(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
-    data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
-    split: str | None = typer.Option(None, help="The part to read: test, val, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
+    run: str = _RUN,
+    data: str | None = _data(None, "Labelled data to measure on. By default the run's own test or validation.", "DATA"),
+    split: str | None = _data(None, "Part to read: test, val, …", "NAME"),
+    images: str | None = _data(None, "Folder of the table's images. By default as in training.", "DIR"),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    out: str | None = typer.Option(None, metavar="FILE", help="Where to write the page. By default RUN/report.html."),
+    out: str | None = _output("Where to write the page. By default RUN/report.html.", "FILE"),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Draw a run's page anew: scores, reliability, every label, training.
+    """Write a run's report page again, or for other data.
 
     Example: steelyard report runs/photos --data new/labels.csv --out new.html
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
 
-    command.report(run, command.Other(data, split, images, reading), deploy_prior, out)
+    jobs.report(run, jobs.Other(data, split, images, reading), deploy_prior, out)

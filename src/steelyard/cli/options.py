@@ -1,4 +1,4 @@
-"""The options of the command line that say how data is read, the same in every command that opens labelled data."""
+"""Options that several commands share: how labelled data is read, and the headings they stand under."""
 
 from __future__ import annotations
 
@@ -9,35 +9,51 @@ from typing import Annotated, Any
 
 import typer
 
+READING = "How the data is read (guessed where not given)"
+DATA, OUTPUT, CALIBRATION, SETTINGS = "Data", "Output", "Calibration and thresholds", "Recipe and settings"
+"""Headings of options."""
 
-def _text(help: str, metavar: str | None = None) -> Any:
-    return Annotated[str | None, typer.Option(help=help, metavar=metavar)]
+
+def _text(metavar: str, help: str) -> Any:
+    return Annotated[str | None, typer.Option(help=help, metavar=metavar, rich_help_panel=READING)]
 
 
-def _texts(help: str) -> Any:
-    return Annotated[list[str] | None, typer.Option(help=help)]
+def _texts(metavar: str, help: str) -> Any:
+    return Annotated[list[str] | None, typer.Option(help=help, metavar=metavar, rich_help_panel=READING)]
 
 
 _OPTIONS: dict[str, Any] = {
-    "format": _text("What the data is: table, voc, multi_mnist, … Guessed if not given."),
-    "year": Annotated[int | None, typer.Option(help="Of VOC and COCO. By default the last one that is there.")],
-    "form": _text("Of a manifest: wide, list or long. Guessed if not given."),
-    "id": _text("The column of a manifest that names the items. Guessed if not given."),
-    "path": _text("The column of a manifest with the image files. Guessed if not given."),
-    "labels": _texts("A column of a manifest that holds labels; may be repeated. Guessed."),
-    "value": _text("The column of a manifest with the value of the label. Guessed."),
-    "features": _texts("A column of a manifest that is an input, texts as categories; may be repeated. Guessed."),
-    "text": _text("The column of a manifest whose text is the input. Guessed if not given.", "COLUMN"),
-    "separator": _text("What separates labels in one cell of a manifest, none for one label. Guessed."),
-    "absent": _text("What a manifest does not mention is negative or unknown."),
-    "minus_one": _text("What -1 stands for: unknown (the default) or negative."),
-    "names": _text("Names of labels that the data gives as ids: CSV (id,name) or JSON.", "FILE"),
-    "split_column": _text("The column of a manifest that says train, val, … Guessed if not given."),
-    "group": _text("Items with the same value there stay together in every split.", "COLUMN"),
-    "delimiter": _text("Of a CSV file. Guessed if not given."),
-    "encoding": _text("Of a CSV file. By default utf-8."),
+    "format": _text(
+        "NAME",
+        "Kind of data: table, arff, npz, svmlight, labels, voc, coco, mnist, multi_mnist, cifar10, cifar100, nus_wide, "
+        "cub, open_images, wider_attribute, vispr, vqa, vqa_regions, voc_mlt or coco_mlt.",
+    ),
+    "year": Annotated[
+        int | None,
+        typer.Option(metavar="YEAR", help="Year of VOC or COCO. By default the latest.", rich_help_panel=READING),
+    ],
+    "form": _text("wide|list|long", "One column per label, a list of labels per row, or one row per item and label."),
+    "id": _text("COLUMN", "Column that names the items."),
+    "path": _text("COLUMN", "Column with the image files."),
+    "labels": _texts("COLUMN", "A column that holds labels; may be repeated."),
+    "value": _text("COLUMN", "Column with the value of the label, in the long form."),
+    "features": _texts("COLUMN", "A column of numbers or categories that is an input; may be repeated."),
+    "text": _text("COLUMN", "Column whose text is the input."),
+    "separator": _text("TEXT", "Separator between the labels of one cell; none for one label per cell."),
+    "absent": _text("negative|unknown", "What a label counts as where the table does not mention it."),
+    "minus_one": _text("unknown|negative", "What -1 stands for. By default unknown."),
+    "names": _text("FILE", "Names of labels that the data gives as ids: CSV (id,name) or JSON."),
+    "split_column": _text("COLUMN", "Column that says train, val or test."),
+    "group": _text("COLUMN", "Column of groups: items of one group stay together in every split."),
+    "delimiter": _text("CHARACTER", "Delimiter of a CSV file."),
+    "encoding": _text("NAME", "Encoding of a CSV file. By default utf-8."),
     "skip_missing": Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out items whose images are missing or cannot be read.")
+        bool,
+        typer.Option(
+            "--skip-missing",
+            help="Leave out items whose images are missing or cannot be read.",
+            rich_help_panel=READING,
+        ),
     ],
 }
 

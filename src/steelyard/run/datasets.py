@@ -68,7 +68,7 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encod
     """
     if not settings.path:
         raise ValueError(
-            "data.path is not given: name a manifest, file or folder, with --data PATH or in the TOML file"
+            "no data is given: name a table, file or folder with --data (path under [data] in a TOML file)"
         )
     opened = open_to_inspect(settings)
     share = SHARE if settings.validation == "auto" else settings.validation
