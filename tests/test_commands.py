@@ -360,10 +360,10 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "nowhere.csv"), "nowhere.csv does not exist"),
         (("train", "--data", "empty"), "empty is an empty folder"),
         (("train", "--data", "blank.csv"), "blank.csv"),
-        (("train", "--data", "names.csv"), "names.csv holds labels, but no inputs are found: name the folder"),
+        (("train", "--data", "names.csv"), "names.csv has labels, but no inputs: name the folder of its images, --im"),
         (("train", "--data", "nan.csv"), "nan.csv: line 9, column 'f2' holds no finite number"),
         (("train", "--data", "items.csv", "--out", "runs/wild", *WILD, *QUICK), "lower optimizer.lr"),
-        (("train", "--data", "items.csv", *QUICK, "--set", "optimizer.lr=1e38"), "optimizer.lr is 1e+38, with which"),
+        (("train", "--data", "items.csv", *QUICK, "--set", "optimizer.lr=1e38"), "optimizer.lr is 1e+38, so the"),
         (("predict", "run", "new.csv", "--top", "x"), "--top takes a whole number: give one (see steelyard predict"),
         (("calibrate", "run", "--target", "x"), "--target takes a number: give one (see steelyard calibrate --help)"),
         (("inspect", "items.csv", "--year", "x"), "--year takes a whole number: give one (see steelyard inspect"),
@@ -610,7 +610,7 @@ def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch
     assert said.line == "steelyard: stopped in epoch 2; the same command goes on from there"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     said = typed(*asked, "--out", tmp_path / "run", "--set", "optimizer.lr=0.5")
-    assert "unfinished run with another optimizer.lr: give the same to go on, --overwrite" in said.line
+    assert "unfinished run with another optimizer.lr: give the same to resume, --overwrite" in said.line
     data = Path(str(asked[2])).read_bytes()
     try:
         Path(str(asked[2])).write_bytes(data.replace(b",0\r\n", b",1\r\n", 1))

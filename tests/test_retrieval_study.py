@@ -90,8 +90,8 @@ def test_runs_that_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="no run to search with"):
         study({})
     for other, said in (
-        (outputs(n=50), r"b was judged on other items than a \(50 and 60\).*--data"),
-        (replace(one, targets=one.targets[::-1]), "b was judged on other items than a"),
+        (outputs(n=50), r"b was measured on other items than a \(50 and 60\).*--data"),
+        (replace(one, targets=one.targets[::-1]), "b was measured on other items than a"),
         (replace(one, names=("bird", *NAMES[1:])), "do not both have the label 'bird'"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -102,7 +102,7 @@ def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest
     judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings(), torch.device("cpu"))
     monkeypatch.setattr(run_retrieval, "judged_on", lambda *_: judged)
     for runs, said in (
-        (["a c"], "a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "),
+        (["a c"], "a c has no probabilities to search with.*steelyard calibrate 'a c' "),
         (["a", "a"], "a is given more than once"),
     ):
         with pytest.raises(ValueError, match=said):

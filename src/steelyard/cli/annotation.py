@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from steelyard.cli.group import LABELS, command
-from steelyard.cli.options import DATA, OUTPUT, reading_options
+from steelyard.cli.options import DATA, OUTPUT, flag, option, reading_options
 
 _COST = "Costs and choice"
 
@@ -16,27 +16,15 @@ _COST = "Costs and choice"
 @reading_options
 def audit(
     source: str = typer.Argument(metavar="RUN|DATA", help="Folder of a finished run, or labelled data."),
-    scores: str | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="Out-of-fold probabilities for DATA by any model: .csv (id, labels) or .npz.",
-        rich_help_panel=DATA,
+    scores: str | None = option(
+        "FILE", "Out-of-fold probabilities for DATA by any model: .csv (id, labels) or .npz.", DATA
     ),
-    split: str | None = typer.Option(
-        None, metavar="NAME", help="Part of DATA to read. By default the training part.", rich_help_panel=DATA
-    ),
-    images: str | None = typer.Option(None, metavar="DIR", help="Folder of the images of DATA.", rich_help_panel=DATA),
-    out: str | None = typer.Option(
-        None, metavar="FILE", help="Write the labels that are probably wrong, as CSV.", rich_help_panel=OUTPUT
-    ),
-    present: str | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="Write the unknown labels that are probably present, as CSV.",
-        rich_help_panel=OUTPUT,
-    ),
-    limit: int = typer.Option(10_000, metavar="N", help="Most rows of each file.", rich_help_panel=OUTPUT),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON.", rich_help_panel=OUTPUT),
+    split: str | None = option("NAME", "Part of DATA to read. By default the training part.", DATA),
+    images: str | None = option("DIR", "Folder of the images of DATA.", DATA),
+    out: str | None = option("FILE", "Write the labels that are probably wrong, as CSV.", OUTPUT),
+    present: str | None = option("FILE", "Write the unknown labels that are probably present, as CSV.", OUTPUT),
+    limit: int = option("N", "Most rows of each file.", OUTPUT, 10_000),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -57,41 +45,26 @@ def audit(
 def next(
     run: str = typer.Argument(metavar="RUN", help="Folder of a finished run."),
     data: str = typer.Argument(metavar="DATA", help="Items with unknown labels, such as the training data."),
-    budget: float = typer.Option(
-        metavar="NUMBER", help="What may be spent: the number of labels, where each costs 1.", rich_help_panel=_COST
-    ),
-    by: str = typer.Option(
+    budget: float = option("NUMBER", "What may be spent: the number of labels, where each costs 1.", _COST, ...),
+    by: str = option(
+        "gain|uncertainty|random",
+        "Choose by the expected gain, or for comparison by uncertainty or at random.",
+        _COST,
         "gain",
-        metavar="gain|uncertainty|random",
-        help="Choose by the expected gain, or for comparison by uncertainty or at random.",
-        rich_help_panel=_COST,
     ),
-    unit: str = typer.Option(
-        "cell",
-        metavar="cell|item",
-        help="Ask for single labels, or for all unknown labels of an item at once.",
-        rich_help_panel=_COST,
+    unit: str = option(
+        "cell|item", "Ask for single labels, or for all unknown labels of an item at once.", _COST, "cell"
     ),
-    item_cost: float = typer.Option(0.0, metavar="NUMBER", help="Cost of opening an item.", rich_help_panel=_COST),
-    cell_cost: float = typer.Option(1.0, metavar="NUMBER", help="Cost of one label of an item.", rich_help_panel=_COST),
-    quota: int | None = typer.Option(
-        None, metavar="N", help="Most questions about any one label.", rich_help_panel=_COST
-    ),
-    spread: bool = typer.Option(
-        False, "--spread", help="Spread the choice over different items, by their features.", rich_help_panel=_COST
-    ),
-    unlabelled: bool = typer.Option(
-        False, "--unlabelled", help="DATA has no labels: all are unknown.", rich_help_panel=DATA
-    ),
-    split: str | None = typer.Option(None, metavar="NAME", help="Part to read: train, val, …", rich_help_panel=DATA),
-    images: str | None = typer.Option(
-        None, metavar="DIR", help="Folder of the table's images. By default as in training.", rich_help_panel=DATA
-    ),
-    out: str | None = typer.Option(
-        None, metavar="FILE", help="Write the queue as CSV, for review and annotation.", rich_help_panel=OUTPUT
-    ),
-    seed: int = typer.Option(0, metavar="N", help="Seed of --by random and --spread.", rich_help_panel=_COST),
-    json: bool = typer.Option(False, "--json", help="Print the queue as JSON.", rich_help_panel=OUTPUT),
+    item_cost: float = option("NUMBER", "Cost of opening an item.", _COST, 0.0),
+    cell_cost: float = option("NUMBER", "Cost of one label of an item.", _COST, 1.0),
+    quota: int | None = option("N", "Most questions about any one label.", _COST),
+    spread: bool = flag("--spread", "Spread the choice over different items, by their features.", _COST),
+    unlabelled: bool = flag("--unlabelled", "DATA has no labels: all are unknown.", DATA),
+    split: str | None = option("NAME", "Part to read: train, val, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
+    out: str | None = option("FILE", "Write the queue as CSV, for review and annotation.", OUTPUT),
+    seed: int = option("N", "Seed of --by random and --spread.", _COST, 0),
+    json: bool = flag("--json", "Print the queue as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:

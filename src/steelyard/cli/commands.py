@@ -8,30 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from steelyard.cli.group import OTHER, TRAIN, command, last_words
-from steelyard.cli.options import CALIBRATION, DATA, OUTPUT, SETTINGS, reading_options
+from steelyard.cli.options import CALIBRATION, DATA, OUTPUT, SETTINGS, flag, option, reading_options
 
+_SET = option("SECTION.KEY=VALUE", "Change a setting, such as train.epochs=20; may be repeated.", SETTINGS)
 _RUN = typer.Argument(metavar="RUN", help="Folder of a finished run.")
-_DEPLOY_PRIOR = typer.Option(
-    None,
-    metavar="FILE|estimate",
-    help="Frequency of each label where the model is used: a JSON or CSV file, or estimate it from these items.",
-    rich_help_panel=CALIBRATION,
+_DEPLOY_PRIOR = option(
+    "FILE|estimate",
+    "Frequency of each label where the model is used: a JSON or CSV file, or estimate it from these items.",
+    CALIBRATION,
 )
-
-
-def _data(default: None, help: str, metavar: str) -> Any:
-    """Return an option under the heading of the data."""
-    return typer.Option(default, metavar=metavar, help=help, rich_help_panel=DATA)
-
-
-def _output(help: str, metavar: str) -> Any:
-    """Return an option under the heading of the output."""
-    return typer.Option(None, metavar=metavar, help=help, rich_help_panel=OUTPUT)
-
-
-def _json(help: str) -> Any:
-    """Return the option --json."""
-    return typer.Option(False, "--json", help=help, rich_help_panel=OUTPUT)
 
 
 @command(OTHER)
@@ -47,14 +32,12 @@ def version() -> None:
 
 @command(OTHER)
 def demo(
-    seed: int = typer.Option(0, metavar="N", help="Seed of the data, the removed labels and the networks."),
-    out: str = typer.Option("runs/demo", metavar="DIR", help="Folder for the runs, their comparison and the images."),
-    scenes: str | None = typer.Option(
-        None, metavar="DIR", help="Draw the tutorial's images and their table of labels into DIR, and stop."
-    ),
-    items: int = typer.Option(900, metavar="N", help="Number of images, with --scenes."),
-    unknown: float = typer.Option(0.0, metavar="SHARE", help="Share of labels left unknown, with --scenes."),
-    json: bool = typer.Option(False, "--json", help="Print the scores as JSON."),
+    seed: int = option("N", "Seed of the data, the removed labels and the networks.", None, 0),
+    out: str = option("DIR", "Folder for the runs, their comparison and the images.", None, "runs/demo"),
+    scenes: str | None = option("DIR", "Draw the tutorial's images and their table of labels into DIR, and stop."),
+    items: int = option("N", "Number of images, with --scenes.", None, 900),
+    unknown: float = option("SHARE", "Share of labels left unknown, with --scenes.", None, 0.0),
+    json: bool = flag("--json", "Print the scores as JSON."),
 ) -> None:
     """Compare six recipes on built-in data, or draw images.
 
@@ -83,13 +66,11 @@ def inspect(
     data: str = typer.Argument(
         metavar="DATA", help="A table (CSV, Parquet), an .arff, .npz or .svm file, or the folder of a data set."
     ),
-    split: str | None = _data(None, "Part to read: train, val, … By default the training part.", "NAME"),
-    images: str | None = _data(None, "Folder of the table's images. Looked for if not given.", "DIR"),
-    deep: bool = typer.Option(
-        False, "--deep", help="Compare images by the content of their files, to find duplicates.", rich_help_panel=DATA
-    ),
-    html: str | None = _output("Write a page with plots to FILE.", "FILE"),
-    json: bool = _json("Print everything as JSON."),
+    split: str | None = option("NAME", "Part to read: train, val, … By default the training part.", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
+    deep: bool = flag("--deep", "Compare images by the content of their files, to find duplicates.", DATA),
+    html: str | None = option("FILE", "Write a page with plots to FILE.", OUTPUT),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -130,72 +111,47 @@ def train(
     config: str | None = typer.Argument(
         None, metavar="CONFIG", help="A TOML file of settings. Settings not in it have their defaults."
     ),
-    data: str | None = _data(None, "What to train on: a table, file or folder, as for inspect.", "DATA"),
-    split: str | None = _data(None, "Part to train on. By default the training part.", "NAME"),
-    images: str | None = _data(None, "Folder of the table's images. Looked for if not given.", "DIR"),
-    recipe: str | None = typer.Option(
-        None,
-        metavar="NAME",
-        help="How to train: auto (the default), or a name of --recipes. auto lets models compete on features, and "
+    data: str | None = option("DATA", "What to train on: a table, file or folder, as for inspect.", DATA),
+    split: str | None = option("NAME", "Part to train on. By default the training part.", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
+    recipe: str | None = option(
+        "NAME",
+        "How to train: auto (the default), or a name of --recipes. auto lets models compete on features, and "
         "chooses by the labels otherwise.",
-        rich_help_panel=SETTINGS,
+        SETTINGS,
     ),
-    out: str | None = _output("Folder of the run. By default runs/DATA-RECIPE.", "DIR"),
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SECTION.KEY=VALUE",
-            help="Change a setting, such as train.epochs=20; may be repeated.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = None,
-    deploy_prior: str | None = typer.Option(
-        None,
-        metavar="FILE|estimate",
-        help="Frequency of each label where the model is used: a JSON or CSV file, or estimate it from the test items.",
-        rich_help_panel=CALIBRATION,
+    out: str | None = option("DIR", "Folder of the run. By default runs/DATA-RECIPE.", OUTPUT),
+    set: list[str] | None = _SET,
+    deploy_prior: str | None = option(
+        "FILE|estimate",
+        "Frequency of each label where the model is used: a JSON or CSV file, or estimate it from the test items.",
+        CALIBRATION,
     ),
-    budget: str | None = typer.Option(
-        None,
-        metavar="TIME",
-        help="How long auto may search, such as 90s or 5m on two cores. By default 2m.",
-        rich_help_panel=SETTINGS,
+    budget: str | None = option(
+        "TIME", "How long auto may search, such as 90s or 5m on two cores. By default 2m.", SETTINGS
     ),
-    single: bool = typer.Option(
-        False, "--single", help="Make auto keep one model instead of a mean of several.", rich_help_panel=SETTINGS
+    single: bool = flag("--single", "Make auto keep one model instead of a mean of several.", SETTINGS),
+    holdout: float | None = option(
+        "SHARE", "Share of the items kept apart for calibration and scores, such as 0.2.", CALIBRATION
     ),
-    holdout: float | None = typer.Option(
-        None,
-        metavar="SHARE",
-        help="Share of the items kept apart for calibration and scores, such as 0.2.",
-        rich_help_panel=CALIBRATION,
+    audit_sample: str | None = option(
+        "DATA", "Fully labelled items by which auto chooses, where only positives are known.", DATA
     ),
-    audit_sample: str | None = _data(
-        None, "Fully labelled items by which auto chooses, where only positives are known.", "DATA"
+    positives_per_item: float | None = option(
+        "NUMBER",
+        "Mean number of labels per item, where only positives are known: scales the probabilities.",
+        CALIBRATION,
     ),
-    positives_per_item: float | None = typer.Option(
-        None,
-        metavar="NUMBER",
-        help="Mean number of labels per item, where only positives are known: scales the probabilities.",
-        rich_help_panel=CALIBRATION,
+    corrections: str | None = option(
+        "FILE", "Answers from the review page or Label Studio (JSON export), merged into the labels.", DATA
     ),
-    corrections: str | None = _data(
-        None, "Answers from the review page or Label Studio (JSON export), merged into the labels.", "FILE"
+    overwrite: bool = flag("--overwrite", "Replace the run that is in DIR.", OUTPUT),
+    download: bool = flag(
+        "--download", "Fetch the encoder named by --set model.backbone=hf:NAME from the Hugging Face Hub.", SETTINGS
     ),
-    overwrite: bool = typer.Option(
-        False, "--overwrite", help="Replace the run that is in DIR.", rich_help_panel=OUTPUT
-    ),
-    download: bool = typer.Option(
-        False,
-        "--download",
-        help="Fetch the encoder named by --set model.backbone=hf:NAME from the Hugging Face Hub.",
-        rich_help_panel=SETTINGS,
-    ),
-    print_config: bool = typer.Option(
-        False, "--print-config", help="Print all settings as TOML and exit.", rich_help_panel=SETTINGS
-    ),
-    recipes: bool = typer.Option(False, "--recipes", help="List the recipes and exit.", rich_help_panel=SETTINGS),
-    json: bool = _json("Print the scores as JSON at the end."),
+    print_config: bool = flag("--print-config", "Print all settings as TOML and exit.", SETTINGS),
+    recipes: bool = flag("--recipes", "List the recipes and exit.", SETTINGS),
+    json: bool = flag("--json", "Print the scores as JSON at the end.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -245,24 +201,20 @@ def evaluate(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN", help="Folder of a finished run; several with --retrieval.")
     ],
-    data: str | None = _data(None, "Labelled data to measure on. By default the run's own test or validation.", "DATA"),
-    split: str | None = _data(None, "Part to read: test, val, …", "NAME"),
-    images: str | None = _data(None, "Folder of the table's images. By default as in training.", "DIR"),
+    data: str | None = option(
+        "DATA", "Labelled data to measure on. By default the run's own test or validation.", DATA
+    ),
+    split: str | None = option("NAME", "Part to read: test, val, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    bootstrap: int = typer.Option(
-        0,
-        metavar="N",
-        help="Resamples for 95 % confidence intervals, such as 1000; 0 for none.",
-        rich_help_panel=OUTPUT,
-    ),
-    retrieval: bool = typer.Option(
-        False,
+    bootstrap: int = option("N", "Resamples for 95 % confidence intervals, such as 1000; 0 for none.", OUTPUT, 0),
+    retrieval: bool = flag(
         "--retrieval",
-        help="Measure searching instead: mAP by the number of terms in a query. Compares several runs.",
-        rich_help_panel=OUTPUT,
+        "Measure searching instead: mAP by the number of terms in a query. Compares several runs.",
+        OUTPUT,
     ),
-    html: str | None = _output("Write a page with the plot to FILE, with --retrieval.", "FILE"),
-    json: bool = _json("Print everything as JSON."),
+    html: str | None = option("FILE", "Write a page with the plot to FILE, with --retrieval.", OUTPUT),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -290,11 +242,6 @@ def evaluate(
         jobs.evaluate(runs[0], other, deploy_prior, bootstrap, as_json=json)
 
 
-def _of_calibration(metavar: str, help: str) -> Any:
-    """Return an option under the heading of calibration."""
-    return typer.Option(None, metavar=metavar, help=help, rich_help_panel=CALIBRATION)
-
-
 _GUARANTEE = "Guarantee"
 
 
@@ -302,43 +249,33 @@ _GUARANTEE = "Guarantee"
 @reading_options
 def calibrate(
     run: str = _RUN,
-    data: str | None = _data(
-        None, "Labelled items that training has not seen. By default the validation items.", "DATA"
+    data: str | None = option(
+        "DATA", "Labelled items that training has not seen. By default the validation items.", DATA
     ),
-    split: str | None = _data(None, "Part to read: val, test, …", "NAME"),
-    images: str | None = _data(None, "Folder of the table's images. By default as in training.", "DIR"),
-    kind: str | None = _of_calibration("auto|none|link|temperature|platt|isotonic", "How probabilities are fitted."),
-    thresholds: str | None = _of_calibration("f1|half|precision|recall|cost", "What thresholds are chosen for."),
-    target: float | None = _of_calibration("SHARE", "Precision or recall to reach, such as 0.95."),
-    false_positive_cost: float | None = _of_calibration("NUMBER", "Cost of a false positive, with --thresholds cost."),
-    false_negative_cost: float | None = _of_calibration("NUMBER", "Cost of a miss, with --thresholds cost."),
+    split: str | None = option("NAME", "Part to read: val, test, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
+    kind: str | None = option(
+        "auto|none|link|temperature|platt|isotonic", "How probabilities are fitted.", CALIBRATION
+    ),
+    thresholds: str | None = option("f1|half|precision|recall|cost", "What thresholds are chosen for.", CALIBRATION),
+    target: float | None = option("SHARE", "Precision or recall to reach, such as 0.95.", CALIBRATION),
+    false_positive_cost: float | None = option(
+        "NUMBER", "Cost of a false positive, with --thresholds cost.", CALIBRATION
+    ),
+    false_negative_cost: float | None = option("NUMBER", "Cost of a miss, with --thresholds cost.", CALIBRATION),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    keep: bool = typer.Option(
-        False, "--keep", help="Keep the calibrator; refit thresholds and prior only.", rich_help_panel=CALIBRATION
+    keep: bool = flag("--keep", "Keep the calibrator; refit thresholds and prior only.", CALIBRATION),
+    guarantee: str | None = option(
+        "expected|probability",
+        "Guarantee the target for future items, on average or with --confidence; a label with too few items gets none.",
+        _GUARANTEE,
     ),
-    guarantee: str | None = typer.Option(
-        None,
-        metavar="expected|probability",
-        help="Guarantee the target for future items, on average or with --confidence; a label with too few items gets "
-        "none.",
-        rich_help_panel=_GUARANTEE,
+    confidence: float | None = option("SHARE", "Confidence of --guarantee probability. By default 0.9.", _GUARANTEE),
+    joint: bool = flag("--joint", "Let --guarantee probability hold for all labels at once.", _GUARANTEE),
+    holdout: float | None = option(
+        "SHARE", "Share of the items that the guarantee rests on; the others calibrate. By default 0.5.", _GUARANTEE
     ),
-    confidence: float | None = typer.Option(
-        None,
-        metavar="SHARE",
-        help="Confidence of --guarantee probability. By default 0.9.",
-        rich_help_panel=_GUARANTEE,
-    ),
-    joint: bool = typer.Option(
-        False, "--joint", help="Let --guarantee probability hold for all labels at once.", rich_help_panel=_GUARANTEE
-    ),
-    holdout: float | None = typer.Option(
-        None,
-        metavar="SHARE",
-        help="Share of the items that the guarantee rests on; the others calibrate. By default 0.5.",
-        rich_help_panel=_GUARANTEE,
-    ),
-    json: bool = _json("Print everything as JSON."),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -361,11 +298,13 @@ def calibrate(
 @reading_options
 def report(
     run: str = _RUN,
-    data: str | None = _data(None, "Labelled data to measure on. By default the run's own test or validation.", "DATA"),
-    split: str | None = _data(None, "Part to read: test, val, …", "NAME"),
-    images: str | None = _data(None, "Folder of the table's images. By default as in training.", "DIR"),
+    data: str | None = option(
+        "DATA", "Labelled data to measure on. By default the run's own test or validation.", DATA
+    ),
+    split: str | None = option("NAME", "Part to read: test, val, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    out: str | None = _output("Where to write the page. By default RUN/report.html.", "FILE"),
+    out: str | None = option("FILE", "Where to write the page. By default RUN/report.html.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:

@@ -30,7 +30,7 @@ TRAIN, USE, LABELS, OTHER = "Train and measure", "Use a run", "Improve the label
 
 
 def add_command(name: str, command: typer.Typer) -> None:
-    """Add a command of another project that is not installed but run from its folder."""
+    """Add a command of another project that is run from its folder, not installed."""
     _added[name] = command
 
 
@@ -46,7 +46,7 @@ class Interrupted(Exception):
 
 
 ELSEWHERE = {"reproduce": "papers", "bench": "bench"}
-"""Commands of projects beside this package, with their folders in the repository."""
+"""Commands of other projects in the repository, with their folders."""
 
 
 class Command(TyperCommand):

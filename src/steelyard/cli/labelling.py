@@ -5,16 +5,17 @@ from __future__ import annotations
 import typer
 
 from steelyard.cli.group import LABELS, command
+from steelyard.cli.options import flag, option
 
 
 @command(LABELS)
 def label_studio(
     queue: str = typer.Argument(metavar="QUEUE", help="A queue of questions, which audit or next wrote."),
-    out: str = typer.Option(..., metavar="FILE", help="A .json file for the tasks."),
-    prefix: str = typer.Option(
-        "", metavar="TEXT", help="Text before the path of each image, such as /data/local-files/?d= or an address."
+    out: str = option("FILE", "A .json file for the tasks.", None, ...),
+    prefix: str = option(
+        "TEXT", "Text before the path of each image, such as /data/local-files/?d= or an address.", None, ""
     ),
-    interface: bool = typer.Option(False, "--interface", help="Print the labelling interface for the tasks."),
+    interface: bool = flag("--interface", "Print the labelling interface for the tasks."),
 ) -> None:
     """Write questions about labels as Label Studio tasks.
 

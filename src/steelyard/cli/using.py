@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from steelyard.cli.group import USE, command
-from steelyard.cli.options import DATA, OUTPUT
+from steelyard.cli.options import DATA, OUTPUT, flag, option
 
 _RUN = typer.Argument(metavar="RUN", help="Folder of a finished run.")
 _INDEX, _MODEL = "Search index", "How the model runs"
@@ -19,65 +19,31 @@ def predict(
     data: str = typer.Argument(
         metavar="DATA", help="Images or features: a folder, a file, a table, or - for paths on the standard input."
     ),
-    out: str | None = typer.Option(
-        None,
-        metavar="FILE",
-        help="A .csv, .parquet or .jsonl file. By default CSV on the standard output.",
-        rich_help_panel=OUTPUT,
+    out: str | None = option("FILE", "A .csv, .parquet or .jsonl file. By default CSV on the standard output.", OUTPUT),
+    index: str | None = option(
+        "DIR", "Add the items to this search index, such as RUN/index; items with the same id are replaced.", _INDEX
     ),
-    index: str | None = typer.Option(
-        None,
-        metavar="DIR",
-        help="Add the items to this search index, such as RUN/index; items with the same id are replaced.",
-        rich_help_panel=_INDEX,
+    overwrite: bool = flag("--overwrite", "Empty the index first.", _INDEX),
+    images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
+    form: str = option("wide|long", "One column per label, or one row per label that is present.", OUTPUT, "wide"),
+    top: int = option(
+        "K", "Write the K likeliest labels of each item, with --form long or very many labels.", OUTPUT, 0
     ),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Empty the index first.", rich_help_panel=_INDEX),
-    images: str | None = typer.Option(
-        None, metavar="DIR", help="Folder of the table's images. Looked for if not given.", rich_help_panel=DATA
-    ),
-    form: str = typer.Option(
-        "wide",
-        metavar="wide|long",
-        help="One column per label, or one row per label that is present.",
-        rich_help_panel=OUTPUT,
-    ),
-    top: int = typer.Option(
-        0,
-        metavar="K",
-        help="Write the K likeliest labels of each item, with --form long or very many labels.",
-        rich_help_panel=OUTPUT,
-    ),
-    raw_ids: bool = typer.Option(
-        False,
+    raw_ids: bool = flag(
         "--raw-ids",
-        help="Do not put a ' before ids that begin with =, +, - or @, which spreadsheets take for formulas.",
-        rich_help_panel=OUTPUT,
+        "Do not put a ' before ids that begin with =, +, - or @, which spreadsheets take for formulas.",
+        OUTPUT,
     ),
-    batch_size: int = typer.Option(256, metavar="N", help="Items per batch.", rich_help_panel=_MODEL),
-    skip_bad: bool = typer.Option(
-        False, "--skip-bad", help="Leave out images that cannot be read, and list them.", rich_help_panel=DATA
+    batch_size: int = option("N", "Items per batch.", _MODEL, 256),
+    skip_bad: bool = flag("--skip-bad", "Leave out images that cannot be read, and list them.", DATA),
+    device: str = option("auto|cpu|cuda|cuda:N", "Where the model runs.", _MODEL, "auto"),
+    runtime: str = option(
+        "torch|onnx", "PyTorch, or the run's model.onnx, which steelyard export writes.", _MODEL, "torch"
     ),
-    device: str = typer.Option(
-        "auto", metavar="auto|cpu|cuda|cuda:N", help="Where the model runs.", rich_help_panel=_MODEL
+    engine: str = option(
+        "local|spark", "This machine, or a Spark cluster: Parquet in, a folder of Parquet out.", _MODEL, "local"
     ),
-    runtime: str = typer.Option(
-        "torch",
-        metavar="torch|onnx",
-        help="PyTorch, or the run's model.onnx, which steelyard export writes.",
-        rich_help_panel=_MODEL,
-    ),
-    engine: str = typer.Option(
-        "local",
-        metavar="local|spark",
-        help="This machine, or a Spark cluster: Parquet in, a folder of Parquet out.",
-        rich_help_panel=_MODEL,
-    ),
-    embeddings: bool = typer.Option(
-        False,
-        "--embeddings",
-        help="Keep an embedding of each item in the index, for search --like.",
-        rich_help_panel=_INDEX,
-    ),
+    embeddings: bool = flag("--embeddings", "Keep an embedding of each item in the index, for search --like.", _INDEX),
 ) -> None:
     """Write probabilities and decisions for new items.
 
@@ -102,22 +68,16 @@ def search(
     query: str = typer.Argument(
         "", metavar="QUERY", help='Labels to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
     ),
-    like: str | None = typer.Option(
-        None, "--like", metavar="ID", help="Order the items that fit by their likeness to this one."
+    like: str | None = option("ID", "Order the items that fit by their likeness to this one.", None, None, "--like"),
+    k: int = option("N", "Number of items.", None, 20, "-k"),
+    open: str | None = option(
+        "FILE", "Write the images of the first 500 to one .png or .html file.", OUTPUT, None, "--open"
     ),
-    k: int = typer.Option(20, "-k", metavar="N", help="Number of items."),
-    open: str | None = typer.Option(
-        None,
-        "--open",
-        metavar="FILE",
-        help="Write the images of the first 500 to one .png or .html file.",
-        rich_help_panel=OUTPUT,
+    explain: bool = flag("--explain", "Show how each score was computed.", OUTPUT),
+    engine: str = option(
+        "duckdb|spark", "DuckDB on this machine, or a Spark cluster for very large indexes.", None, "duckdb"
     ),
-    explain: bool = typer.Option(False, "--explain", help="Show how each score was computed.", rich_help_panel=OUTPUT),
-    engine: str = typer.Option(
-        "duckdb", metavar="duckdb|spark", help="DuckDB on this machine, or a Spark cluster for very large indexes."
-    ),
-    json: bool = typer.Option(False, "--json", help="Print the hits as JSON.", rich_help_panel=OUTPUT),
+    json: bool = flag("--json", "Print the hits as JSON.", OUTPUT),
 ) -> None:
     """Find items by the labels they should and should not have.
 
@@ -142,22 +102,14 @@ def search(
 @command(USE)
 def serve(
     run: str = _RUN,
-    host: str = typer.Option(
-        "127.0.0.1",
-        metavar="ADDRESS",
-        help="Address to listen on; other than loopback, everyone in the network sees it.",
+    host: str = option(
+        "ADDRESS", "Address to listen on; other than loopback, everyone in the network sees it.", None, "127.0.0.1"
     ),
-    port: int = typer.Option(8000, metavar="N", help="Port to listen on; 0 takes a free one."),
-    index: str | None = typer.Option(None, metavar="DIR", help="Search index. By default the run's own."),
-    images: str | None = typer.Option(
-        None, metavar="DIR", help="Only serve images inside this folder. By default the one named in training."
-    ),
-    review: str | None = typer.Option(
-        None, metavar="FILE", help="Ask people the questions of this queue, which audit or next wrote."
-    ),
-    answers: str | None = typer.Option(
-        None, metavar="FILE", help="Append their answers to this CSV file. By default beside the queue."
-    ),
+    port: int = option("N", "Port to listen on; 0 takes a free one.", None, 8000),
+    index: str | None = option("DIR", "Search index. By default the run's own."),
+    images: str | None = option("DIR", "Only serve images inside this folder. By default the one named in training."),
+    review: str | None = option("FILE", "Ask people the questions of this queue, which audit or next wrote."),
+    answers: str | None = option("FILE", "Append their answers to this CSV file. By default beside the queue."),
 ) -> None:
     """Open a run in the browser: search, labels, review.
 
@@ -173,7 +125,7 @@ def serve(
 @command(USE)
 def export(
     run: str = _RUN,
-    out: str | None = typer.Option(None, metavar="FILE", help="File to write. By default RUN/model.onnx."),
+    out: str | None = option("FILE", "File to write. By default RUN/model.onnx."),
     check: bool = typer.Option(
         True, help="Compare the file's probabilities with the model's through onnxruntime before it is kept."
     ),

@@ -21,9 +21,9 @@ from steelyard.report.reliability import reliability_diagram
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run in a comparison: its name, its metrics as `Evaluator.compute` gives them, and its outputs.
+    """A run in a comparison: its name, its metrics (`Evaluator.compute`) and its outputs.
 
-    `history` as in `history.jsonl`; `page`, the address of its own page relative to the comparison.
+    `history` as in `history.jsonl`; `page`, the address of its own page, relative to the comparison.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What happened while training, epoch by epoch."""
+"""Plots of training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Curve: TypeAlias = tuple[list[int], list[float]]
-"""Epochs and a value for each."""
+"""Epochs, and a value for each."""
 
 _MOST_WRITTEN = 20  # more names do not fit beside the ends of lines
 _MOST_LINES = 60  # more lines cover each other
 
 
 def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
-    """Return the epochs that have a finite number at `path`, such as ("validation", "map"), and these numbers."""
+    """Return the epochs with a finite number at `path`, such as ("validation", "map"), and these numbers."""
     epochs, values = [], []
     for line in history:
         value = get(line, *path)
@@ -46,8 +46,8 @@ def history_curves(
 ) -> Figure:
     """Draw quantities over epochs; values that span more than a factor of 50 get a log scale, unless `linear`.
 
-    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, which end
-    of each curve is the good one, then marked and written in the legend.
+    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, whether the
+    highest or lowest value of each curve is marked and written in the legend.
     """
     with drawing(PANEL, 3.1) as (figure, axes):
         every = [v for _, values in curves.values() for v in values]
@@ -74,7 +74,7 @@ def history_curves(
 def ratio_curves(
     epochs: Sequence[int], ratios: Array, names: Sequence[str], counts: Array, head: int = 100, tail: int = 20
 ) -> Figure:
-    """Draw the target ratio r̄ of partial label masking of every label over epochs, on a log scale, by group.
+    """Draw the target ratio r̄ that partial label masking has for each label over epochs, on a log scale, by group.
 
     Arguments: `epochs` (E,); `ratios` (E, L); `names` and `counts` (L,); `head` and `tail` as `Labels.groups` takes
     them. Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each

@@ -1,4 +1,4 @@
-"""The facts about a data set as one HTML page with plots."""
+"""Write the facts about a data set as one HTML page with plots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steelyard.report.terminal import facts, percent
 
 
 def check(path: str | Path) -> None:
-    """Refuse, before the work, a page that could not be written after it."""
+    """Raise, before the work, for a page that could not be written after it."""
     check_matplotlib()
     check_place(path)
 

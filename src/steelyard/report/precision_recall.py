@@ -1,4 +1,4 @@
-"""Precision against recall as the threshold moves, and where the chosen threshold stands."""
+"""Precision-recall curves, with a mark at the chosen threshold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_POINTS = 400  # more do not show
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
-    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`, if any."""
+    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`."""
 
     name: str
     recall: Array
@@ -30,7 +30,7 @@ class PrecisionRecallCurve:
 
 
 class Steps(NamedTuple):
-    """What deciding at each distinct score of a label gives, the highest first; `said`, items at or above it."""
+    """Results of deciding at each distinct score of a label, highest first; `said`, the items at or above it."""
 
     scores: Array
     n_decided: Array
@@ -40,7 +40,7 @@ class Steps(NamedTuple):
 
 
 def steps(scores: Array, present: Array) -> Steps:
-    """Return what each score of one label (N,), as the threshold, would decide; `present` bool (N,), some true."""
+    """Return the results of each score of one label (N,) as the threshold; `present` bool (N,), some true."""
     order = np.argsort(-scores, kind="stable")
     s = scores[order]
     last = np.append(s[1:] != s[:-1], True)
@@ -67,7 +67,7 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
-    """Draw precision against recall of a few labels, each with a large mark where its threshold stands."""
+    """Draw precision against recall of a few labels, each with a large mark at its threshold."""
     with drawing(PANEL, 3.9) as (figure, axes):
         for i, curve in enumerate(curves):
             style = look(i) if curve.at is not None else {**look(i), "marker": None}
@@ -87,7 +87,7 @@ def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) ->
 
 
 def _thinned(recall: Array, precision: Array) -> tuple[Array, Array]:
-    """Keep, of many points, the first, the last, and the best precision of each small stretch of recall."""
+    """Return, of many points, the first, the last and the best precision in each small interval of recall."""
     if len(recall) <= _MOST_POINTS:
         return recall, precision
     stretch = np.minimum((recall * _MOST_POINTS).astype(int), _MOST_POINTS - 1)

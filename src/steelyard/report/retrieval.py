@@ -1,4 +1,4 @@
-"""How well runs are searched with, by the number of terms of a query: several side by side, a table and a plot."""
+"""The mAP of searching with several runs, by the number of terms in a query: a table and a plot."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RunRetrieval:
-    """How well one run is searched with."""
+    """Search scores of one run."""
 
     name: str
     by_eta: RetrievalMap
-    """By its η."""
+    """Scores of searching by its η."""
     by_sigmoid: RetrievalMap | None
-    """By σ(z); None where that is η, or there are no logits."""
+    """Scores of searching by σ(z); None where that is η, or there are no logits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Several runs searched with the same queries, over the same items."""
+    """Search scores of several runs for the same queries over the same items."""
 
     runs: tuple[RunRetrieval, ...]
     n_items: int
@@ -70,7 +70,7 @@ def study(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Study:
-    """Return the mAP of searching with each run, by the number of terms, over the same items and queries.
+    """Return the mAP of searching with each run, by the number of terms in a query.
 
     Args:
         runs: by their names, with probabilities of the same items; labels are matched by name, and must be the same.
@@ -90,7 +90,7 @@ def study(
         targets = run.targets[:, columns]
         if not np.array_equal(targets, first.targets):
             raise ValueError(
-                f"{name} was judged on other items than {first_name} ({len(targets):,} and {len(first.targets):,}): "
+                f"{name} was measured on other items than {first_name} ({len(targets):,} and {len(first.targets):,}): "
                 "give items for all of them with --data"
             )
         arguments = (max_terms, exact_up_to, samples, confidence, seed, progress)
@@ -101,7 +101,7 @@ def study(
 
 
 def show(study: Study, console: Console) -> None:
-    """Print a row a run: mAP over all queries and by their number of terms, in per cent."""
+    """Print one row per run: mAP over all queries and by their number of terms, in per cent."""
     header, rows = _table(study)
     table = right_aligned(*header)
     for name, *values in rows:
@@ -137,7 +137,7 @@ def write_study(study: Study, path: str | Path, title: str = "Searching by sever
 
 
 def _table(study: Study) -> tuple[list[str], list[list[Any]]]:
-    """Return the header, and a row a run and a row for its σ(z)."""
+    """Return the header, and for each run a row for η and a row for σ(z)."""
     terms = list(study.runs[0].by_eta.by_terms)
     rows = [
         [name, number(result.overall), *(number(result.by_terms[k]) for k in terms)]
@@ -149,7 +149,7 @@ def _table(study: Study) -> tuple[list[str], list[list[Any]]]:
 
 
 def _note(study: Study) -> str:
-    """Return what is to be said of the numbers."""
+    """Return a sentence about the number of queries and the precision of the means."""
     first = study.runs[0].by_eta
     if first.exact:
         return f"All {first.n_queries:,} queries that have an answer were scored."
@@ -184,7 +184,7 @@ def _curve(result: RetrievalMap) -> RetrievalCurve:
 
 
 class RetrievalCurve(NamedTuple):
-    """The mAP of one run by the number of terms of a query, and where it was sampled the interval of each."""
+    """The mAP of one run by the number of terms in a query, with intervals where queries were sampled."""
 
     by_terms: Mapping[int, float]
     intervals: Mapping[int, tuple[float, float]]
@@ -193,9 +193,9 @@ class RetrievalCurve(NamedTuple):
 def retrieval_curves(
     curves: Mapping[str, RetrievalCurve], dashed: Mapping[str, RetrievalCurve] | None = None
 ) -> Figure:
-    """Draw mAP in per cent against the number of terms of a query, a line a run, with intervals where sampled.
+    """Draw mAP in per cent against the number of terms in a query, one line per run, with intervals where sampled.
 
-    Where there are several runs, a second panel has what each is above the first, for lines may hide each other.
+    With several runs, a second panel shows the difference from the first, since lines may hide each other.
 
     - `curves`: by the name of the run, in the order to draw.
     - `dashed`: others of the same runs, drawn dashed in their colours, such as by σ(z) instead of η.
@@ -224,6 +224,6 @@ def retrieval_curves(
         for panel in panels[:, 0]:
             panel.grid(True)
         panels[-1, 0].set_xticks(sorted({k for curve in curves.values() for k in curve.by_terms}))
-        panels[-1, 0].set_xlabel("terms of a query")
+        panels[-1, 0].set_xlabel("terms in a query")
         key(figure, axes, columns=2)
     return figure

@@ -1,4 +1,4 @@
-"""The page of a training run: its scores, plots, every label, and what repeats it."""
+"""The page of a run: scores, plots, every label, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def write_run_page(
 ) -> None:
     """Write the page of one run to `path`, whole or not at all.
 
-    - `title`, plain text; `config_text`, the configuration as TOML; `command`, what repeats the run.
-    - `metrics`: what `evaluate` gives, or `Evaluator.compute`; a part that is missing is left out of the page.
-    - `history`: a dict an epoch, as in `history.jsonl`.
-    - `evaluated`: the outputs that `metrics` judges; `split`, what these items are called, such as "validation".
-    - `race`: what `race.json` holds, where the run has one; `card`, the file of the model card beside the page.
+    - `title`, plain text; `config_text`, the configuration as TOML; `command`, the command that repeats the run.
+    - `metrics`: from `evaluate` or `Evaluator.compute`; a missing part is left out of the page.
+    - `history`: one dict per epoch, as in `history.jsonl`.
+    - `evaluated`: the outputs that `metrics` measure; `split`, the name of the items, such as "validation".
+    - `race`: content of `race.json`, if any; `card`, the file of the model card beside the page.
     """
     error, raw = evaluated.calibration(), evaluated.raw_calibration()
     rows = get(metrics, "per_label") or []
@@ -87,7 +87,7 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
     text = f"Judged on {plural(n, f'{split} item' if split else 'item')} with {labels}"
     text += f": {plural(known, 'known cell')}, {unknown:,} unknown and left out." if unknown else "; all are known."
     if not n:
-        text = f"Of {labels}; no item to judge by."
+        text = f"{labels}; no items to score."
     if history:
         seconds = sum(series(history, "seconds")[1])
         text += f" Trained for {plural(len(history), 'epoch')}"
@@ -96,7 +96,7 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
 
 
 def _read(metrics: Metrics) -> str:
-    """How probabilities came about, and whether by what these items taught."""
+    """Return how probabilities are computed, and whether these items were used for it."""
     text = f" Probabilities by {get(metrics, 'reading', 'how')}." if get(metrics, "reading", "kind") else ""
     if get(metrics, "reading", "out_of_fold"):
         text += " Calibrator and thresholds were fitted on these items, so each is judged by ones fitted without it."
@@ -191,7 +191,7 @@ def _scores_by_label(rows: Sequence[Metrics], evaluated: Evaluated) -> Iterator[
 
 
 def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
-    """Draw, for each group, the labels of the highest, the middle and the lowest average precision."""
+    """Draw, for each group, the labels with the highest, the median and the lowest average precision."""
     scores = evaluated.scores
     ap = average_precision(scores, evaluated.targets)
     caption = "Precision against recall of the labels that are ranked best, middling and worst"

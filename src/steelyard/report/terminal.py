@@ -1,4 +1,4 @@
-"""The facts about a data set in a terminal, from 80 columns on."""
+"""Print the facts about a data set in a terminal of 80 columns or more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def say(console: Console, sentence: str, style: str = "") -> None:
-    """Print a line as it is: paths and commands in it are to be copied."""
+    """Print a line without wrapping or markup, so that paths and commands in it can be copied."""
     console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -47,7 +47,7 @@ def show(inspection: Inspection, console: Console) -> None:
 
 
 def facts(inspection: Inspection) -> list[tuple[str, str, bool]]:
-    """Return the facts as (name, text, whether it deserves a look)."""
+    """Return the facts as (name, text, whether it is highlighted)."""
     labels = inspection.labels
     soft = f" ({inspection.n_soft:,} of the known are soft)" if inspection.n_soft else ""
     cells = (
@@ -155,7 +155,7 @@ def _per_item(inspection: Inspection) -> Table:
 
 
 def _edges(n: int) -> list[int]:
-    """0, 1, 2, … while there are few numbers, else ranges that double."""
+    """Return the edges 0, 1, 2, … for few numbers, else of ranges that double."""
     if n <= 9:
         return list(range(n + 1))
     edges = [0, 1, 2]

@@ -72,7 +72,7 @@ class Run:
         """
         target, trained = RunFolder(folder), self.trained
         if trained.folder is not None and trained.folder.absolute() == target.path.absolute():
-            raise ValueError(f"{folder} is where the run lies: give another folder")
+            raise ValueError(f"{folder} is the folder of this run: give another")
         with target.writing():
             target.create(overwrite, trained.config, {})
             if trained.folder is not None and (answers := RunFolder(trained.folder).corrections) is not None:

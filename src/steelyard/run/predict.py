@@ -1,4 +1,4 @@
-"""What `steelyard predict` does, from what was typed to what is said."""
+"""The command predict: probabilities and decisions for new items, to a file or an index."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LISTED = 10  # unreadable items that are named
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What was typed after `steelyard predict`."""
+    """Arguments of `steelyard predict`."""
 
     run: str
     data: str
@@ -55,21 +55,23 @@ class PredictRequest:
 
     @property
     def on_bad_image(self) -> OnBad:
-        """What is done about an item that cannot be read."""
+        """Return how an unreadable item is handled."""
         return "skip" if self.skip_bad else "error"
 
 
 def predict(request: PredictRequest) -> None:
-    """Write probabilities and decisions of new items to a file and into an index, or as CSV to the standard output."""
+    """Write probabilities and decisions for new items to a file, an index or both, by default CSV to stdout."""
     for name, value, known in (("runtime", request.runtime, RUNTIMES), ("engine", request.engine, ENGINES)):
         if value not in known:
             raise ValueError(f"--{name} is {value!r}: choose one of {', '.join(known)}")
     if request.overwrite and request.index is None:
-        raise ValueError("--overwrite drops what is in an index: give the index with --index, or leave it out")
+        raise ValueError("--overwrite empties an index, but none is given: add --index, or leave it out")
     if request.embeddings and request.index is None:
-        raise ValueError("--embeddings are kept in an index: give it with --index, or leave them out")
+        raise ValueError("--embeddings are kept in an index, but none is given: add --index, or leave it out")
     if request.index is not None and not Path(request.run).is_dir():
-        raise ValueError(f"--index keeps items of a run, but {request.run} is not a folder: give the folder of the run")
+        raise ValueError(
+            f"--index needs the folder of a run, but {request.run} is not a folder: give the folder of the run"
+        )
     if request.engine == "spark":
         _by_spark(request)
         return
@@ -99,9 +101,9 @@ def _here(request: PredictRequest, out: str | None, console: Console) -> tuple[P
     embeds = request.embeddings or (request.index is not None and keeps_embeddings(request.index))
     if request.runtime == "onnx":
         if request.device not in ("auto", "cpu"):
-            raise ValueError(f"--device is {request.device!r}, but onnxruntime is used on the CPU: leave it out")
+            raise ValueError(f"--device is {request.device!r}, but --runtime onnx runs on the CPU: leave it out")
         if embeds:
-            raise ValueError("--runtime is onnx, which gives no embeddings for the index: leave it out")
+            raise ValueError("--runtime onnx gives no embeddings, which this index keeps: leave it out")
         model = load_onnx(request.run)
         names, inputs = model.names, model.open(request.data, request.images, request.on_bad_image)
         scored = model.scores(inputs, request.batch_size, _workers(inputs, request.batch_size))
@@ -133,9 +135,11 @@ def _top(request: PredictRequest, out: str | None, trained: Trained, inputs: Inp
     """Write the likeliest labels of each item, best first, of a model of many labels."""
     if request.top < 1:
         n = len(trained.names)
-        raise ValueError(f"the run has {n:,} labels, too many for a column each: give --top 20 for the likeliest 20")
+        raise ValueError(f"the run has {n:,} labels, too many for one column each: give --top 20 for the likeliest 20")
     if out is None or request.index is not None:
-        raise ValueError("--index keeps every label of an item, and this run has too many: give --out FILE")
+        raise ValueError(
+            "an index keeps every label of an item, but this run has too many: give --out FILE, no --index"
+        )
     rows = blocks.top_rows(
         trained, inputs, request.top, request.batch_size, _workers(inputs, request.batch_size), device
     )
@@ -167,9 +171,9 @@ def _by_spark(request: PredictRequest) -> None:
                 f"--{name.replace('_', '-')} is {getattr(request, name)!r}, but Spark {limitation}: leave it out"
             )
     if request.data == "-":
-        raise ValueError("Spark reads Parquet files, not the standard input: give a file or a folder of them")
+        raise ValueError("DATA is -, but Spark reads Parquet files: give a file or a folder of them")
     if request.out is None:
-        raise ValueError("Spark writes a folder of Parquet files: name it with --out")
+        raise ValueError("--engine spark writes a folder of Parquet files: name it with --out")
     done = spark_prediction.predict(
         request.run,
         request.data,

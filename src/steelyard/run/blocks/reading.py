@@ -81,7 +81,7 @@ def link_at(reading: ProbabilityModel, z: Tensor, labels: Tensor) -> Tensor:
 def calibrated_by_bands(
     model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device
 ) -> ProbabilityModel:
-    """Return the reading with one calibration line per frequency band, fitted to items that training has not seen."""
+    """Return the probability model with one calibration line per frequency band, fitted to held-out items."""
     cells = cells_of(model, data, reading, seed, device)
     if float(cells.targets.sum()) == 0:
         return reading
