@@ -334,7 +334,7 @@ def test_nothing_to_say_of_sound_runs():
         ({"train": {"sampler": "class_aware"}}, "1 of 8 items have no positive"),
         (
             {"objective": {"loss": "distribution_balanced", "weighting": "rebalanced"}},
-            "loss 'distribution_balanced' and objective.weighting 'rebalanced' both apply the weight",
+            "loss 'distribution_balanced' and objective.weighting 'rebalanced' both apply the rebalancing weight",
         ),
     ],
 )
