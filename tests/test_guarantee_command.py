@@ -43,10 +43,10 @@ def test_a_promise_is_printed_and_kept_on_held_out_items(place: Path, tmp_path: 
     run = shutil.copytree(place / "held", tmp_path / "run")
     said = done("calibrate", run, *RECALL, "--guarantee", "probability", "--confidence", 0.8)
     text = " ".join(said.out.split())
-    assert "Thresholds that promise a recall of at least 80.0 % (on 100 items" in text
+    assert "Thresholds that guarantee a recall of at least 80.0 % (on 100 items" in text
     assert "Promised with a confidence of 80 %, for each label by itself: at least 80 % of the future items" in text
     assert "This assumes that future items are like these" in text
-    assert "No promise possible for owl: " in text
+    assert "No guarantee possible for owl: " in text
     assert "They are always decided." in text
     kept = RunFolder(run).read_metrics()["recalibration"]["promise"]
     assert [row["promised"] for row in kept["labels"]] == [True, True, False]

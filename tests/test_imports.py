@@ -166,7 +166,7 @@ BUDGET = {
     "annotation": 1040,
     "objective": 580,
     "export": 530,
-    "cli": 590,
+    "cli": 700,
     "integrations": 560,
     "folder": 310,
     "demo": 345,

@@ -453,7 +453,7 @@ def test_a_run_page_is_whole_and_needs_nothing_else(n_labels: int, n_items: int,
             assert name.replace("\x00", "�") in found.text or name in found.text
     else:
         assert len(found.pictures) == training
-        assert "no item to judge by" in found.text
+        assert "no items to score" in found.text
 
 
 def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The model card of a run: one page of Markdown made of what the run folder keeps."""
+"""The model card of a run: one page of Markdown made from the run folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from steelyard.report.terminal import plain
 from steelyard.report.threshold_table import probability
 
 MOST_ROWS = 20
-"""Labels in the table of thresholds; all are in metrics.json."""
+"""Most labels in the table of thresholds; metrics.json has all."""
 FEW = 20
-"""A label with fewer positives in training is named among the limits."""
+"""Positives in training below which a label is named among the limits."""
 _PARTS = ("objective.loss", "objective.unknown", "objective.masking", "objective.weighting", "objective.label_pair")
 _SETTINGS = ("model.backbone", *(f"{name}.kind" for name in _PARTS), "train.sampler.kind")
 
@@ -98,8 +98,13 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         rows.insert(2, (f"F1 of the {few.name}, %", get(few.part, "macro", "f1"), None, ""))
     ours = get(shown, "baselines", "this run", "log_loss")
     table = [
-        [name, percent(value), _interval(found), *(percent(row.get(key)) if key else "" for row in baselines.values())]
-        for name, value, found, key in rows
+        [
+            name,
+            percent(value),
+            _interval(interval),
+            *(percent(row.get(key)) if key else "" for row in baselines.values()),
+        ]
+        for name, value, interval, key in rows
         if value is not None
     ]
     if ours is not None:

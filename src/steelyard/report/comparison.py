@@ -21,9 +21,9 @@ from steelyard.report.reliability import reliability_diagram
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run in a comparison: its name, its metrics as `Evaluator.compute` gives them, and its outputs.
+    """A run in a comparison: its name, its metrics (`Evaluator.compute`) and its outputs.
 
-    `history` as in `history.jsonl`; `page`, the address of its own page relative to the comparison.
+    `history` as in `history.jsonl`; `page`, the address of its own page, relative to the comparison.
     """
 
     name: str
@@ -70,8 +70,8 @@ def _trusts(runs: Sequence[ComparedRun]) -> Iterator[Picture]:
     if any(raw.values()):
         raw = {name: raw[name] or eta[name] for name in raw}  # σ(z) may be η
         shown = [(raw, "σ(z)", "What the nets give, read as if it were a probability: σ(z). "), *shown]
-    for found, title, text in shown:
-        readings = [(f"{short(name)}, ACE {percent(float(e.ace))}", e.bins) for name, e in found.items() if e]
+    for errors, title, text in shown:
+        readings = [(f"{short(name)}, ACE {percent(float(e.ace))}", e.bins) for name, e in errors.items() if e]
         if readings:
             yield plot(
                 reliability_diagram(readings, intervals=False, title=title),

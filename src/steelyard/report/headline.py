@@ -1,4 +1,4 @@
-"""The numbers that matter, out of the many that are computed, and what each says."""
+"""The main numbers of an evaluation, each with a sentence that explains it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Metrics = Mapping[str, Any]
 
 
 class Number(NamedTuple):
-    """A number that matters: what it is called, as it is written, and what it says in one sentence."""
+    """A main number: its name, its text and one sentence that explains it."""
 
     name: str
     value: str
@@ -21,45 +21,45 @@ class Number(NamedTuple):
 
 
 def get(tree: Any, *path: str) -> Any:
-    """Return what lies at `path` in nested dicts, None where it is missing."""
+    """Return the value at `path` in nested dicts, None where it is missing."""
     for key in path:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
 def column(rows: Sequence[Metrics], name: str) -> Array:
-    """Return one number of each row, NaN where it has none."""
+    """Return one number of each row, NaN where it is missing."""
     return np.array([row.get(name) for row in rows], dtype=np.float64)
 
 
 def groups_of(metrics: Metrics) -> dict[str, Metrics]:
-    """Return the metrics of each group of labels that has any, and of the rarest ones, by their names."""
+    """Return the metrics of each group of labels, without empty groups, and of the rarest labels, by name."""
     groups = {name: part for name, part in (get(metrics, "groups") or {}).items() if part.get("labels")}
     return groups | {f"{k} rarest": part for k, part in (get(metrics, "rarest") or {}).items()}
 
 
 def scores_of(part: Metrics) -> tuple[float | None, ...]:
-    """Return mAP, F1, precision, recall, ACE, and what right probabilities would show of it, of a group of labels."""
+    """Return mAP, F1, precision, recall, ACE and the ACE of perfect probabilities, of a group of labels."""
     macro = (get(part, "macro", name) for name in ("f1", "precision", "recall"))
     return part.get("mAP"), *macro, part.get("ace"), get(part, "by_chance", "ace")
 
 
 class Rare(NamedTuple):
-    """The rarest labels of a report, their name and their metrics."""
+    """The rarest labels of a report: their name and their metrics."""
 
     name: str
     part: Metrics
 
 
 def rare(metrics: Metrics) -> Rare | None:
-    """Return the smallest K of tail-K, else the tail group; nothing where that is no label, or every label."""
+    """Return the labels of the smallest tail-K, else the tail group; None where that is no label or all labels."""
     by_k = get(metrics, "rarest") or {}
     if by_k:
         k = min(by_k, key=int)
-        found = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
+        rarest = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
     else:
-        found = Rare("tail labels", get(metrics, "groups", "tail") or {})
-    return found if 0 < found.part.get("labels", 0) < get(metrics, "labels") else None
+        rarest = Rare("tail labels", get(metrics, "groups", "tail") or {})
+    return rarest if 0 < rarest.part.get("labels", 0) < get(metrics, "labels") else None
 
 
 def plural(n: int, noun: str) -> str:
@@ -101,8 +101,8 @@ def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]
 
 
 def _interval(metrics: Metrics, *path: str) -> str:
-    found = get(metrics, "intervals", *path)
-    low, high = found or (None, None)
+    interval = get(metrics, "intervals", *path)
+    low, high = interval or (None, None)
     share = get(metrics, "intervals", "confidence")
     return f" {100 * share:g} % interval {low:.3f} to {high:.3f}." if None not in (share, low, high) else ""
 

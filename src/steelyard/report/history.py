@@ -1,4 +1,4 @@
-"""What happened while training, epoch by epoch."""
+"""Plots of training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Curve: TypeAlias = tuple[list[int], list[float]]
-"""Epochs and a value for each."""
+"""Epochs, and a value for each."""
 
 _MOST_WRITTEN = 20  # more names do not fit beside the ends of lines
 _MOST_LINES = 60  # more lines cover each other
 
 
 def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
-    """Return the epochs that have a finite number at `path`, such as ("validation", "map"), and these numbers."""
+    """Return the epochs with a finite number at `path`, such as ("validation", "map"), and these numbers."""
     epochs, values = [], []
     for line in history:
-        found = get(line, *path)
-        if isinstance(found, int | float) and math.isfinite(found):
+        value = get(line, *path)
+        if isinstance(value, int | float) and math.isfinite(value):
             epochs.append(int(line["epoch"]))
-            values.append(float(found))
+            values.append(float(value))
     return epochs, values
 
 
@@ -46,8 +46,8 @@ def history_curves(
 ) -> Figure:
     """Draw quantities over epochs; values that span more than a factor of 50 get a log scale, unless `linear`.
 
-    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, which end
-    of each curve is the good one, then marked and written in the legend.
+    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, whether the
+    highest or lowest value of each curve is marked and written in the legend.
     """
     with drawing(PANEL, 3.1) as (figure, axes):
         every = [v for _, values in curves.values() for v in values]
@@ -55,9 +55,11 @@ def history_curves(
             style = look(i) if len(epochs) <= 40 else {**look(i), "marker": None}
             label = name = short(name, 30)
             if best is not None and len(values):
-                at = int(np.argmax(values) if best == "highest" else np.argmin(values))
-                label = f"{name}: {best} {values[at]:.4g} at epoch {epochs[at]}"
-                axes.plot(epochs[at], values[at], ls="", marker="o", ms=10, mfc="none", mec=style["color"], mew=1.2)
+                best_at = int(np.argmax(values) if best == "highest" else np.argmin(values))
+                label = f"{name}: {best} {values[best_at]:.4g} at epoch {epochs[best_at]}"
+                axes.plot(
+                    epochs[best_at], values[best_at], ls="", marker="o", ms=10, mfc="none", mec=style["color"], mew=1.2
+                )
             axes.plot(epochs, values, lw=1.5, ms=3.5, label=label, **style)
         if not linear and every and min(every) > 0 and max(every) > 50 * min(every):
             log_scale(axes)
@@ -72,7 +74,7 @@ def history_curves(
 def ratio_curves(
     epochs: Sequence[int], ratios: Array, names: Sequence[str], counts: Array, head: int = 100, tail: int = 20
 ) -> Figure:
-    """Draw the target ratio r̄ of partial label masking of every label over epochs, on a log scale, by group.
+    """Draw the target ratio r̄ that partial label masking has for each label over epochs, on a log scale, by group.
 
     Arguments: `epochs` (E,); `ratios` (E, L); `names` and `counts` (L,); `head` and `tail` as `Labels.groups` takes
     them. Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each
@@ -114,8 +116,8 @@ def _name_ends(axes: Any, names: Sequence[str], ends: Array, shown: Array) -> No
     low, high = low - 0.04 * room, high + 0.04 * room
     axes.set_ylim(10**low, 10**high)
     gap = 1 / max(19, len(names))
-    at = spread((ends - low) / (high - low), gap)
-    for name, y, end in zip(names, at, (ends - low) / (high - low), strict=True):
+    positions = spread((ends - low) / (high - low), gap)
+    for name, y, end in zip(names, positions, (ends - low) / (high - low), strict=True):
         axes.annotate(
             short(name, 14),
             xy=(1, end),
@@ -127,13 +129,13 @@ def _name_ends(axes: Any, names: Sequence[str], ends: Array, shown: Array) -> No
         )
 
 
-def spread(at: Array, gap: float) -> Array:
-    """Return places at least `gap` apart in the order of `at`, as near to it as a pass up and a pass down bring them.
+def spread(positions: Array, gap: float) -> Array:
+    """Return positions at least `gap` apart, in the given order and as near to it as a pass up and a pass down allow.
 
     They stay within [0, 1] where that has room for all.
     """
-    order = np.argsort(at, kind="stable")
-    moved = np.clip(at[order], 0, 1)
+    order = np.argsort(positions, kind="stable")
+    moved = np.clip(positions[order], 0, 1)
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
     top = 1.0

@@ -1,4 +1,4 @@
-"""Plots of labels, the most frequent first: how many of each, which come together, and how good each is."""
+"""Plots of labels, most frequent first: counts, co-occurrence, and scores of each label."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def label_bars(
 ) -> Figure:
     """Draw F1 as a bar, precision and recall as marks on it, for each of up to 40 labels, most frequent at the top.
 
-    Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and the positives evaluated on, `support`: (L,)
-    in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
+    Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and `support`, the positives among the scored
+    items: (L,) in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
     """
     order = _order(counts)
     with drawing(PANEL, 1.1 + 0.21 * len(order)) as (figure, axes):
@@ -191,11 +191,11 @@ def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, ta
             axes.plot(rank, values, ls="", marker="o", ms=2.5, alpha=0.45, color=ACCENT, mew=0)
         parts = np.array_split(np.arange(len(order)), min(_BUCKETS, max(1, len(order) // 5)))
         parts = [part for part in parts if np.isfinite(values[part]).any()]
-        at = [float(rank[part].mean()) for part in parts]
+        middle_rank = [float(rank[part].mean()) for part in parts]
         quartiles = np.array([np.nanquantile(values[part], (0.25, 0.5, 0.75)) for part in parts]).reshape(-1, 3)
         low, middle, high = quartiles.T
-        axes.fill_between(at, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
-        axes.plot(at, middle, color=OTHER, lw=1.6, label="median")
+        axes.fill_between(middle_rank, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
+        axes.plot(middle_rank, middle, color=OTHER, lw=1.6, label="median")
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlim(0.5, len(order) + 0.5)
         axes.set_ylabel(quantity)
@@ -213,12 +213,12 @@ def _ranks(counts: Array) -> Array:
 
 
 def _height(plain: float, names: Sequence[str]) -> float:
-    """The height of a plot, with room below for names where they fit."""
+    """Return the height of a plot, with room below for names where they fit."""
     return plain + 0.9 * (len(names) <= MOST_NAMES)
 
 
 def _bands(span: Any, counts: Array, head: int, tail: int, numbered: bool = False) -> None:
-    """Colour the places of head, medium and tail labels, given in descending order."""
+    """Colour the background of head, medium and tail labels, given in descending order."""
     edges = [0.5, np.count_nonzero(counts >= head) + 0.5, np.count_nonzero(counts >= tail) + 0.5, len(counts) + 0.5]
     for (group, colour), start, end in zip(GROUPS.items(), edges[:-1], edges[1:], strict=True):
         if end > start:
@@ -251,7 +251,7 @@ def _marker(n: int) -> float:
 
 
 def _averaged(values: Array, step: int) -> Array:
-    """Means of blocks of `step` × `step` cells, of those that are defined."""
+    """Return means over blocks of `step` × `step` values, leaving out undefined ones."""
     n = -(-len(values) // step) * step
     padded = np.full((n, n), np.nan)
     padded[: len(values), : len(values)] = values
@@ -263,7 +263,7 @@ def _averaged(values: Array, step: int) -> Array:
 
 
 def _colours() -> Any:
-    """White to dark blue; grey where p(i|j) is not defined."""
+    """Return a colour map from white to dark blue, grey where p(i|j) is not defined."""
     import matplotlib as mpl
 
     return mpl.colormaps["Blues"].with_extremes(bad="#d9d9d9")

@@ -1,4 +1,4 @@
-"""Precision against recall as the threshold moves, and where the chosen threshold stands."""
+"""Precision-recall curves, with a mark at the chosen threshold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_POINTS = 400  # more do not show
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
-    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`, if any."""
+    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`."""
 
     name: str
     recall: Array
@@ -30,23 +30,23 @@ class PrecisionRecallCurve:
 
 
 class Steps(NamedTuple):
-    """What deciding at each distinct score of a label gives, the highest first; `said`, items at or above it."""
+    """Results of deciding at each distinct score of a label, highest first; `said`, the items at or above it."""
 
     scores: Array
-    said: Array
+    n_decided: Array
     precision: Array
     recall: Array
     area: float
 
 
 def steps(scores: Array, present: Array) -> Steps:
-    """Return what each score of one label (N,), as the threshold, would decide; `present` bool (N,), some true."""
+    """Return the results of each score of one label (N,) as the threshold; `present` bool (N,), some true."""
     order = np.argsort(-scores, kind="stable")
     s = scores[order]
     last = np.append(s[1:] != s[:-1], True)
-    said, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
-    precision, recall = true / said, true / true[-1]
-    return Steps(s[last], said, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
+    n_decided, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
+    precision, recall = true / n_decided, true / true[-1]
+    return Steps(s[last], n_decided, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
 
 
 def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: float | None) -> PrecisionRecallCurve:
@@ -61,13 +61,13 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
     if threshold is None:
         return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, None, None)
     above = s >= np.asarray(threshold, s.dtype)
-    found = np.count_nonzero(hit & above)
-    at = (found / np.count_nonzero(hit), found / np.count_nonzero(above) if above.any() else 0.0)
+    hits_above = np.count_nonzero(hit & above)
+    at = (hits_above / np.count_nonzero(hit), hits_above / np.count_nonzero(above) if above.any() else 0.0)
     return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, float(threshold), at)
 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
-    """Draw precision against recall of a few labels, each with a large mark where its threshold stands."""
+    """Draw precision against recall of a few labels, each with a large mark at its threshold."""
     with drawing(PANEL, 3.9) as (figure, axes):
         for i, curve in enumerate(curves):
             style = look(i) if curve.at is not None else {**look(i), "marker": None}
@@ -87,7 +87,7 @@ def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) ->
 
 
 def _thinned(recall: Array, precision: Array) -> tuple[Array, Array]:
-    """Keep, of many points, the first, the last, and the best precision of each small stretch of recall."""
+    """Return, of many points, the first, the last and the best precision in each small interval of recall."""
     if len(recall) <= _MOST_POINTS:
         return recall, precision
     stretch = np.minimum((recall * _MOST_POINTS).astype(int), _MOST_POINTS - 1)

@@ -13,11 +13,11 @@ from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import say
 
 MOST_ROWS = 8
-"""Candidates that are printed; all are in race.json."""
+"""Most candidates that are printed; race.json has all."""
 
 
 def show_race(document: Mapping[str, Any], console: Console) -> None:
-    """Print the best candidates and what was made of them."""
+    """Print the best candidates and the winner."""
     rows = document["candidates"]
     table = right_aligned("candidate", "log-loss", "mAP", "weight", "seconds")
     for row in rows[:MOST_ROWS]:
@@ -36,16 +36,16 @@ def show_race(document: Mapping[str, Any], console: Console) -> None:
 
 
 def outcome_sentence(document: Mapping[str, Any]) -> str:
-    """Return what won, in one sentence."""
+    """Return the winner and its scores in one sentence."""
     members = [row for row in document["candidates"] if row["weight"]]
-    what = f"the mean of {len(members)} candidates" if len(members) > 1 else members[0]["candidate"]
+    winner = f"the mean of {len(members)} candidates" if len(members) > 1 else members[0]["candidate"]
     score = "" if document["map"] is None else f", mAP {100 * document['map']:.1f}"
-    return f"Taken: {what}; out of fold, log-loss {document['log_loss']:.4f}{score}."
+    return f"Winner: {winner}; out of fold, log-loss {document['log_loss']:.4f}{score}."
 
 
 @contextmanager
 def race_progress(console: Console) -> Iterator[Callable[[str], None]]:
-    """Give a function that shows a sentence about progress: a status line on a terminal, plain lines elsewhere."""
+    """Give a function that shows progress: a status line on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         yield lambda sentence: say(console, sentence)
         return

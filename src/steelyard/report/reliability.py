@@ -1,4 +1,4 @@
-"""Where probabilities lie, and how often a label is there when the model says it is with probability p."""
+"""Reliability diagrams, and histograms of probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Z = 1.959964  # 95 % of a normal distribution lie within
 
 
 def wilson(frequency: Array, n: Array) -> tuple[Array, Array]:
-    """Return the ends of Wilson's 95 % interval of a share `frequency` of `n` > 0 independent cells.
+    """Return the ends of Wilson's 95 % interval of a share `frequency` of `n` > 0 independent trials.
 
     (f + z²/2n ± z √(f(1−f)/n + z²/4n²)) / (1 + z²/n).
     """
@@ -30,10 +30,10 @@ def wilson(frequency: Array, n: Array) -> tuple[Array, Array]:
 
 
 def reliability_diagram(readings: Sequence[tuple[str, Bins]], intervals: bool = True, title: str = "") -> Figure:
-    """Draw the share of present labels against the mean probability of each bin, and below it the cells of each bin.
+    """Draw the share of present labels against the mean probability of each bin, and below it the size of each bin.
 
-    Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`,
-    whether each point has its 95 % interval, as if cells were independent; `title`. Empty bins are not drawn.
+    Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`, whether each
+    point has its 95 % interval, as if labels were independent; `title`. Empty bins are not drawn.
     """
     with drawing(PANEL, 4.9, nrows=2, sharex=True, gridspec_kw={"height_ratios": (4, 1)}) as (figure, (axes, strip)):
         axes.plot([0, 1], [0, 1], color=FRAME, lw=1, ls=(0, (4, 3)), zorder=1)
@@ -62,7 +62,7 @@ def reliability_diagram(readings: Sequence[tuple[str, Bins]], intervals: bool = 
 
 
 def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[Array, Array]:
-    """Return the present and the absent cells in each of `bins` equal parts of [0, 1], unknown ones left out.
+    """Return the number of present and of absent labels in each of `bins` equal parts of [0, 1], without unknown ones.
 
     Arguments: `probabilities` and `targets` of one shape; soft targets are present from .5 on. A value on an inner
     edge, rounded as probabilities are, belongs to the upper part.
@@ -74,7 +74,7 @@ def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[
 
 
 def score_histogram(present: Array, absent: Array, title: str) -> Figure:
-    """Draw the shares of present and of absent cells in equal parts of [0, 1], each adding up to 1, on a log scale."""
+    """Draw how the probabilities of present and of absent labels are distributed over [0, 1], on a log scale."""
     with drawing(PANEL, 2.9) as (figure, axes):
         edges = np.linspace(0, 1, len(present) + 1)
         lowest = 1.0
@@ -96,7 +96,7 @@ def score_histogram(present: Array, absent: Array, title: str) -> Figure:
 
 
 def _thousands(value: float) -> str:
-    """1, 10, 100, 1k, 10k, 1M: ticks of a log scale in few letters."""
+    """Return a tick of a log scale in few letters: 1, 10, 100, 1k, 10k, 1M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"

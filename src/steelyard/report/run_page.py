@@ -1,4 +1,4 @@
-"""The page of a training run: its scores, plots, every label, and what repeats it."""
+"""The page of a run: scores, plots, every label, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def write_run_page(
 ) -> None:
     """Write the page of one run to `path`, whole or not at all.
 
-    - `title`, plain text; `config_text`, the configuration as TOML; `command`, what repeats the run.
-    - `metrics`: what `evaluate` gives, or `Evaluator.compute`; a part that is missing is left out of the page.
-    - `history`: a dict an epoch, as in `history.jsonl`.
-    - `evaluated`: the outputs that `metrics` judges; `split`, what these items are called, such as "validation".
-    - `race`: what `race.json` holds, where the run has one; `card`, the file of the model card beside the page.
+    - `title`, plain text; `config_text`, the configuration as TOML; `command`, the command that repeats the run.
+    - `metrics`: from `evaluate` or `Evaluator.compute`; a missing part is left out of the page.
+    - `history`: one dict per epoch, as in `history.jsonl`.
+    - `evaluated`: the outputs that `metrics` measure; `split`, the name of the items, such as "validation".
+    - `race`: content of `race.json`, if any; `card`, the file of the model card beside the page.
     """
     error, raw = evaluated.calibration(), evaluated.raw_calibration()
     rows = get(metrics, "per_label") or []
@@ -87,7 +87,7 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
     text = f"Judged on {plural(n, f'{split} item' if split else 'item')} with {labels}"
     text += f": {plural(known, 'known cell')}, {unknown:,} unknown and left out." if unknown else "; all are known."
     if not n:
-        text = f"Of {labels}; no item to judge by."
+        text = f"{labels}; no items to score."
     if history:
         seconds = sum(series(history, "seconds")[1])
         text += f" Trained for {plural(len(history), 'epoch')}"
@@ -96,7 +96,7 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
 
 
 def _read(metrics: Metrics) -> str:
-    """How probabilities came about, and whether by what these items taught."""
+    """Return how probabilities are computed, and whether these items were used for it."""
     text = f" Probabilities by {get(metrics, 'reading', 'how')}." if get(metrics, "reading", "kind") else ""
     if get(metrics, "reading", "out_of_fold"):
         text += " Calibrator and thresholds were fitted on these items, so each is judged by ones fitted without it."
@@ -115,8 +115,8 @@ def _duration(seconds: float) -> str:
 
 
 def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: CalibrationError | None) -> Iterator[Picture]:
-    found = {"σ(z)": raw, "probability" if raw is None else "η": error}
-    readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, e in found.items() if e is not None]
+    errors = {"σ(z)": raw, "probability" if raw is None else "η": error}
+    readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, e in errors.items() if e is not None]
     if not readings:
         return
     if error is None:
@@ -131,13 +131,13 @@ def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: Calibratio
     )
     if evaluated.probabilities is None:
         return
-    said = (
+    caption = (
         "Where the probabilities of present and of absent cells lie, on a log scale; the less they overlap, the better."
     )
     for name, members in evaluated.ends().items():
         present, absent = score_counts(evaluated.probabilities[:, members], evaluated.targets[:, members])
-        yield plot(score_histogram(present, absent, name), said)
-        said = "The same for other labels."
+        yield plot(score_histogram(present, absent, name), caption)
+        caption = "The same for other labels."
 
 
 def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Iterator[Picture]:
@@ -191,11 +191,11 @@ def _scores_by_label(rows: Sequence[Metrics], evaluated: Evaluated) -> Iterator[
 
 
 def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
-    """Draw, for each group, the labels of the highest, the middle and the lowest average precision."""
+    """Draw, for each group, the labels with the highest, the median and the lowest average precision."""
     scores = evaluated.scores
     ap = average_precision(scores, evaluated.targets)
-    said = "Precision against recall of the labels that are ranked best, middling and worst"
-    said += "." if evaluated.thresholds is None else "; the large mark is where the label's threshold stands."
+    caption = "Precision against recall of the labels that are ranked best, middling and worst"
+    caption += "." if evaluated.thresholds is None else "; the large mark is where the label's threshold stands."
     for group, members in evaluated.groups().items():
         ranked = sorted((int(c) for c in members if np.isfinite(ap[c])), key=lambda c: -ap[c])
         chosen = [ranked[i] for i in dict.fromkeys((0, len(ranked) // 2, len(ranked) - 1))] if ranked else []
@@ -206,8 +206,8 @@ def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
                 )
                 for c in chosen
             ]
-            yield plot(precision_recall_plot(curves, f"{group} labels"), said)
-            said = "The same for other labels."
+            yield plot(precision_recall_plot(curves, f"{group} labels"), caption)
+            caption = "The same for other labels."
 
 
 def _every_label(rows: Sequence[Metrics], evaluated: Evaluated) -> list[tuple[Cell, ...]]:

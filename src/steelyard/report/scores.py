@@ -1,4 +1,4 @@
-"""Metrics in a terminal: a table by group of labels, and the facts worth a line."""
+"""Metrics in a terminal: a table by group of labels, and the main facts in lines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from steelyard.report.terminal import plain
 
 
 def show(metrics: Metrics, console: Console, title: str = "") -> None:
-    """Print what `evaluate` gives: a row for all labels and one for each group, then lines, then what to beware of.
+    """Print the metrics of `evaluate`: a row for all labels and one for each group, then lines, then warnings.
 
-    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
-    cells of all the row's labels pooled. All in per cent.
+    Decisions are averaged over labels (macro). ACE, and the ACE that perfect probabilities would have by chance, pool
+    the labels of the row. All in per cent.
     """
     if title:
         console.print(Text(plain(title), "bold"))
@@ -31,7 +31,7 @@ def show(metrics: Metrics, console: Console, title: str = "") -> None:
 
 
 def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
-    """Return a table without lines, all columns but the first at the right; `widest` cuts the first and wraps none."""
+    """Return a table without lines, columns after the first right-aligned; `widest` cuts the first, and none wraps."""
     table = Table(box=None, pad_edge=False)
     table.add_column(first, max_width=widest, no_wrap=widest is not None)
     for name in others:
@@ -40,7 +40,7 @@ def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
 
 
 def summary_lines(metrics: Metrics) -> list[str]:
-    """Return the facts of a report that a table by group does not hold, a line each."""
+    """Return the facts that the table by group does not show, one line each."""
     unknown = f", {metrics['unknown']:,} cells unknown and left out" if metrics["unknown"] else ""
     lines = [
         f"{metrics['items']:,} items, {metrics['positives']:,} positives of {metrics['known']:,} known cells{unknown}"
@@ -83,7 +83,7 @@ def summary_lines(metrics: Metrics) -> list[str]:
 
 
 def baseline_lines(metrics: Metrics) -> list[str]:
-    """Return one line per baseline: by how much the run is better on the same items."""
+    """Return one line per baseline: how the run compares on the same items."""
     rows = metrics.get("baselines") or {}
     lines = []
     for name, row in rows.items():

@@ -1,4 +1,4 @@
-"""Measures of runs of many labels on the terminal: first labels, and calibration by frequency band."""
+"""Scores of runs with very many labels, in a terminal: likeliest labels, and calibration by frequency band."""
 
 from __future__ import annotations
 

@@ -70,21 +70,23 @@ class Run:
             folder: new, or empty.
             overwrite: whether a run in it is replaced.
         """
-        place, here = RunFolder(folder), self.trained
-        if here.folder is not None and here.folder.absolute() == place.path.absolute():
-            raise ValueError(f"{folder} is where the run lies: give another folder")
-        with place.writing():
-            place.create(overwrite, here.config, {})
-            if here.folder is not None and (answers := RunFolder(here.folder).corrections) is not None:
-                place.write_corrections(answers)
-            place.write_model(here.model.cpu(), here.names, here.counts, here.n_known, here.single_label)
-            place.write_reading(here.reading)
-            if here.encoder is not None:
-                here.encoder.save(place.path)
-            place.write_metrics(self.metrics)
-            write_atomic(place / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
-            place.finish({})
-        return Run.load(folder, own.module if isinstance(own := here.model.backbone, OwnModule) else None)
+        target, trained = RunFolder(folder), self.trained
+        if trained.folder is not None and trained.folder.absolute() == target.path.absolute():
+            raise ValueError(f"{folder} is the folder of this run: give another")
+        with target.writing():
+            target.create(overwrite, trained.config, {})
+            if trained.folder is not None and (answers := RunFolder(trained.folder).corrections) is not None:
+                target.write_corrections(answers)
+            target.write_model(
+                trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label
+            )
+            target.write_reading(trained.reading)
+            if trained.encoder is not None:
+                trained.encoder.save(target.path)
+            target.write_metrics(self.metrics)
+            write_atomic(target / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
+            target.finish({})
+        return Run.load(folder, own.module if isinstance(own := trained.model.backbone, OwnModule) else None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,10 +95,10 @@ class Run:
 
     def logits(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
         """Return the logits (N, L) of inputs: an array, a tensor, a data set, or a path as `predict` takes it."""
-        model, place = self.trained.model, pick_device(device, "device")
+        model, torch_device = self.trained.model, pick_device(device, "device")
         if model.input.kind == "pair" and isinstance(inputs, Labelled):
-            return np.asarray(all_outputs(model.to(place), inputs, batch_size, place)[0])
-        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, place, 0)
+            return np.asarray(all_outputs(model.to(torch_device), inputs, batch_size, torch_device)[0])
+        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, torch_device, 0)
         return np.concatenate([np.zeros((0, len(self.names)), np.float32), *(logits.numpy() for logits, _ in rows)])
 
     def probability(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
@@ -106,8 +108,8 @@ class Run:
 
     def decide(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.bool_]:
         """Return which labels (N, L) are present, by the thresholds."""
-        found: NDArray[np.bool_] = self.trained.reading.decisions(self.probability(inputs, batch_size, device))
-        return found
+        decisions: NDArray[np.bool_] = self.trained.reading.decisions(self.probability(inputs, batch_size, device))
+        return decisions
 
     def _inputs(self, inputs: Any) -> Inputs:
         if isinstance(inputs, str | os.PathLike):
@@ -199,8 +201,8 @@ def fit(
         request = together(lambda: prepare(configure, recipe, datasets))._replace(logger=logger, module=model)
         if out is not None:
             return _done(run_training(request, Path(out), overwrite, console), Path(out))
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place) / "run"
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "run"
             return _done(replace(run_training(request, folder, False, console, draws=False), folder=None), folder)
 
 
@@ -230,8 +232,8 @@ def _dataset(name: str, data: Any, like: Labels | None = None) -> Any:
     if isinstance(data, Labelled):
         return data
     if not (isinstance(data, tuple) and len(data) == 2):
-        what = "a path, a data set, or" if like is None else "like data, a data set or"
-        raise ValueError(f"{name} is a {type(data).__name__}: give {what} (inputs, labels)")
+        forms = "a path, a data set, or" if like is None else "like data, a data set or"
+        raise ValueError(f"{name} is a {type(data).__name__}: give {forms} (inputs, labels)")
     inputs, labels = data[0], given_labels(data[1], None if like is None else like.names)
     if (columns := columns_of(inputs)) is not None:
         return MixedDataset(columns, labels)

@@ -1,4 +1,4 @@
-"""The whole job: data → model → training → calibration → evaluation → report, kept in one run folder."""
+"""Train a run: data → model → training → calibration → evaluation → report, in one run folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from steelyard.training.progress import Logger
 from steelyard.training.settings import LOOPS, Learner
 
 Configure = Callable[[str | None], Config]
-"""From the name of a recipe, None for none, to the settings: "auto" is resolved in between, by the labels."""
+"""From the name of a recipe, None for none, to the settings."""
 
 
 _FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
@@ -45,23 +45,23 @@ _NO_GPU = (
 
 
 class TrainRequest(NamedTuple):
-    """What to train, and on what."""
+    """A run to train: settings, recipe and data."""
 
     config: Config
     recipe: str | None
     why: str
-    """Why "auto" chose the recipe; "" where it did not."""
+    """Reason why "auto" chose the recipe; "" where it did not."""
     datasets: Datasets
     follow: Follow | None = None
-    """Called after every epoch of the training loop that is validated."""
+    """Called after every validated epoch of the training loop."""
     logger: Logger | None = None
-    """What keeps the numbers of every epoch, beside history.jsonl."""
+    """Receives the numbers of every epoch, in addition to history.jsonl."""
     module: nn.Module | None = None
-    """The user's own, where model.backbone is own."""
+    """Module of the user, where model.backbone is own."""
 
 
 def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
-    """Open the data and settle recipe and learner: what "auto" stands for depends on inputs and training labels."""
+    """Open the data and choose recipe and learner, since "auto" depends on inputs and training labels."""
     given = configure(None if recipe == "auto" else recipe)
     config = given
     if given.data.validation == "auto":  # the learner decides, which is not known yet
@@ -104,7 +104,7 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
 
 
 def _with_budget(config: Config, datasets: Datasets) -> Config:
-    """Return the settings with batch size, epochs, warm-up, monitor and patience decided; see `settled`."""
+    """Return the settings with batch size, epochs, warm-up, monitor and patience filled in; see `settled`."""
     labels, held = datasets.train.labels, datasets.validation
     work = Workload(
         labels,
@@ -123,13 +123,13 @@ def _with_budget(config: Config, datasets: Datasets) -> Config:
 def run(
     request: TrainRequest, out: Path, overwrite: bool = False, console: Console | None = None, draws: bool = True
 ) -> Trained:
-    """Do the job and return what was trained; an unfinished run in `out` goes on where it was.
+    """Train a run and return it; an unfinished run in `out` resumes.
 
     Args:
-        request: what to train on what.
+        request: settings, recipe and data.
         out: the run folder.
         overwrite: whether a run in it is replaced.
-        console: where progress is shown, None for nowhere.
+        console: shows progress; None shows nothing.
         draws: whether `report.html` and the index are written.
     """
     console = console if console is not None and group.is_first() else Console(quiet=True)
@@ -143,7 +143,7 @@ def run(
 
 
 def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Console) -> TrainingResult:
-    """Train, and leave it at that: nothing is calibrated, measured or kept but checkpoints; for the rest see `run`."""
+    """Train only: nothing is calibrated, measured or kept but checkpoints; `run` does the rest."""
     config, datasets = request.config, request.datasets
 
     def begin() -> None:
@@ -154,7 +154,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
         together(begin)
     _announce(request, console)
     model, shown = together(lambda: make_model(config, datasets, folder, console, request.logger, request.module))
-    if overwrite:  # what is there goes only now that the rest was not refused
+    if overwrite:  # only now, so that a refused setting does not cost the old run
         together(begin)
     begun = time.monotonic()
     result = together(lambda: TrainingResult.begun(config, folder, model, datasets, console))
@@ -165,7 +165,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
 
 
 def _announce(request: TrainRequest, console: Console) -> None:
-    """Say what is trained on what, and what to beware of."""
+    """Print the recipe, the number of items and labels, and warnings."""
     config, datasets = request.config, request.datasets
     labels = datasets.train.labels
     for note in datasets.notes:
@@ -173,9 +173,9 @@ def _announce(request: TrainRequest, console: Console) -> None:
     if request.why:
         tell(console, f"Recipe {request.recipe}: {request.why}.")
     parts = [f"{plural(len(datasets.train), 'item')} to train on"]
-    for data, what in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
+    for data, purpose in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
         if data is not None:
-            parts.append(f"{len(data):,} {what}")
+            parts.append(f"{len(data):,} {purpose}")
     tell(console, f"{', '.join(parts)}; {plural(labels.n_labels, 'label')}.")
     if config.train.learner == "blocks":
         many = f"{MANY_LABELS:,} labels or more: " if labels.n_labels >= MANY_LABELS else ""

@@ -81,7 +81,7 @@ def link_at(reading: ProbabilityModel, z: Tensor, labels: Tensor) -> Tensor:
 def calibrated_by_bands(
     model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device
 ) -> ProbabilityModel:
-    """Return the reading with one calibration line per frequency band, fitted to items that training has not seen."""
+    """Return the probability model with one calibration line per frequency band, fitted to held-out items."""
     cells = cells_of(model, data, reading, seed, device)
     if float(cells.targets.sum()) == 0:
         return reading
@@ -99,12 +99,12 @@ def band_report(cells: Cells, reading: ProbabilityModel, bins: int = 15) -> list
     bands, rows = bands_of(reading.counts), []
     of_cell = bands[cells.labels.numpy()]
     for band in np.unique(bands):
-        here = of_cell == band
-        if not here.any():
+        in_band = of_cell == band
+        if not in_band.any():
             continue
-        spot = np.minimum((eta[here] * bins).astype(int), bins - 1)
-        mass, off = (np.bincount(spot, x, bins) for x in (w[here], w[here] * (eta[here] - y[here])))
-        n_drawn = np.bincount(spot, minlength=bins)
+        bin_of = np.minimum((eta[in_band] * bins).astype(int), bins - 1)
+        mass, off = (np.bincount(bin_of, x, bins) for x in (w[in_band], w[in_band] * (eta[in_band] - y[in_band])))
+        n_drawn = np.bincount(bin_of, minlength=bins)
         seen = n_drawn >= min(_FEWEST_CELLS, n_drawn.max())
         counts = reading.counts[bands == band]
         rows.append(
@@ -112,8 +112,8 @@ def band_report(cells: Cells, reading: ProbabilityModel, bins: int = 15) -> list
                 "positives": [int(counts.min()), int(counts.max())],
                 "labels": len(counts),
                 "ace": float(np.mean(np.abs(off[seen]) / mass[seen])),
-                "mean_probability": float((w[here] * eta[here]).sum() / mass.sum()),
-                "frequency": float((w[here] * y[here]).sum() / mass.sum()),
+                "mean_probability": float((w[in_band] * eta[in_band]).sum() / mass.sum()),
+                "frequency": float((w[in_band] * y[in_band]).sum() / mass.sum()),
             }
         )
     return rows
