@@ -156,7 +156,7 @@ class DataFile:
     def top(self, asked: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> list[tuple[Any, ...]]:
         """Return (score, id, row) of the best `k` rows that are not dead, with probabilities where they are `read`."""
         own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in asked.columns]
-        own += [f"{asked.likeness} AS likeness"] if asked.likeness else []
+        own += [f"{asked.likeness} AS likeness"] * bool(asked.likeness)
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
         chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
         limit = k
@@ -180,12 +180,6 @@ class DataFile:
         sample = asked.best(source, "row", "row", limit)
         ((n, least),) = self._recent(f"SELECT count(score), min(score) FROM ({sample})", seconds=seconds)
         return float(least) if n == limit and 0 < least <= 1 else 0.0  # a forged file may hold NaN
-
-    def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
-        """Return some columns of some rows."""
-        wanted = "rowid IN (SELECT unnest(?::BIGINT[]))"
-        answer = self.ask(f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE {wanted}", [rows])
-        return {row: tuple(rest) for row, *rest in answer}
 
     def find(self, ids: Sequence[str], chosen: str) -> list[tuple[Any, ...]]:
         """Return (id, row, a chosen column) of those of `ids` that are here, dead ones too."""
@@ -224,13 +218,13 @@ class Generation(NamedTuple):
         read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in asked.columns])
         return [(-score, id, *read[row]) for score, id, row, _ in page]
 
-    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
+    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, Sequence[Any]]:
         """Return some columns of some rows."""
         by_file: dict[int, list[int]] = defaultdict(list)
         for n, row in rows:
             by_file[n].append(row)
-        each = ((n, self.files[n].values(some, chosen)) for n, some in by_file.items())
-        return {(n, row): values for n, answer in each for row, values in answer.items()}
+        sql = f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE rowid IN (SELECT unnest(?::BIGINT[]))"
+        return {(n, row): eta for n, some in by_file.items() for row, *eta in self.files[n].ask(sql, [some])}
 
     def probabilities(self, rows: Sequence[Row]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some rows."""
