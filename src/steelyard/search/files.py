@@ -42,7 +42,7 @@ _SAMPLE: Final = 1 << 16  # rows of a large file that are looked at first
 _FEW: Final = 8  # ids that are looked for one by one
 _AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
 _KEPT, _LONGEST, _MOST_VALUES = 256, 8192, 512  # answers that are kept for a file, their SQL, their values: some 8 MB
-_KEPT_IDS: Final = 4096  # places of ids that are kept apart: pictures ask for so many that no answer would stay
+_KEPT_IDS, _LONGEST_ID = 4096, 512  # rows of ids kept apart, since pictures ask for many; characters of such an id
 
 
 def columns(n_labels: int) -> tuple[list[str], int]:
@@ -156,15 +156,14 @@ class DataFile:
     def top(self, asked: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> list[tuple[Any, ...]]:
         """Return (score, id, row) of the best `k` rows that are not dead, with probabilities where they are `read`."""
         own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in asked.columns]
-        own += [f"{asked.likeness} AS likeness"] if asked.likeness else []
+        own += [f"{asked.likeness} AS likeness"] * bool(asked.likeness)
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
         chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
         limit = k
         while True:  # until enough of the best are alive
             least = self._least(asked, own, limit, seconds)
             sql = asked.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
-            is_small = len(sql) <= _LONGEST and limit * len(chosen) <= _MOST_VALUES
-            best = (self._recent if is_small else self.ask)(sql, seconds=seconds)
+            best = self._kept(sql, limit * len(chosen), seconds)
             if any(score is None or score != score or id is None for score, id, *_ in best):
                 raise ValueError(f"{self.path.parent} is corrupt (an item has no id or no probability): {AGAIN}")
             alive = [row for row in best if row[2] not in dead][:k]
@@ -172,20 +171,19 @@ class DataFile:
                 return alive
             limit *= 4
 
+    def _kept(self, sql: str, n_values: int, seconds: float) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, which are kept for the next time where it and they are small."""
+        is_small = len(sql) <= _LONGEST and n_values <= _MOST_VALUES
+        return (self._recent if is_small else self.ask)(sql, seconds=seconds)
+
     def _least(self, asked: Statement, own: Sequence[str], limit: int, seconds: float) -> float:
         """Return a score that the best `limit` rows reach, as those of a sample do; to sort all rows takes longer."""
         if not own or not self._is_large or limit > _SAMPLE >> 6:
             return 0.0
         source = f"(SELECT rowid AS row, {', '.join(own)} FROM f.items WHERE rowid < {_SAMPLE}) AS items"
         sample = asked.best(source, "row", "row", limit)
-        ((n, least),) = self._recent(f"SELECT count(score), min(score) FROM ({sample})", seconds=seconds)
+        ((n, least),) = self._kept(f"SELECT count(score), min(score) FROM ({sample})", 2, seconds)
         return float(least) if n == limit and 0 < least <= 1 else 0.0  # a forged file may hold NaN
-
-    def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
-        """Return some columns of some rows."""
-        wanted = "rowid IN (SELECT unnest(?::BIGINT[]))"
-        answer = self.ask(f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE {wanted}", [rows])
-        return {row: tuple(rest) for row, *rest in answer}
 
     def find(self, ids: Sequence[str], chosen: str) -> list[tuple[Any, ...]]:
         """Return (id, row, a chosen column) of those of `ids` that are here, dead ones too."""
@@ -194,7 +192,9 @@ class DataFile:
             return self.ask(f"{select} id IN (SELECT unnest(?::VARCHAR[]))", [ids])
         ends = [(id, bisect_right(self._fence, id) * FENCE) for id in ids]
         block = f"{select} rowid >= ? AND rowid < ? AND id = ?"
-        return [row for id, end in ends if end for row in self._recent_ids(block, (end - FENCE, end, id))]
+        is_small = chosen != "v" and max(map(len, ids), default=0) <= _LONGEST_ID
+        ask = self._recent_ids if is_small else self.ask
+        return [row for id, end in ends if end for row in ask(block, (end - FENCE, end, id))]
 
 
 class Generation(NamedTuple):
@@ -224,13 +224,13 @@ class Generation(NamedTuple):
         read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in asked.columns])
         return [(-score, id, *read[row]) for score, id, row, _ in page]
 
-    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
+    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, Sequence[Any]]:
         """Return some columns of some rows."""
         by_file: dict[int, list[int]] = defaultdict(list)
         for n, row in rows:
             by_file[n].append(row)
-        each = ((n, self.files[n].values(some, chosen)) for n, some in by_file.items())
-        return {(n, row): values for n, answer in each for row, values in answer.items()}
+        sql = f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE rowid IN (SELECT unnest(?::BIGINT[]))"
+        return {(n, row): eta for n, some in by_file.items() for row, *eta in self.files[n].ask(sql, [some])}
 
     def probabilities(self, rows: Sequence[Row]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some rows."""

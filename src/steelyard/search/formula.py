@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, final
 
 MOST_CHARACTERS: Final = 10_000
@@ -29,15 +30,10 @@ _NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  
 
 
 class QueryError(ValueError):
-    """A query that cannot be answered: what is wrong, and where.
-
-    text: the query.
-    at: the place, a position in it.
-    what: the sentence without the picture.
-    """
+    """A query that cannot be answered: `what` is wrong with its `text`, and `at` which position."""
 
     def __init__(self, what: str, text: str, at: int) -> None:
-        self.what, self.text, self.at = _printable(what), text, min(max(at, 0), len(text))
+        self.what, self.text, self.at = _printable(what), text, min(at, len(text))
         super().__init__(self.what)
 
     def __str__(self) -> str:
@@ -74,7 +70,7 @@ class Bound:
     """Of float32, as probabilities are kept: `dog >= 0.7` holds for what was written as 0.7."""
 
     def __str__(self) -> str:
-        digits = next(text for n in range(1, 18) if _single(float(text := f"{self.value:.{n}g}")) == self.value)
+        digits = next(text for n in range(1, 10) if _single(float(text := f"{self.value:.{n}g}")) == self.value)
         return f"{quoted(self.label)} {self.sign} {Decimal(digits):f}"
 
 
@@ -99,9 +95,8 @@ FALSE: Final = Join(False, ())
 
 def joined(all: bool, parts: Iterable[Formula]) -> Formula:
     """Return all of the parts, or at least one: flat, each once, as simple as true and false among them make it."""
-    flat: dict[Formula, None] = {}
-    for part in parts:
-        flat |= dict.fromkeys(part.parts if isinstance(part, Join) and part.all == all else [part])
+    nested = (part.parts if isinstance(part, Join) and part.all == all else [part] for part in parts)
+    flat = dict.fromkeys(chain.from_iterable(nested))
     if Join(not all, ()) in flat:
         return Join(not all, ())
     return next(iter(flat)) if len(flat) == 1 else Join(all, tuple(flat))
@@ -126,12 +121,8 @@ def negated(formula: Formula) -> Formula:
 
 
 def leaves(formula: Formula) -> Iterator[Term | Bound]:
-    """Yield the leaves, in the order they are written."""
-    if isinstance(formula, Join):
-        for part in formula.parts:
-            yield from leaves(part)
-    else:
-        yield formula
+    """Return the leaves, in the order they are written."""
+    return chain.from_iterable(map(leaves, formula.parts)) if isinstance(formula, Join) else iter([formula])
 
 
 def quoted(label: str) -> str:
@@ -139,13 +130,6 @@ def quoted(label: str) -> str:
     if _WORD.fullmatch(label) and label.upper() not in _KEYWORDS:
         return label
     return '"' + label.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def unknown_label(label: str, names: Sequence[str], text: str, at: int) -> QueryError:
-    """Return the error, with suggestions, of a label that is not one of `names`."""
-    near = " or ".join(map(quoted, suggestions(label, names)))
-    advice = f"did you mean {near}?" if near else "give a label of the index"
-    return QueryError(f"there is no label {_short(label)!r}: {advice}", text, at)
 
 
 def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
@@ -158,7 +142,7 @@ def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
 
 
 class Token(NamedTuple):
-    """A piece of a text: a label, a sign, a parenthesis, one of AND, OR and NOT, or its end."""
+    """A piece of a text; its kind is label, sign, (, ), AND, OR, NOT or end."""
 
     kind: str
     value: str
@@ -166,10 +150,7 @@ class Token(NamedTuple):
 
 
 class Parser:
-    """Reads one text.
-
-    places: where each label is first written, once `whole` has read the text.
-    """
+    """Reads one text; `places` is where each label is first written, once `whole` has read it."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
@@ -202,11 +183,10 @@ class Parser:
         return joined(True, parts)
 
     def _sole(self) -> Formula:
-        turned = False
+        opened, turned = self._here.at, False
         while self._took("NOT"):
-            turned = not turned
-        at = self._here.at
-        formula = self._inner(at) if self._took("(") else self._leaf()
+            opened, turned = self._here.at, not turned
+        formula = self._inner(opened) if self._took("(") else self._leaf()
         return negated(formula) if turned else formula
 
     def _inner(self, opened: int) -> Formula:
@@ -236,7 +216,7 @@ class Parser:
         if not _NUMBER.fullmatch(number) or self._text[at] == '"':
             raise self._unexpected(f"a number between 0 and 1 after {sign}")
         if not 0 <= float(number) <= 1:
-            raise self._error(f"{_short(number)} is no probability: give 0 to 1, such as 0.8", at)
+            raise self._error(f"{short(number)} is no probability: give 0 to 1, such as 0.8", at)
         self._here = next(self._tokens)
         return Bound(label, sign, _single(float(number)))
 
@@ -251,7 +231,7 @@ class Parser:
         return QueryError(what, self._text, at)
 
     def _unexpected(self, wanted: str) -> QueryError:
-        found = "the query ends" if self._here.kind == "end" else f"{_short(self._here.value)!r} stands"
+        found = "the query ends" if self._here.kind == "end" else f"{short(self._here.value)!r} stands"
         return self._error(f"{found} where {wanted} is expected", self._here.at)
 
 
@@ -290,5 +270,6 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in text)
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
+    """Return a label, cut where it is long."""
     return label if len(label) <= 40 else label[:39] + "…"

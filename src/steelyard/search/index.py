@@ -81,7 +81,7 @@ class Index:
             paths: of the items' files, None where an item has none.
             overwrite: whether an index in `folder` is replaced.
             notes: plain facts to keep, such as which model this is from.
-            embeddings: (N, D), by which items are like each other; brought to length 1. None for none.
+            embeddings: (N, D), scaled to length 1; the cosine of two says how much items are like each other.
         """
         from steelyard.labels.ids import Ids
         from steelyard.search.writing import Items
@@ -89,14 +89,14 @@ class Index:
         place, labels = Path(folder), tuple(Ids(names, "names"))
         if not labels:
             raise ValueError("names is empty: an index needs at least one label")
-        items = Items.checked(ids, probabilities, paths, len(labels), embeddings)
-        kept, n_numbers = _plain(notes or {}), 0 if items.embeddings is None else items.embeddings.shape[1]
+        items = Items.checked(Ids(ids), probabilities, paths, len(labels), embeddings)
+        n_numbers = 0 if items.embeddings is None else items.embeddings.shape[1]
+        pointer = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), _plain(notes), n_numbers)
         pointers.check_folder(place)
         place.mkdir(parents=True, exist_ok=True)
         with sole(place / pointers.LOCK, waits=True):
             if pointers.exists(place) and not overwrite:
                 raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
-            pointer = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept, n_numbers)
             index = cls(place, Generation(pointer, (), (), labels))
             index._write(index._now, items, [], {})
             return index
@@ -260,7 +260,7 @@ class Index:
         embeddings: Any = None,
     ) -> int:
         """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
-        changed = _plain(notes or {})
+        changed = _plain(notes)
         with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
             self._write(newest, items, [row for row, _ in there.values()], changed)
         return len(there)
@@ -280,20 +280,17 @@ class Index:
         from steelyard.labels.ids import Ids
         from steelyard.search.writing import Items
 
-        items = None
+        texts, items = Ids(ids), None
         if probabilities is not None:
-            items = Items.checked(ids, probabilities, paths, len(self.names), embeddings)
+            items = Items.checked(texts, probabilities, paths, len(self.names), embeddings)
             if items.embeddings is not None and (n := items.embeddings.shape[1]) != self.n_numbers:
-                raise ValueError(
-                    f"{self.folder} keeps embeddings of {self.n_numbers} numbers, but {n} are given: give as many, or "
-                    "make the index again"
-                )
-        given = list(Ids(ids)) if items is None else items.ids.to_pylist()
+                many = f"{self.n_numbers} numbers, but {n} are given"
+                raise ValueError(f"{self.folder} keeps embeddings of {many}: give as many, or make the index again")
         with sole(self.folder / pointers.LOCK, waits=True):
             newest = opened(self.folder, pointers.read(self.folder), self._threads, self._now.files)
             if newest.names != self.names:
                 raise ValueError(f"{self.folder} was made again with other labels: open it again")
-            yield newest, items, newest.locate(given)
+            yield newest, items, newest.locate(list(texts))
 
     def _write(self, before: Generation, items: Items | None, gone: list[Row], notes: dict[str, Any]) -> None:
         """Write the generation after `before` and go over to it."""
@@ -317,10 +314,9 @@ def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) ->
                 raise
 
 
-def _plain(notes: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(notes: Mapping[str, Any] | None) -> dict[str, Any]:
     """Notes as they will be read back."""
     try:
-        kept: dict[str, Any] = json.loads(json.dumps(dict(notes), allow_nan=False))
+        return json.loads(json.dumps(dict(notes or {}), allow_nan=False))  # type: ignore[no-any-return]
     except (TypeError, ValueError) as error:
         raise ValueError(f"notes cannot be kept as JSON ({error}): give plain facts") from None
-    return kept

@@ -95,12 +95,12 @@ def repeated(formula: Formula) -> list[str]:
 def plan(formula: Formula, order: Mapping[str, int]) -> Plan:
     """Return the arithmetic of a formula; `order` gives each label its place."""
     planner = _Planner(order)
-    last = planner.expanded(_lowered(formula, True))
+    last = planner.expanded(_lowered(formula, top=True))
     return tuple(planner.steps)[: last + 1]
 
 
 def gate(formula: Formula) -> Formula:
-    """Return what must hold of the bounds for an item to be found at all: the formula with every term true."""
+    """Return what must hold of the bounds for an item to match at all: the formula with every term true."""
     return replaced(formula, lambda leaf: leaf if isinstance(leaf, Bound) else TRUE)
 
 
@@ -184,10 +184,7 @@ def _lowered(formula: Formula, top: bool) -> Formula:
 
 
 class _Planner:
-    """Makes one plan; counts what it costs to make and to work out, and stops at `MOST_STEPS`.
-
-    steps: those that were made.
-    """
+    """Makes the `steps` of one plan; counts what they cost to make and to compute, and stops at `MOST_STEPS`."""
 
     def __init__(self, order: Mapping[str, int]) -> None:
         self._order, self._size = order, 0
@@ -196,24 +193,23 @@ class _Planner:
 
     def expanded(self, formula: Formula) -> int:
         """Return the step of a formula, split by the labels that occur twice."""
-        if formula not in self._known:
-            counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
-            if twice := [label for label, n in counts.items() if n > 1]:
-                self._count(1)
-                first = min(twice, key=self._order.__getitem__)
-                yes, no = (self.expanded(_given(formula, first, present)) for present in (True, False))
-                self._known[formula] = self._split(first, yes, no)
-            else:
-                self._known[formula] = self._arithmetic(formula)
-        return self._known[formula]
+        if formula in self._known:
+            return self._known[formula]
+        counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
+        if twice := [label for label, n in counts.items() if n > 1]:
+            self._count(1)
+            first = min(twice, key=self._order.__getitem__)
+            step = self._split(first, *(self.expanded(_given(formula, first, present)) for present in (True, False)))
+        else:
+            step = self._arithmetic(formula)
+        return self._known.setdefault(formula, step)
 
     def _split(self, label: str, yes: int, no: int) -> int:
         """A split, or less where that is bit by bit the same."""
         never = self.steps.get(Step("constant", value=0.0))
-        if no == never:
-            return self._product([self._step(Step("factor", label=label)), yes])
-        if yes == never:
-            return self._product([self._step(Step("factor", label=label, value=0.0)), no])
+        if never in (yes, no):
+            factor = self._step(Step("factor", label=label, value=float(no == never)))
+            return self._product([factor, yes if no == never else no])
         return self._step(Step("split", (yes, no), label))
 
     def _arithmetic(self, formula: Formula) -> int:
@@ -227,13 +223,11 @@ class _Planner:
                 return self._product(map(self._arithmetic, sorted(parts, key=self._place)))
             case _ if formula == FALSE:
                 return self._step(Step("constant", value=0.0))
-            case _:
-                return self._step(Step("complement", (self._arithmetic(negated(formula)),)))
+        return self._step(Step("complement", (self._arithmetic(negated(formula)),)))
 
     def _place(self, part: Formula) -> int:
         """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
-        terms = (self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term))
-        return min(terms, default=1 << 62)
+        return min((self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term)), default=1 << 62)
 
     def _product(self, parts: Iterable[int]) -> int:
         """The product; ones are left out."""
@@ -256,10 +250,5 @@ class _Planner:
 
 def _given(formula: Formula, label: str, present: bool) -> Formula:
     """Return what is left to ask once it is known whether a label is present; bounds on it stay."""
-
-    def known(leaf: Term | Bound) -> Formula:
-        if isinstance(leaf, Bound) or leaf.label != label:
-            return leaf
-        return TRUE if leaf.wanted == present else FALSE
-
-    return replaced(formula, known)
+    known: dict[Formula, Formula] = {Term(label, present): TRUE, Term(label, not present): FALSE}
+    return replaced(formula, lambda leaf: known.get(leaf, leaf))

@@ -41,23 +41,18 @@ class Items(NamedTuple):
     """(N, D), each of length 1."""
 
     @classmethod
-    def checked(
-        cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int, embeddings: Any = None
-    ) -> Items:
+    def checked(cls, ids: Ids, probabilities: Any, paths: Paths | None, n_labels: int, embeddings: Any) -> Items:
         """Return items that can be written: see `Index.build`."""
-        texts = Ids(ids).arrow
-        table = np.asarray(probabilities)
+        texts, table = ids.arrow, np.asarray(probabilities)
         if table.shape != (len(texts), n_labels) or table.dtype.kind not in "fiub":
-            raise ValueError(
-                f"probabilities is {table.dtype} of shape {table.shape}: give numbers ({len(texts)}, {n_labels}), one "
-                "row per item, one column per label"
-            )
+            shape = f"({len(texts)}, {n_labels}), one row per item, one column per label"
+            raise ValueError(f"probabilities is {table.dtype} of shape {table.shape}: give numbers {shape}")
         for start in range(0, len(table), 1 << 16):
             block = table[start : start + (1 << 16)]
             if len(bad := np.argwhere(~((block >= 0) & (block <= 1)))):
                 i, j = bad[0]
-                name = texts[start + int(i)].as_py()
-                raise ValueError(f"probabilities[{start + i}, {j}], of item {name!r}, is {block[i, j]}: give 0 to 1")
+                cell = f"probabilities[{start + i}, {j}], of item {ids[start + int(i)]!r}"
+                raise ValueError(f"{cell}, is {block[i, j]}: give 0 to 1")
         check_several(paths, "paths")
         if paths is not None and len(paths) != len(texts):
             raise ValueError(f"paths has {len(paths)} entries, but there are {len(texts)} items: give one per item")
@@ -65,14 +60,13 @@ class Items(NamedTuple):
         try:
             return cls(texts, table, pa.array(files, pa.large_string()), _of_length_1(embeddings, len(texts)))
         except UnicodeEncodeError as error:
-            raise ValueError(
-                f"paths[{files.index(error.object)}] is {error.object!r}, which is not Unicode: rename that file"
-            ) from None
+            path = f"paths[{files.index(error.object)}] is {error.object!r}"
+            raise ValueError(f"{path}, which is not Unicode: rename that file") from None
 
     def reader(self, n_numbers: int) -> Any:
         """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time.
 
-        Where the index has embeddings of so many numbers and these items none, theirs are null.
+        In an index with embeddings of so many numbers, those of items that came without are null.
         """
         n, n_labels = self.probabilities.shape
         names, width = columns(n_labels)
@@ -113,14 +107,9 @@ def _of_length_1(embeddings: Any, n_items: int) -> NDArray[np.float32] | None:
 def write(
     folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], notes: Mapping[str, Any]
 ) -> Pointer:
-    """Write the next generation: one more data file, into which smaller ones before it are merged.
+    """Write the generation after `before`: one more data file, into which smaller ones before it are merged.
 
-    Args:
-        folder: of the index.
-        before: the generation that this one follows.
-        items: that are added.
-        gone: rows that are deleted or replaced.
-        notes: that are added or changed.
+    It adds `items`, leaves out the rows `gone`, which are deleted or replaced, and adds or changes `notes`.
     """
     old, added = before.pointer, 0 if items is None else len(items.ids)
     first = _first_merged(before, added + len(gone))
@@ -172,9 +161,8 @@ def _first_merged(before: Generation, size: int) -> int:
 
 def _write_file(folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], first: int) -> FileFacts:
     """Write one more data file, which takes in those from `first` on; it is on the disk but does not count yet."""
-    dead, noted = [*map(set, before.dead)], {row for row in gone if row[0] < first}
-    for n, row in gone:
-        dead[n].add(row)
+    dead = [file_dead | {row for m, row in gone if m == n} for n, file_dead in enumerate(before.dead)]
+    noted = {row for row in gone if row[0] < first}
     for n, kept in enumerate(before.files[:first]):
         noted |= {(n, row) for merged in before.files[first:] for row in merged.dead[kept.path.name]}
     file, n_labels = f"{uuid.uuid4().hex}.duckdb", len(before.names)
