@@ -39,6 +39,17 @@ class PseudoLabels:
         n_items, n_labels: N and L.
         feedback: what is written: "raw" σ(z), as in the paper, or "link", the corrected η, with which an
             uninformative rare label does not run away upwards.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=2, n_labels=2)
+        >>> store.read(torch.tensor([0, 1]))
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+        >>> store.write(torch.tensor([0]), torch.tensor([[0.9, 0.1]]))
+        >>> store.start_epoch(2)
+        >>> store.read(torch.tensor([0, 1]))  # item 1 was not visited
+        tensor([[0.9016, 0.0984],
+                [0.5000, 0.5000]])
     """
 
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:

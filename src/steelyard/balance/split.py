@@ -26,7 +26,16 @@ def stratified_split(labels: Labels, fraction: float, seed: int = 0) -> tuple[In
 
     Items of one group (`Labels.item_groups`) stay together: groups are split as items are, with all their labels.
 
-    Arguments: `labels` (unknown labels do not count); `fraction` to hold out, between 0 and 1; `seed`.
+    Args:
+        labels: of all items; unknown labels do not count.
+        fraction: of items to hold out, between 0 and 1.
+        seed: of the split.
+
+    Examples:
+        >>> labels = sy.Labels(np.repeat([[1, 0], [0, 1]], [90, 10], axis=0))
+        >>> rest, held_out = sy.data.stratified_split(labels, 0.2)
+        >>> labels.take(held_out).counts
+        array([18,  2])
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction is {fraction}: give the share of items to hold out, between 0 and 1")

@@ -16,6 +16,13 @@ class TeacherScores:
 
     Args:
         scores: the table; labels without a column and items without a row have no score.
+
+    Examples:
+        >>> import pyarrow, pyarrow.parquet
+        >>> pyarrow.parquet.write_table(pyarrow.table({"id": ["a", "b"], "dog": [0.9, 0.2]}), "scores.parquet")
+        >>> sy.balance.TeacherScores("scores.parquet").read(["b", "c"], ["dog", "car"])
+        array([[0.2, nan],
+               [nan, nan]])
     """
 
     def __init__(self, scores: str = "") -> None:

@@ -67,6 +67,15 @@ class Isotonic(Calibrator):
     Args:
         per: "label", or "pooled" for one curve.
         prior_positives: m, how many positives the prior is worth beside a label's own (150).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> calibrator, levels = sy.calibrate.Isotonic(per="pooled").fit(z, y), z[:5]
+        >>> torch.sigmoid(levels[:, 0])
+        tensor([0.1192, 0.2689, 0.5000, 0.7311, 0.8808])
+        >>> calibrator(levels)[:, 0]  # σ(2z), but for one positive's worth of σ(z)
+        tensor([0.0202, 0.1203, 0.5000, 0.8847, 0.9848])
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:

@@ -37,6 +37,12 @@ class LabelSets:
     2^L sets; sums over sets are elementary symmetric polynomials, K L additions.
 
     Made by `of`, from labels; `estimate` gives that of unlabelled items.
+
+    Examples:
+        >>> sets = sy.calibrate.LabelSets.of(torch.eye(3))  # every item has exactly one of three labels
+        >>> log_odds = torch.tensor([[0.0, 0.0, -4.0]])
+        >>> sets.probability(log_odds).sum(1)  # so their probabilities sum to 1
+        tensor([1.])
     """
 
     labels: Tensor

@@ -31,20 +31,31 @@ _CELLS_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True)
 class ThresholdReport:
-    """Thresholds and what is expected of the decisions probability ≥ threshold, all (L,)."""
+    """Thresholds and what is expected of the decisions probability ≥ threshold, all (L,).
+
+    Examples:
+        >>> eta, targets = torch.tensor([[0.9], [0.6], [0.4], [0.1]]), torch.tensor([[1], [0], [1], [0]])
+        >>> report = sy.calibrate.threshold_report(eta, targets, goal="recall", level=1.0)
+        >>> report.thresholds, report.precision, report.recall, report.reached
+        (tensor([0.2500]), tensor([0.6667]), tensor([1.]), tensor([True]))
+    """
 
     thresholds: Any
+    """The least probability of a label that is decided present; inf where none is."""
     value: Any
-    """What the goal is after: F1, recall (at the given precision), precision (at the given recall), cost an item."""
+    """The quantity that the goal optimises: F1, recall (at a precision), precision (at a recall), cost per item."""
     precision: Any
+    """The share of decisions that are right."""
     recall: Any
+    """The share of positives that are decided present."""
     f1: Any
+    """F1."""
     decided: Any
     """Items that are decided to have the label, of those it was chosen by."""
     share: Any
     """The same as a share of them."""
     reached: Any
-    """Whether the goal is reached: the precision or recall asked for, or for F1 and cost a threshold that decides."""
+    """True where the goal is reached: the precision or recall, or for F1 and cost a threshold that decides."""
 
     @property
     def never(self) -> Any:
@@ -75,11 +86,41 @@ def thresholds(
     confidence: float | None = None,
     joint: bool = False,
 ) -> Any:
-    """Return the threshold (L,) of each label: the `thresholds` of `threshold_report`.
+    """Return the threshold (L,) of each label: a label is decided present where its probability is at least that.
 
-    With a `guarantee` ("expected" or "probability") they are those of `guaranteed_thresholds`: the precision or recall
-    `level`, or 1 − `risk`, is promised for future items, not measured on these, which nothing else may have been fitted
-    to. `confidence` (.9) and `joint` belong to "probability". Labels without a promise are named in a warning.
+    `threshold_report` has the definition of each goal and what its decisions are expected to give. A label for which no
+    threshold reaches the goal is never decided present: its threshold is inf. With a `guarantee`, thresholds are those
+    of `guaranteed_thresholds`: the precision or recall is promised for future items instead of measured on these, to
+    which nothing else may have been fitted; a warning names the labels without a promise.
+
+    Args:
+        probabilities: η (N, L), calibrated wherever no target is given.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft one is present from .5 on. None takes
+            expected counts from the probabilities instead.
+        goal: "f1", the best F1; "precision", the best recall at a precision of `level`; "recall", the best precision
+            at a recall of `level`; "cost", the least cost.
+        level: the precision or recall to reach, in (0, 1]; only for these two goals, which need it.
+        cost_fp, cost_fn: c₊ and c₋, the costs of a false positive and of a false negative, positive numbers or (L,);
+            only for "cost", which needs both. Without targets the threshold is Bayes', c₊/(c₊ + c₋).
+        prior_positives: m ≥ 0, the number of positives that the probabilities are worth beside a label's own (0 counts
+            the sample alone; runs use 20, as calibrators do).
+        prior: π', the frequency of each label where decisions will be made, a number or (L,) in [0, 1]; NaN or None
+            keeps the frequency among these items.
+        guarantee: None measures on these items; "expected" promises a recall on average over samples, "probability" a
+            precision or recall with a confidence. Needs targets, and excludes costs, `prior` and `prior_positives`.
+        risk: 1 − `level`, given in its place; only with a guarantee.
+        confidence: of the guarantee "probability" (.9).
+        joint: True if that confidence is to hold for all labels at once, not for each by itself.
+
+    Examples:
+        >>> eta = torch.tensor([[0.9], [0.6], [0.4], [0.1]])
+        >>> targets = torch.tensor([[1], [0], [1], [-1]])
+        >>> sy.calibrate.thresholds(eta, targets)  # all three known items: F1 is .8
+        tensor([0.4000])
+        >>> sy.calibrate.thresholds(eta, targets, goal="precision", level=0.9)
+        tensor([0.7500])
+        >>> sy.calibrate.thresholds(eta, goal="cost", cost_fp=1.0, cost_fn=9.0)  # a miss costs nine false alarms
+        tensor([0.1000])
     """
     if guarantee is not None:
         plain = (cost_fp, cost_fn, prior) == (None, None, None) and prior_positives == 0
@@ -140,13 +181,15 @@ def threshold_report(
     "f1").
 
     Args:
-        probabilities: (N, L), calibrated wherever no target is given.
-        targets: (N, L) or None; unknown cells are left out, soft ones are present from .5 on.
-        goal: see above.
-        level: the precision or recall asked for, in (0, 1].
-        cost_fp, cost_fn: what a false positive and a false negative cost, positive numbers or (L,).
-        prior_positives: m ≥ 0 (0).
-        prior: π', a number or (L,) in [0, 1]; NaN, like None, takes a label as often as it comes.
+        probabilities, targets, goal, level, cost_fp, cost_fn, prior_positives, prior: as for `thresholds`.
+
+    Examples:
+        >>> eta, targets = torch.tensor([[0.9], [0.6], [0.4], [0.1]]), torch.tensor([[1], [0], [1], [0]])
+        >>> report = sy.calibrate.threshold_report(eta, targets)
+        >>> report.thresholds, report.f1, report.decided
+        (tensor([0.2500]), tensor([0.8000]), tensor([3]))
+        >>> sy.calibrate.threshold_report(eta).f1  # without targets: what the probabilities promise
+        tensor([0.7600])
     """
     check_range("at least 0", prior_positives=prior_positives)
     pair, label_known = _inputs(probabilities, targets)

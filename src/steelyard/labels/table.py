@@ -32,8 +32,22 @@ class Labels:
     Only the cells that differ from one fill value (0 or −1) are kept: ten million items with five known labels each
     take about 290 MB. A label counts as positive where its value is at least .5; an unknown one is never a negative.
 
-    Arguments: `values` (N, L), numpy array or tensor of real numbers; `names` of the L labels and `ids` of the N
-    items, distinct strings ("0", "1", … where not given).
+    Args:
+        values: (N, L), a numpy array or tensor of real numbers.
+        names: of the L labels, distinct strings; "0", "1", … where not given.
+        ids: of the N items, likewise.
+
+    Examples:
+        >>> labels = sy.Labels(np.array([[1, 0, -1], [1, 1, 0], [-1, 0, 0]]), names=["person", "dog", "car"])
+        >>> labels
+        Labels(3 items × 3 labels, 3 positives, 22.2 % unknown)
+        >>> labels.counts, labels.n_known
+        (array([2, 1, 0]), array([2, 3, 2]))
+        >>> labels.prior  # of person: 2 of 2 known labels, not 2 of 3 items
+        array([1.        , 0.33333333, 0.        ])
+        >>> labels.take([0, 2]).values
+        array([[ 1,  0, -1],
+               [-1,  0,  0]], dtype=int8)
     """
 
     names: tuple[str, ...]
@@ -66,9 +80,12 @@ class Labels:
     ) -> Labels:
         """Make a table from a list of cells.
 
-        Arguments: `items`, `labels`, `values` (n,), the row, the column and the value of each cell, in any order;
-        `shape` (N, L); `fill`, the value of cells not listed, 0 absent or −1 unknown. A cell listed twice must have
-        the same value each time.
+        Args:
+            items, labels, values: the row, the column and the value of each cell, (n,), in any order. A cell listed
+                twice must have the same value each time.
+            shape: (N, L).
+            fill: the value of cells not listed, 0 absent or −1 unknown.
+            names, ids: as for `Labels`.
         """
         if fill not in (0, UNKNOWN):
             raise ValueError(f"fill is {fill}: cells not listed are 0 (absent) or -1 (unknown)")

@@ -22,6 +22,13 @@ class TopEvaluator:
         counts: training positives of each label (L,).
         n_items: training items.
         ks: the k's, increasing.
+
+    Examples:
+        >>> evaluator = sy.metrics.TopEvaluator(counts=np.array([50, 20, 5]), n_items=100, ks=(1, 2))
+        >>> top = np.array([[0, 2], [1, 0]])
+        >>> evaluator.update(top, rows=np.array([0, 0, 1]), labels=np.array([0, 2, 0]))  # item 0 has labels 0 and 2
+        >>> evaluator.compute()["precision"]
+        {1: 0.5, 2: 0.75}
     """
 
     def __init__(self, counts: ArrayLike, n_items: int, ks: Sequence[int] = (1, 3, 5)) -> None:

@@ -29,7 +29,17 @@ RULES: dict[str, type[Resolver]] = {
 
 
 class Value(NamedTuple):
-    """What an objective is worth: the total to minimise, and its parts by name, which add up to it."""
+    """What an objective is worth: the total to minimise, and its parts by name, which add up to it.
+
+    Args:
+        total: the sum of the parts, a scalar.
+        parts: "loss", and what regularisers and rules for unknown labels add, by name.
+
+    Examples:
+        >>> value = sy.Objective(sy.losses.BCE())(torch.zeros(1, 2), torch.tensor([[1, 0]]))
+        >>> value.total, value.parts
+        (tensor(0.6931), {'loss': tensor(0.6931)})
+    """
 
     total: Tensor
     parts: dict[str, Tensor]
@@ -52,6 +62,16 @@ class Objective(nn.Module):
         masking: `PartialLabelMasking`, or None.
         weighting: a `Weighting`, or None.
         regularizers: `LabelPair`s; each sees the log-odds of the loss's link, without PLM or prior correction.
+
+    Examples:
+        >>> regularizers = [sy.balance.LabelPair()]
+        >>> objective = sy.Objective(sy.losses.Asymmetric(), unknown="negative", regularizers=regularizers)
+        >>> logits = torch.tensor([[2.0, -1.0, 0.5]])
+        >>> value = objective(logits, torch.tensor([[1, 0, -1]]))
+        >>> value.total, sorted(value.parts)
+        (tensor(0.0730), ['label_pair', 'loss'])
+        >>> objective.probability(logits), torch.sigmoid(logits)
+        (tensor([[0.7126, 0.0008, 0.1352]]), tensor([[0.8808, 0.2689, 0.6225]]))
     """
 
     def __init__(
