@@ -14,13 +14,13 @@ from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import store
+from steelyard.calibrate.aim import Aim, choose_thresholds
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
 from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, mean_eta, settle
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.lines import smoothed_level
 from steelyard.calibrate.link import Link, rounded_eta, same_link, softmax_log_odds, trained_link
 from steelyard.calibrate.prior import scale_annotated, shift_prior
-from steelyard.calibrate.thresholds import Aim, choose_thresholds
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses import Loss, NoLink, WeightedLoss
 from steelyard.losses.focused import LOG_ZERO

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from steelyard._files import write_atomic
 from steelyard._sealed import sealed, unsealed
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.calibrator import Calibrator, State
 from steelyard.calibrate.crossfit import MAKERS, Fitted
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.link import Link, has_probes, pair_of
-from steelyard.calibrate.thresholds import Aim
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Loss, NoLink
 from steelyard.objective.objective import Objective
