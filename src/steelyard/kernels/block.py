@@ -88,6 +88,7 @@ def slopes(
 
     Every branch is on a constant: a compiled kernel has none of them.
     """
+    # kept whole: a third of it are the arguments of one launch; what is left is one loop whose sums stay in registers
     n_strips = tl.cdiv(width, C)
     chunk = tl.program_id(0) // n_strips
     first = tl.program_id(0) % n_strips * C

@@ -47,6 +47,8 @@ def update(
 
     Every branch is on a constant: a compiled kernel has none of them.
     """
+    # kept whole: three optimizers and two forms of their states read and write each weight once; apart, they would
+    # repeat the loads, the random bits and the final store
     OLD: tl.constexpr = "evict_first" if HINT else ""
     rows = tl.program_id(0) * R + tl.arange(0, R)
     columns = tl.arange(0, P)

@@ -79,6 +79,8 @@ def _tile(
     With TALLY known labels are added to `seen`. `columns` are the tile's labels, z_at, t_at, w_at and out_at say where
     its cells lie.
     """
+    # kept whole: one tile is one pass over values in registers, and every branch is on a constant; cut into functions,
+    # each of them would take and return most of these arrays and switches
     logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out = given
     scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, draw = numbers
     seed_low, seed_high, epoch, item_low, item_high = draw
@@ -216,6 +218,8 @@ def loss(
     it is a matrix; 0: it is 1, and the cost is wanted. GRAIN divides L and the strides of rows, or, with ROW, the
     address a row begins at: so many cells are read at once. n_chunks programs share a row, n_tiles tiles each.
     """
+    # kept whole: half of it are the arguments of one launch; the three forms of a tile share accumulators and the final
+    # sum, and a kernel has no closures to share them by
     COST: tl.constexpr = UPSTREAM == 0
     HOW: tl.constexpr = (
         KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE, EDGE_REST, SIDED, CELLS,
