@@ -91,9 +91,9 @@ class PickedLabels:
         """
         n, starts = counts.cpu().numpy(), self._starts_before[index.cpu().numpy()]
         within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
-        at, levels = np.repeat(starts, n), np.zeros(n.sum(), np.int8)
-        there = at >= 0
-        levels[there] = self._before[(at + within)[there]]
+        firsts, levels = np.repeat(starts, n), np.zeros(n.sum(), np.int8)
+        there = firsts >= 0
+        levels[there] = self._before[(firsts + within)[there]]
         return (torch.from_numpy(levels).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, counts: Tensor, probabilities: Tensor) -> None:

@@ -170,9 +170,9 @@ class ClassAware(ClassSampler):
 
     def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         n = len(self._classes)
-        rounds, at = np.unique(positions // n, return_inverse=True)
+        rounds, round_index = np.unique(positions // n, return_inverse=True)
         order = np.argsort(draws.bits(self._order_stream, rounds[:, None] * n + np.arange(n)), axis=1)
-        visited = self._classes[order[at, positions % n]]
+        visited = self._classes[order[round_index, positions % n]]
         chosen = draws.below(self._item_stream, positions, self._counts[visited])
         drawn: NDArray[np.int64] = self._items[self._starts[visited] + chosen]
         return drawn

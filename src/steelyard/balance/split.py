@@ -68,15 +68,15 @@ def _hand_out(labels: Labels, fraction: float, seed: int) -> NDArray[np.int8]:
     starts, members = labels.items_by_label()
     present = labels.present()
     n_labels, counts = labels.n_labels, labels.counts
-    wanted = np.floor(fraction * counts + 0.5).astype(np.int64)
-    wanted = np.where(counts > 1, np.clip(wanted, 1, counts - 1), 0)
+    quota = np.floor(fraction * counts + 0.5).astype(np.int64)
+    quota = np.where(counts > 1, np.clip(quota, 1, counts - 1), 0)
     side = np.full(len(labels), _FREE, np.int8)
     free, held = counts.copy(), np.zeros(n_labels, np.int64)
     while free.any():
         c = int(np.argmin(np.where(free > 0, free, np.iinfo(np.int64).max)))
         own = members[starts[c] : starts[c + 1]]
         own = own[side[own] == _FREE]
-        n_held = int(np.clip(wanted[c] - held[c], 0, len(own)))
+        n_held = int(np.clip(quota[c] - held[c], 0, len(own)))
         chosen = own[draws.distinct(draws.key(seed, "split label", c), n_held, len(own))]
         side[own] = _REST
         side[chosen] = _HELD

@@ -90,7 +90,7 @@ def choose_thresholds(
     if aim.promise is not None and targets is not None:
         promised = guaranteed_thresholds(probabilities, targets, aim.promise).thresholds
         return np.asarray(torch.as_tensor(promised).cpu().double().numpy())
-    found = threshold_report(
+    report = threshold_report(
         probabilities,
         targets,
         aim.goal,  # type: ignore[arg-type]
@@ -98,5 +98,5 @@ def choose_thresholds(
         prior_positives=PRIOR_POSITIVES,
         prior=prior,
     ).thresholds
-    chosen: Floats = torch.as_tensor(found).cpu().double().numpy()
+    chosen: Floats = torch.as_tensor(report).cpu().double().numpy()
     return chosen

@@ -90,9 +90,9 @@ def fit_bands(cells: Cells, counts: ArrayLike, prior_positives: float = PRIOR_PO
     masks = (of_cell == b for b in range(int(band.max()) + 1))
     lines = [_fitted(z[mask], y[mask], w[mask], pooled, precision) for mask in masks]
     slope, shift = torch.from_numpy(np.array(lines)).unbind(1)
-    at = torch.from_numpy(band)
+    band_of_label = torch.from_numpy(band)
     platt = Platt()
-    platt.restore({"slope": slope[at].tolist(), "shift": shift[at].tolist()})
+    platt.restore({"slope": slope[band_of_label].tolist(), "shift": shift[band_of_label].tolist()})
     return platt
 
 
@@ -112,5 +112,5 @@ def _fitted(
         return scale * value, scale * gradient
 
     options = {"ftol": 1e-15, "gtol": 1e-11}
-    found = minimize(cost, prior, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)], options=options).x
-    return np.asarray(found)
+    minimum = minimize(cost, prior, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)], options=options).x
+    return np.asarray(minimum)

@@ -138,8 +138,10 @@ def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
     held = finite_where_known(logits, targets)
     n_present, n_known = float(held.present.sum()), int(held.known.sum())
     if not 0 < n_present < n_known:
-        what = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
-        raise ValueError(f"targets holds no {what}: a calibrator is fitted on labels of both kinds, so give more items")
+        missing = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
+        raise ValueError(
+            f"targets holds no {missing}: a calibrator is fitted on labels of both kinds, so give more items"
+        )
     return held
 
 

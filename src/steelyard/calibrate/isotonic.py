@@ -155,11 +155,11 @@ def interpolated(curves: Sequence[Curve], z: Tensor) -> Tensor:
     size = torch.tensor([len(curve.x) for curve in curves])
     first = torch.cumsum(size + 1, 0) - size - 1
     inside = torch.minimum(torch.maximum(z, x[first]), x[first + size - 1])
-    at = torch.zeros_like(inside, dtype=torch.int64) + first
+    knot = torch.zeros_like(inside, dtype=torch.int64) + first
     for i in reversed(range((max(len(curve.x) for curve in curves) - 1).bit_length())):
-        further = torch.minimum(at + (1 << i), first + size)  # where x is infinite
-        at = torch.where(x[further] <= inside, further, at)
-    return eta[at] + (inside - x[at]) / (x[at + 1] - x[at]) * (eta[at + 1] - eta[at])
+        further = torch.minimum(knot + (1 << i), first + size)  # where x is infinite
+        knot = torch.where(x[further] <= inside, further, knot)
+    return eta[knot] + (inside - x[knot]) / (x[knot + 1] - x[knot]) * (eta[knot + 1] - eta[knot])
 
 
 def _rising(z: Array, t: Array) -> Curve:

@@ -205,8 +205,10 @@ def probe(loss: PairLoss) -> Tensor:
 
 def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
     """Whether `probe` gives these values, but for rounding."""
-    found = probe(loss)
-    return probes is not None and probes.shape == found.shape and torch.allclose(probes, found, rtol=1e-6, atol=1e-6)
+    current = probe(loss)
+    return (
+        probes is not None and probes.shape == current.shape and torch.allclose(probes, current, rtol=1e-6, atol=1e-6)
+    )
 
 
 def trained_link(
@@ -250,11 +252,11 @@ def rounded_eta(log_odds: Tensor, dtype: torch.dtype) -> Tensor:
 def softmax_log_odds(z: Tensor) -> Tensor:
     """Return z_c − log Σ_{j≠c} e^{z_j}, accurate also for the largest."""
     total = z.logsumexp(1, keepdim=True)
-    top, at = z.max(1, keepdim=True)
-    rest = z.scatter(1, at, -torch.inf).logsumexp(1, keepdim=True)
+    top, argmax = z.max(1, keepdim=True)
+    rest = z.scatter(1, argmax, -torch.inf).logsumexp(1, keepdim=True)
     share = z - total
     odds = share - torch.log(-torch.expm1(share.clamp_max(-1e-300)))
-    return odds.scatter(1, at, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
+    return odds.scatter(1, argmax, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
 
 
 def _on_device_of(loss: PairLoss, z: Tensor) -> Tensor:

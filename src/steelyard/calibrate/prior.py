@@ -270,7 +270,7 @@ def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_ref
     chance = float(chdtrc(len(delta), excess(0.0) + len(delta)))
     has_shifted = chance < LEVEL and excess(0.0) > 0
     spread = brentq(excess, 0.0, float((delta**2).sum()), xtol=1e-15) if has_shifted else 0.0  # Paule and Mandel 1982
-    found, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
+    shrunk, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
     kept[usable] = spread / (variance + spread)
-    found[usable] = expit(logit(pi) + delta * kept[usable]) if spread > 0 else pi
-    return Shift(found, chance, float(np.sqrt(spread)), kept)
+    shrunk[usable] = expit(logit(pi) + delta * kept[usable]) if spread > 0 else pi
+    return Shift(shrunk, chance, float(np.sqrt(spread)), kept)

@@ -102,8 +102,8 @@ def _refused(before: str, after: str = "") -> Iterator[None]:
     except NoLink:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ValueError(f"{before}{what:.200}{after}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(f"{before}{reason:.200}{after}") from None
 
 
 def as_document(calibrator: Calibrator) -> State:

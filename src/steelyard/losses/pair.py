@@ -94,10 +94,10 @@ class PairLoss(Loss):
             z = grid[start : start + rows]
             falls = self.link(z[:, None].expand(-1, labels)).diff(dim=0) < -1e-9
             if falls.any():
-                at = z[int(falls.any(dim=1).nonzero()[0])].item()
+                bend = z[int(falls.any(dim=1).nonzero()[0])].item()
                 raise NoLink(
                     f"{type(self).__name__} has no probability: its stationary log-odds fall as z grows beyond "
-                    f"{at:.1f}, so several η share a logit; fit a calibrator instead"
+                    f"{bend:.1f}, so several η share a logit; fit a calibrator instead"
                 )
         self._link_checked = True
 

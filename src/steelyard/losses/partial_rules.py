@@ -391,6 +391,6 @@ def largest(logits: Tensor, among: Tensor, n: Tensor) -> Tensor:
     return among & (logits >= bound) & (n > 0)
 
 
-def _refuse_processes(what: str) -> None:
+def _refuse_processes(subject: str) -> None:
     if n_processes() > 1:
-        raise ValueError(f"{what}, which keeps a table of all items in one process: train in one process")
+        raise ValueError(f"{subject}, which keeps a table of all items in one process: train in one process")

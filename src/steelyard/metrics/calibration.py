@@ -172,9 +172,9 @@ def label_mass_edges(bins: int, values: Tensor, known: Tensor | None) -> Tensor:
         n = torch.full((len(v), 1), n_items, device=v.device)
         if known is not None:
             v, n = torch.where(known[:, labels].T, v, torch.inf), known[:, labels].sum(0)[:, None]
-        at = torch.arange(1, bins, device=v.device) * n // bins
+        ranks = torch.arange(1, bins, device=v.device) * n // bins
         ordered = torch.from_numpy(np.sort(v.contiguous().numpy())) if v.device.type == "cpu" else v.sort(1).values
-        edges[labels, 1:-1] = ordered.gather(1, at).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
+        edges[labels, 1:-1] = ordered.gather(1, ranks).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
     return edges
 
 

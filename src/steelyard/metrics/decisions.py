@@ -99,10 +99,10 @@ def averages(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Averages
 
 def decision_counts(pair: Pair) -> Tensor:
     """Return true, predicted and actual positives of each label among the known cells: (3, L), int64."""
-    hit, said = positive(pair.targets), pair.values
+    hit, predicted = positive(pair.targets), pair.values
     if pair.known is not None:
-        said = said & pair.known
-    return torch.stack([x.sum(0) for x in (said & hit, said, hit)])
+        predicted = predicted & pair.known
+    return torch.stack([x.sum(0) for x in (predicted & hit, predicted, hit)])
 
 
 def ratios(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,8 +162,8 @@ def jaccard(decisions: ArrayLike, targets: ArrayLike, per: Over = "label") -> An
     """
     pair = decided(decisions, targets)
     known = torch.ones_like(pair.values) if pair.known is None else pair.known
-    said, hit = pair.values & known, positive(pair.targets) & known
-    return _over(said & hit, said | hit, per, pair, 0.0)
+    predicted, hit = pair.values & known, positive(pair.targets) & known
+    return _over(predicted & hit, predicted | hit, per, pair, 0.0)
 
 
 def _over(above: Tensor, below: Tensor, per: Over, pair: Pair, otherwise: float) -> Any:

@@ -144,8 +144,8 @@ class Evaluator:
         if not 0 < confidence < 1:
             raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
         limit = as_tensor(threshold, "threshold").double().cpu().numpy()
-        places = torch.from_numpy(np.atleast_1d(limit))
-        refuse(places.isnan(), "threshold", places, "give numbers to compare probabilities with")
+        limits = torch.from_numpy(np.atleast_1d(limit))
+        refuse(limits.isnan(), "threshold", limits, "give numbers to compare probabilities with")
         if limit.shape not in ((), (self.n_labels,)):
             raise ValueError(
                 f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"

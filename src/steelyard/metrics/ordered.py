@@ -37,12 +37,12 @@ class Rows(NamedTuple):
     def of(cls, scores: Tensor, hit: Tensor, known: Tensor) -> Rows:
         """Sort each row; unknown cells go to its end."""
         s, order = torch.where(known, scores.double(), -torch.inf).sort(1, descending=True)
-        place = torch.arange(s.shape[1], device=s.device).expand(s.shape)
+        rank = torch.arange(s.shape[1], device=s.device).expand(s.shape)
         new = torch.ones_like(s, dtype=torch.bool)
         new[:, 1:] = s[:, 1:] != s[:, :-1]
-        start = torch.where(new, place - 1, -1).cummax(1).values
+        start = torch.where(new, rank - 1, -1).cummax(1).values
         last = torch.cat([new[:, 1:], new[:, :1]], 1)
-        end = torch.where(last, place, s.shape[1] - 1).flip(1).cummin(1).values.flip(1)
+        end = torch.where(last, rank, s.shape[1] - 1).flip(1).cummin(1).values.flip(1)
         return cls(hit.gather(1, order).double(), known.gather(1, order).double(), order, start, end)
 
     def above(self, values: Tensor) -> Tensor:
@@ -63,8 +63,8 @@ class Rows(NamedTuple):
     def coverage(self) -> Tensor:
         """Return how many known cells (R,) one has to look at to see all positives."""
         reached = self.known.cumsum(1).gather(1, self.end)
-        found = torch.where(self.hit > 0, reached, 0.0).amax(1) if self.hit.shape[1] else self.hit.sum(1)
-        return torch.where(self.hit.sum(1) > 0, found, torch.nan)
+        depth = torch.where(self.hit > 0, reached, 0.0).amax(1) if self.hit.shape[1] else self.hit.sum(1)
+        return torch.where(self.hit.sum(1) > 0, depth, torch.nan)
 
     def gained(self, gains: Tensor, k: int, discounted: bool) -> Tensor:
         """Return the sum (R,) of `gains` (in the rows' first order) at the first k known cells, the mean over ties."""
@@ -237,8 +237,8 @@ def psp_at_k(scores: ArrayLike, targets: ArrayLike, propensity: ArrayLike, k: in
     def measure(rows: Rows) -> Tensor:
         return torch.stack(rows.scored_precision(p, k), 1)
 
-    found, best = torch.as_tensor(_each(scores, targets, "item", measure)).sum(0).tolist()
-    return found / best if best else float("nan")
+    gained, best = torch.as_tensor(_each(scores, targets, "item", measure)).sum(0).tolist()
+    return gained / best if best else float("nan")
 
 
 TOP = (1, 3, 5)

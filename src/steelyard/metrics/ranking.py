@@ -54,9 +54,9 @@ def by_sorting_rows(scores: Tensor, positive: Tensor, known: Tensor | None = Non
             unknown = np.logical_not(is_known[rows], order="C")
             values[unknown] = -np.inf
             n_known -= unknown.sum(1)
-        found = [np.sort(v[h]) for v, h in zip(values, hits, strict=True)]
+        positives = [np.sort(v[h]) for v, h in zip(values, hits, strict=True)]
         values.sort()
-        for i, (v, p, n) in enumerate(zip(values, found, n_known, strict=True)):
+        for i, (v, p, n) in enumerate(zip(values, positives, n_known, strict=True)):
             if len(p):
                 above = np.minimum(width - np.searchsorted(v, p), n)  # an unknown cell ties with a known -inf
                 out[start + i] = np.mean((len(p) - np.searchsorted(p, p)) / above)

@@ -218,8 +218,8 @@ class _Scorer:
 
 def _all_answered(answers: Answers, n_labels: int, n_terms: int) -> tuple[Array, None]:
     """Return all queries that have an answer."""
-    found = [q[answers.exist(q)] for q in every_query(n_labels, n_terms)]
-    return np.concatenate(found), None
+    answered = [q[answers.exist(q)] for q in every_query(n_labels, n_terms)]
+    return np.concatenate(answered), None
 
 
 def _draw_answered(
@@ -230,16 +230,16 @@ def _draw_answered(
     Drawing until the n-th success, (n − 1) / (draws − 1) is the unbiased estimate of the share. The search gives up
     after 1000 draws a sample; then the share is successes / draws.
     """
-    found: list[Array] = []
+    answered: list[Array] = []
     draws, have, batch = 0, 0, min(8 * samples, 1 << 16)
     while have < samples and draws < 1000 * samples:
         queries = draw_queries(n_labels, n_terms, batch, generator)
-        places = np.flatnonzero(answers.exist(queries))[: samples - have]
-        found.append(queries[places])
-        have += len(places)
-        draws += int(places[-1]) + 1 if have == samples else batch
+        hits = np.flatnonzero(answers.exist(queries))[: samples - have]
+        answered.append(queries[hits])
+        have += len(hits)
+        draws += int(hits[-1]) + 1 if have == samples else batch
     share = (have - 1) / (draws - 1) if have == samples else have / draws
-    return np.concatenate(found), (share, share * share * (1 - share) / max(have, 1))
+    return np.concatenate(answered), (share, share * share * (1 - share) / max(have, 1))
 
 
 def _stratum(ap: Array, share: tuple[float, float] | None, n_labels: int, n_terms: int) -> _Stratum:
