@@ -88,6 +88,24 @@ def test_pictures_can_be_drawn_again(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.png", "concept-thresholds.png"]
 
 
+def test_the_reference_shows_what_is_called_first_and_nothing_internal():
+    hooks = runpy.run_path(str(DOCS / "hooks.py"))
+    entries = {}
+    for room in ("labels", "losses", "balance", "objective", "metrics", "calibrate"):
+        for text in ("\n\n" + hooks["names"](room)).split("\n\n::: ")[1:]:
+            path, _, options = text.partition("\n")
+            entries[path] = [*re.findall(r"members: \[(.*)\]", options), *re.findall(r"\[`(\w+)`\]\(#(\S+)\)", options)]
+    assert entries["steelyard.losses.pair.PairLoss"][0] == "probability, log_odds, positive, negative, link"
+    assert [name for name, _ in entries["steelyard.losses.bce.BCE"]][:3] == ["forward", "probability", "log_odds"]
+    assert entries["steelyard.objective.objective.Objective"][0].startswith("forward, probability, log_odds, ")
+    for path, (shown, *links) in ((path, entry) for path, entry in entries.items() if entry):
+        names = shown.split(", ") if isinstance(shown, str) else []
+        assert not hooks["INTERNAL"] & {*names, *(f"{path.split('.')[-1]}.{name}" for name in names)}
+        for name, target in links:
+            owner = entries[target.removesuffix(f".{name}")]
+            assert name in owner[0].split(", "), f"{path} links to {target}, which is not shown"
+
+
 @pytest.mark.slow
 def test_the_site_builds_and_asks_nothing_of_other_places(tmp_path):
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'steelyard[docs]'")

@@ -16,9 +16,9 @@ from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard._sealed import checksum
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of

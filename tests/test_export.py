@@ -23,9 +23,9 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from small_run import LOSSES, NAMES, items, part, reading_of, saved_run, small_run
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.isotonic import Curve, interpolated
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
 from steelyard.export import graph as export_graph

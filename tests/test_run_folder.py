@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from small_run import items, part, saved_run, small_run
-from steelyard.calibrate.thresholds import Aim
+from steelyard.calibrate.aim import Aim
 from steelyard.data import ArrayDataset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels

@@ -27,6 +27,16 @@ class LabelPair(nn.Module):
     Args:
         weight: λ, silent in the paper (1; tune on validation).
         link: False to be fed the logits z instead, as Table 4's focal and ASY rows seem to be.
+
+    Examples:
+        >>> penalty, targets = sy.balance.LabelPair(), torch.tensor([[1, 0, -1]])
+        >>> penalty(torch.tensor([[3.0, -3.0, 9.0]]), targets)  # in the right order; the unknown label does not count
+        tensor(0.0008)
+        >>> penalty(torch.tensor([[-3.0, 3.0, 9.0]]), targets)
+        tensor(2.0008)
+        >>> objective = sy.Objective(sy.losses.SPA(), regularizers=[penalty])
+        >>> sorted(objective(torch.zeros(1, 3), targets).parts)
+        ['label_pair', 'loss']
     """
 
     def __init__(self, weight: float = 1.0, link: bool = True) -> None:

@@ -44,6 +44,17 @@ class PartialLabelMasking(nn.Module):
         seed: of the masks, which are a pure function of (seed, epoch, item, label).
         observes: whose outputs move the ratios: "training" (the paper), or "validation": those of items that training
             has not seen, of which it is not over-confident. The objective then leaves `observe` to who validates.
+
+    Examples:
+        >>> masking = sy.balance.PartialLabelMasking(torch.tensor([400.0, 20.0]), n_known=1000, initial="mean")
+        >>> masking.keep_probabilities  # of positives and negatives: the second class is rare, so its negatives go
+        (tensor([0.5153, 1.0000]), tensor([1.0000, 0.0594]))
+        >>> masking.mask(torch.tensor([[0, 0], [0, 0], [0, -1]]))
+        tensor([[ True, False],
+                [ True, False],
+                [ True,  True]])
+        >>> torch.sigmoid(0 - masking.log_odds_shift)  # what a trained logit of 0 means, the masks undone
+        tensor([0.6599, 0.0561], dtype=torch.float64)
     """
 
     maskable: Tensor

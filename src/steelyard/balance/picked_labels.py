@@ -26,6 +26,15 @@ class PickedLabels:
         n_items: N.
         n_labels: L.
         feedback: as of `PseudoLabels`.
+
+    Examples:
+        >>> store = sy.balance.PickedLabels("picked", n_items=2, n_labels=1000)
+        >>> store.start_epoch(1)
+        >>> items, counts = torch.tensor([0, 1]), torch.tensor([2, 1])  # two cells of item 0, one of item 1
+        >>> store.write(items, counts, torch.tensor([0.9, 0.1, 0.4]))
+        >>> store.start_epoch(2)
+        >>> store.read(items, counts)
+        tensor([0.9016, 0.0984, 0.4016])
     """
 
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:
@@ -82,9 +91,9 @@ class PickedLabels:
         """
         n, starts = counts.cpu().numpy(), self._starts_before[index.cpu().numpy()]
         within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
-        at, levels = np.repeat(starts, n), np.zeros(n.sum(), np.int8)
-        there = at >= 0
-        levels[there] = self._before[(at + within)[there]]
+        firsts, levels = np.repeat(starts, n), np.zeros(n.sum(), np.int8)
+        there = firsts >= 0
+        levels[there] = self._before[(firsts + within)[there]]
         return (torch.from_numpy(levels).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, counts: Tensor, probabilities: Tensor) -> None:

@@ -39,6 +39,17 @@ class PseudoLabels:
         n_items, n_labels: N and L.
         feedback: what is written: "raw" σ(z), as in the paper, or "link", the corrected η, with which an
             uninformative rare label does not run away upwards.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=2, n_labels=2)
+        >>> store.read(torch.tensor([0, 1]))
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+        >>> store.write(torch.tensor([0]), torch.tensor([[0.9, 0.1]]))
+        >>> store.start_epoch(2)
+        >>> store.read(torch.tensor([0, 1]))  # item 1 was not visited
+        tensor([[0.9016, 0.0984],
+                [0.5000, 0.5000]])
     """
 
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:
@@ -120,13 +131,13 @@ class PseudoLabels:
                 f"probabilities has shape {tuple(probabilities.shape)}: give ({len(index)}, {self.n_labels})"
             )
         if self._held is not None:
-            said = probabilities.detach().to(torch.float32)
-            self._held.current[index] = (said * LEVELS).round().sub_(HALF).to(torch.int8)
+            values = probabilities.detach().to(torch.float32)
+            self._held.current[index] = (values * LEVELS).round().sub_(HALF).to(torch.int8)
             self._held.visited.index_fill_(0, index, True)
             return
-        rows, said = self._rows(index), probabilities.detach().to("cpu", torch.float32)
-        refuse(~((said >= 0) & (said <= 1)), "probabilities", said, "give numbers between 0 and 1")
-        self._values[self.epoch % 2][rows] = (said * LEVELS).round().sub_(HALF).to(torch.int8).numpy()
+        rows, values = self._rows(index), probabilities.detach().to("cpu", torch.float32)
+        refuse(~((values >= 0) & (values <= 1)), "probabilities", values, "give numbers between 0 and 1")
+        self._values[self.epoch % 2][rows] = (values * LEVELS).round().sub_(HALF).to(torch.int8).numpy()
         self._visited[self.epoch % 2][rows] = self.epoch
         self._touch(len(rows))
 
@@ -143,18 +154,18 @@ class PseudoLabels:
         self.path.mkdir(parents=True, exist_ok=True)
         note = self.path / "pseudo_labels.json"
         try:
-            found = json.loads(note.read_text())
+            recorded = json.loads(note.read_text())
         except (FileNotFoundError, ValueError):  # no note, or a damaged one
-            found = None
-        if found not in (None, header):
-            raise ValueError(f"{note} describes {found}, not {header}: use another folder or delete this one")
+            recorded = None
+        if recorded not in (None, header):
+            raise ValueError(f"{note} describes {recorded}, not {header}: use another folder or delete this one")
         self._values, self._visited = [], []
         for generation in (0, 1):
             shape = (self.n_items, self.n_labels)
-            self._values.append(_mapped(self.path / f"values-{generation}.i8", np.int8, shape, found is not None))
+            self._values.append(_mapped(self.path / f"values-{generation}.i8", np.int8, shape, recorded is not None))
             name = self.path / f"visited-{generation}.i32"  # the epoch that last wrote each item
-            self._visited.append(_mapped(name, np.int32, (self.n_items,), found is not None))
-        if found is None:
+            self._visited.append(_mapped(name, np.int32, (self.n_items,), recorded is not None))
+        if recorded is None:
             with naming(note):
                 note.write_text(json.dumps(header))
 
@@ -217,14 +228,14 @@ def _mapped(path: Path, dtype: type[Any], shape: tuple[int, ...], is_made: bool)
     if there > size or (is_made and there < size):
         raise ValueError(f"{path} is missing or not {size} bytes long: delete its folder and train anew")
     with path.open("ab") as file:
-        found = file.tell()
-        if found < size:
+        size_before = file.tell()
+        if size_before < size:
             try:
                 _extend(file.fileno(), size)
             except OSError as error:
-                os.ftruncate(file.fileno(), found)
-                what = f"{error.strerror}, and {size / 1e9:.3g} GB are needed for pseudo-labels"
-                raise OSError(error.errno, what, str(path)) from None
+                os.ftruncate(file.fileno(), size_before)
+                reason = f"{error.strerror}, and {size / 1e9:.3g} GB are needed for pseudo-labels"
+                raise OSError(error.errno, reason, str(path)) from None
     mapped = np.memmap(path, dtype, "r+", shape=shape)
     if hasattr(mmap, "MADV_RANDOM"):
         mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]  # neighbours of a row are not wanted

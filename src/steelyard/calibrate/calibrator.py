@@ -24,7 +24,14 @@ _CELLS_AT_ONCE = 1 << 18
 
 
 class NotFitted(ValueError):
-    """Raised where a calibrator is used before it was fitted."""
+    """Raised where a calibrator is used before it was fitted.
+
+    Examples:
+        >>> sy.calibrate.Platt()(torch.zeros(1, 2))
+        Traceback (most recent call last):
+            ...
+        steelyard.calibrate.calibrator.NotFitted: Platt is not fitted: call fit(logits, targets) on ...
+    """
 
 
 class Calibrator(ABC):
@@ -32,6 +39,15 @@ class Calibrator(ABC):
 
     Arrays and tensors are accepted and give their like: float64 for float64, float32 for all others. The arithmetic is
     float64. `fit` leaves unknown targets out and takes soft ones at their value; it returns the calibrator.
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> for kind in (sy.calibrate.Temperature, sy.calibrate.Platt, sy.calibrate.Isotonic):
+        ...     print(kind.__name__, kind().fit(z, y)(torch.tensor([[1.0]])))
+        Temperature tensor([[0.8824]])
+        Platt tensor([[0.8845]])
+        Isotonic tensor([[0.8850]])
     """
 
     @abstractmethod
@@ -122,8 +138,10 @@ def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
     held = finite_where_known(logits, targets)
     n_present, n_known = float(held.present.sum()), int(held.known.sum())
     if not 0 < n_present < n_known:
-        what = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
-        raise ValueError(f"targets holds no {what}: a calibrator is fitted on labels of both kinds, so give more items")
+        missing = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
+        raise ValueError(
+            f"targets holds no {missing}: a calibrator is fitted on labels of both kinds, so give more items"
+        )
     return held
 
 

@@ -98,8 +98,8 @@ def fewest_of_a_kind(targets: Tensor) -> float:
 
 def outside(targets: Tensor, folds: Folds, fold: int) -> Tensor | None:
     """Return the items outside a fold, or None where they hold no known positive, or no known negative."""
-    at = torch.from_numpy(np.flatnonzero(folds != fold))
-    return at if fewest_of_a_kind(targets[at]) > 0 else None
+    others = torch.from_numpy(np.flatnonzero(folds != fold))
+    return others if fewest_of_a_kind(targets[others]) > 0 else None
 
 
 def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds, level: Floats | None = None) -> Tensor:
@@ -179,13 +179,13 @@ def settle(
     if len(candidates) == 1:
         return Choice(kind, first, {})
     if rarer >= FEWEST and len(targets) > 1:
-        at = folds_of(targets) if folds is None else folds
-        if all(outside(targets, at, fold) is not None for fold in np.unique(at).tolist()):
+        fold_of_item = folds_of(targets) if folds is None else folds
+        if all(outside(targets, fold_of_item, fold) is not None for fold in np.unique(fold_of_item).tolist()):
             columns = labels_of_all_frequencies(targets, CHOOSING_LABELS)
             if columns is not None and fewest_of_a_kind(targets[:, columns]) >= FEWEST:
                 candidates = {key: scores[:, columns] for key, scores in candidates.items()}
                 targets, level = targets[:, columns], None if level is None else level[columns.numpy()]
-            return choose(candidates, targets, at, level)
+            return choose(candidates, targets, fold_of_item, level)
     if kind == "auto":
         return Choice("platt" if rarer > 0 and not has_link else "link", first, {})
     return Choice(*list(candidates)[-1], {})
@@ -265,12 +265,12 @@ def label_sets(log_odds: Tensor, targets: Tensor) -> LabelSets | None:
     folds = folds_of(labels)
     by_label, by_evidence = item_log_loss(odds, labels), torch.zeros(len(some), dtype=torch.float64)
     for fold in np.unique(folds).tolist():
-        inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
+        inside, others = (torch.from_numpy(np.flatnonzero(mask)) for mask in (folds == fold, folds != fold))
         sets, z, t = LabelSets.of(labels[others]), odds[inside], labels[inside]
-        found = sets.log_likelihood(sets.potentials(z), t)
-        by_label[inside] += found
+        gain = sets.log_likelihood(sets.potentials(z), t)
+        by_label[inside] += gain
         evidence = z - torch.logit(sets.frequencies[0]) + sets.labels
-        by_evidence[inside] = found - sets.log_likelihood(evidence, t)
+        by_evidence[inside] = gain - sets.log_likelihood(evidence, t)
     return LabelSets.of(present).implied(odds) if _is_clear(by_label) and _is_clear(by_evidence) else None
 
 

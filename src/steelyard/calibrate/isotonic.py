@@ -67,6 +67,15 @@ class Isotonic(Calibrator):
     Args:
         per: "label", or "pooled" for one curve.
         prior_positives: m, how many positives the prior is worth beside a label's own (150).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> calibrator, levels = sy.calibrate.Isotonic(per="pooled").fit(z, y), z[:5]
+        >>> torch.sigmoid(levels[:, 0])
+        tensor([0.1192, 0.2689, 0.5000, 0.7311, 0.8808])
+        >>> calibrator(levels)[:, 0]  # σ(2z), but for one positive's worth of σ(z)
+        tensor([0.0202, 0.1203, 0.5000, 0.8847, 0.9848])
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:
@@ -146,11 +155,11 @@ def interpolated(curves: Sequence[Curve], z: Tensor) -> Tensor:
     size = torch.tensor([len(curve.x) for curve in curves])
     first = torch.cumsum(size + 1, 0) - size - 1
     inside = torch.minimum(torch.maximum(z, x[first]), x[first + size - 1])
-    at = torch.zeros_like(inside, dtype=torch.int64) + first
+    knot = torch.zeros_like(inside, dtype=torch.int64) + first
     for i in reversed(range((max(len(curve.x) for curve in curves) - 1).bit_length())):
-        further = torch.minimum(at + (1 << i), first + size)  # where x is infinite
-        at = torch.where(x[further] <= inside, further, at)
-    return eta[at] + (inside - x[at]) / (x[at + 1] - x[at]) * (eta[at + 1] - eta[at])
+        further = torch.minimum(knot + (1 << i), first + size)  # where x is infinite
+        knot = torch.where(x[further] <= inside, further, knot)
+    return eta[knot] + (inside - x[knot]) / (x[knot + 1] - x[knot]) * (eta[knot + 1] - eta[knot])
 
 
 def _rising(z: Array, t: Array) -> Curve:

@@ -37,6 +37,12 @@ class LabelSets:
     2^L sets; sums over sets are elementary symmetric polynomials, K L additions.
 
     Made by `of`, from labels; `estimate` gives that of unlabelled items.
+
+    Examples:
+        >>> sets = sy.calibrate.LabelSets.of(torch.eye(3))  # every item has exactly one of three labels
+        >>> log_odds = torch.tensor([[0.0, 0.0, -4.0]])
+        >>> sets.probability(log_odds).sum(1)  # so their probabilities sum to 1
+        tensor([1.])
     """
 
     labels: Tensor
@@ -156,11 +162,11 @@ class LabelSets:
         """Return the most probable set, bool (N, L), of items with potentials u: of each size the largest u, then the
         best size.
         """
-        ordered, place = potentials.sort(1, descending=True)
+        ordered, order = potentials.sort(1, descending=True)
         sums = torch.cat([ordered.new_zeros(len(ordered), 1), ordered.cumsum(1)], 1)[:, : len(self.sizes)]
         size = (sums + self.sizes).argmax(1)
         among = torch.arange(potentials.shape[1]) < size[:, None]
-        return torch.zeros_like(among).scatter(1, place, among)
+        return torch.zeros_like(among).scatter(1, order, among)
 
     @property
     def frequencies(self) -> tuple[Tensor, Tensor]:
@@ -185,8 +191,8 @@ class LabelSets:
         with torch.enable_grad():
             u = u.detach().requires_grad_()
             sizes = self.sizes.expand(len(u), -1).detach().requires_grad_()
-            eta, found = torch.autograd.grad(self._log_z(u, sizes).sum(), (u, sizes))
-        return eta, found
+            eta, size_shares = torch.autograd.grad(self._log_z(u, sizes).sum(), (u, sizes))
+        return eta, size_shares
 
     @staticmethod
     def _log_z(u: Tensor, sizes: Tensor) -> Tensor:
@@ -206,10 +212,10 @@ class LabelSets:
 
     def _towards(self, frequency: Tensor, sizes: Tensor) -> tuple[LabelSets, float]:
         """Return the distribution after a step of iterative scaling, and how far from these frequencies it was."""
-        eta, found = self.frequencies
+        eta, size_shares = self.frequencies
         labels = self.labels + _logit(frequency) - _logit(eta)
-        weights = self.sizes + torch.where(sizes > 0, sizes / found, 0.0).log()
-        gap = max(float((eta - frequency).abs().max()), float((found - sizes).abs().max()))
+        weights = self.sizes + torch.where(sizes > 0, sizes / size_shares, 0.0).log()
+        gap = max(float((eta - frequency).abs().max()), float((size_shares - sizes).abs().max()))
         return LabelSets(labels, weights - weights.max()), gap
 
 

@@ -41,6 +41,11 @@ def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
         log_odds: log-odds (N, L) that the link of the loss gives for the sampled training.
         counts: positives n_c of each class (L,), those of the sampler's labels. A class with 0 is never visited; its
             odds are left alone.
+
+    Examples:
+        >>> log_odds = torch.logit(torch.tensor([[0.9, 0.8, 0.4]]))  # as trained on class-aware draws
+        >>> torch.sigmoid(sy.calibrate.undo_class_aware(log_odds, counts=torch.tensor([500.0, 400.0, 5.0])))
+        tensor([[0.8575, 0.7107, 0.0113]])
     """
     z, dtype, from_numpy = read_logits(log_odds)
     n = check_visits(counts).to(z.device)
@@ -121,6 +126,16 @@ class Link(Calibrator):
         loss: a loss with a link, or an `Objective` over one; others raise NoLink.
         pos_weight, neg_weight: w₊, w₋ (numbers or (L,)) of a loss alone.
         class_aware: positives n_c of each class (L,) if items were drawn by `ClassAware`: undone by its fixed point.
+
+    Examples:
+        >>> link = sy.calibrate.Link(sy.losses.SPA())
+        >>> z = torch.zeros(1, 1)
+        >>> link(z), torch.sigmoid(z)
+        (tensor([[0.0538]]), tensor([[0.5000]]))
+        >>> masking = sy.balance.PartialLabelMasking(torch.tensor([10.0, 400.0]), n_known=1000, initial="mean")
+        >>> objective = sy.Objective(sy.losses.BCE(), masking=masking)
+        >>> sy.calibrate.Link(objective)(torch.zeros(1, 2))  # what the masks do to each label's odds is undone
+        tensor([[0.0290, 0.6633]])
     """
 
     def __init__(
@@ -190,8 +205,10 @@ def probe(loss: PairLoss) -> Tensor:
 
 def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
     """Whether `probe` gives these values, but for rounding."""
-    found = probe(loss)
-    return probes is not None and probes.shape == found.shape and torch.allclose(probes, found, rtol=1e-6, atol=1e-6)
+    current = probe(loss)
+    return (
+        probes is not None and probes.shape == current.shape and torch.allclose(probes, current, rtol=1e-6, atol=1e-6)
+    )
 
 
 def trained_link(
@@ -235,11 +252,11 @@ def rounded_eta(log_odds: Tensor, dtype: torch.dtype) -> Tensor:
 def softmax_log_odds(z: Tensor) -> Tensor:
     """Return z_c − log Σ_{j≠c} e^{z_j}, accurate also for the largest."""
     total = z.logsumexp(1, keepdim=True)
-    top, at = z.max(1, keepdim=True)
-    rest = z.scatter(1, at, -torch.inf).logsumexp(1, keepdim=True)
+    top, argmax = z.max(1, keepdim=True)
+    rest = z.scatter(1, argmax, -torch.inf).logsumexp(1, keepdim=True)
     share = z - total
     odds = share - torch.log(-torch.expm1(share.clamp_max(-1e-300)))
-    return odds.scatter(1, at, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
+    return odds.scatter(1, argmax, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
 
 
 def _on_device_of(loss: PairLoss, z: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import store
+from steelyard.calibrate.aim import Aim, choose_thresholds
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
 from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, mean_eta, settle
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.lines import smoothed_level
 from steelyard.calibrate.link import Link, rounded_eta, same_link, softmax_log_odds, trained_link
 from steelyard.calibrate.prior import scale_annotated, shift_prior
-from steelyard.calibrate.thresholds import Aim, choose_thresholds
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses import Loss, NoLink, WeightedLoss
 from steelyard.losses.focused import LOG_ZERO
@@ -161,12 +161,12 @@ class ProbabilityModel:
         on = "the logits" if self.link is None else "the loss's link"
         on = {"sampled": "the loss's link, sampling left in", "logits": "the logits"}.get(self.base, on)
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
-        said = plain.get(self.kind, f"{self.kind} fitted to {on}")
+        text = plain.get(self.kind, f"{self.kind} fitted to {on}")
         if self.annotated is not None:
-            said += ", scaled up from annotated to present"
+            text += ", scaled up from annotated to present"
         if self.to_prior is not None:
-            said += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
-        return said
+            text += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
+        return text
 
     # ---- logits to η
 
@@ -181,8 +181,8 @@ class ProbabilityModel:
     def decisions(self, probabilities: ArrayLike) -> Any:
         """Return which labels (N, L), bool, are decided present: η ≥ threshold, rounded as η is."""
         p = torch.as_tensor(probabilities)
-        said = p >= torch.from_numpy(self.thresholds).to(p.device, p.dtype)
-        return given_back(said, not isinstance(probabilities, Tensor))
+        decided = p >= torch.from_numpy(self.thresholds).to(p.device, p.dtype)
+        return given_back(decided, not isinstance(probabilities, Tensor))
 
     def _by_rows(self, logits: ArrayLike, last: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
         if not self.has_probability:
@@ -260,9 +260,9 @@ class ProbabilityModel:
             if self.link is None:
                 raise NoLink(f"calibration is {kind!r}, but {self.why}: choose temperature, platt or isotonic")
             return replace(plain, kind=kind)
-        z, t, at = self._checked(logits, targets, folds)
+        z, t, fold_of_item = self._checked(logits, targets, folds)
         bases = plain._bases(z)
-        kind, base, trials = settle(kind, bases, self.link is not None, t, at, self.level, refitted)
+        kind, base, trials = settle(kind, bases, self.link is not None, t, fold_of_item, self.level, refitted)
         if kind == "link":
             return replace(plain, trials=trials)
         calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
@@ -297,9 +297,11 @@ class ProbabilityModel:
         """
         if self.calibrator is None:
             return self.probability(logits)
-        z, t, at = self._checked(logits, targets, folds)
+        z, t, fold_of_item = self._checked(logits, targets, folds)
         _, dtype, from_numpy = read_logits(logits[:0])
-        odds = cross_fitted(self.kind, self._scores(z), t, folds_of(t) if at is None else at, self.level)
+        odds = cross_fitted(
+            self.kind, self._scores(z), t, folds_of(t) if fold_of_item is None else fold_of_item, self.level
+        )
         return given_back(rounded_eta(self._shifted(odds.clamp(LOG_ZERO, -LOG_ZERO)), dtype), from_numpy)
 
     def with_prior(self, to_prior: ArrayLike | None) -> ProbabilityModel:
@@ -350,14 +352,14 @@ class ProbabilityModel:
         if probabilities is None or not aim.needs_items:
             return replace(self, aim=aim, chosen_thresholds=None, chosen_on=None)
         prior = None if self.to_prior is None else np.where(self.movable, self.to_prior, np.nan)
-        found = choose_thresholds(aim, probabilities, targets, prior)
+        chosen = choose_thresholds(aim, probabilities, targets, prior)
         mark = 0 if targets is None else mark_of(torch.as_tensor(targets))
-        return replace(self, aim=aim, chosen_thresholds=self._moved(found), chosen_on=mark)
+        return replace(self, aim=aim, chosen_thresholds=self._moved(chosen), chosen_on=mark)
 
     def with_thresholds_there(self, probabilities: ArrayLike) -> ProbabilityModel:
         """Return the reading with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
-        found = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
-        return replace(self, chosen_thresholds=found, chosen_on=None if found is None else 0)
+        chosen = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
+        return replace(self, chosen_thresholds=chosen, chosen_on=None if chosen is None else 0)
 
     def _moved(self, thresholds: Floats, back: bool = False) -> Floats:
         """Return thresholds of η before the shift of the prior as those of η after it, or the other way `back`."""

@@ -116,6 +116,13 @@ class Platt(Scaling):
     Args:
         per: "label", or "pooled" for one line.
         prior_positives: m, how many positives the prior is worth beside a label's own (20).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z - 1)  # z is too small, and too high
+        >>> calibrator = sy.calibrate.Platt().fit(z, y)
+        >>> calibrator.slope, calibrator.shift
+        (tensor([1.9810], dtype=torch.float64), tensor([-0.9643], dtype=torch.float64))
     """
 
     _has_shift = True
@@ -138,6 +145,13 @@ class Temperature(Scaling):
     Args:
         per: "label", or "pooled" for one temperature.
         prior_positives: m, how many positives the pooled fit is worth beside a label's own (20).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> calibrator = sy.calibrate.Temperature().fit(z, y)
+        >>> calibrator.temperature
+        tensor([0.4962], dtype=torch.float64)
     """
 
     _has_shift = False

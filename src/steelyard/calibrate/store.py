@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from steelyard._files import write_atomic
 from steelyard._sealed import sealed, unsealed
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.calibrator import Calibrator, State
 from steelyard.calibrate.crossfit import MAKERS, Fitted
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.link import Link, has_probes, pair_of
-from steelyard.calibrate.thresholds import Aim
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Loss, NoLink
 from steelyard.objective.objective import Objective
@@ -42,7 +42,20 @@ _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted calibrator to `path` as JSON, whole or not at all; `load` gives back exactly the same η."""
+    """Write a fitted calibrator to `path` as JSON, whole or not at all; `load` gives back exactly the same η.
+
+    Args:
+        calibrator: a fitted one, or a `Link`.
+        path: the file to write.
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)
+        >>> calibrator = sy.calibrate.Platt().fit(z, y)
+        >>> sy.calibrate.save(calibrator, "platt.json")
+        >>> torch.equal(sy.calibrate.load("platt.json")(z), calibrator(z))
+        True
+    """
     write_atomic(path, json.dumps(as_document(calibrator), allow_nan=False) + "\n")
 
 
@@ -50,6 +63,20 @@ def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | N
     """Read what `save` wrote; a `Link` needs the `loss` (or an objective over it) that it belongs to.
 
     A saved link has the class weights of the moment it was saved.
+
+    Args:
+        path: a file that `save` wrote.
+        loss: the loss, or an objective over it, that a saved `Link` belongs to; others need none.
+
+    Examples:
+        >>> loss = sy.losses.SPA()
+        >>> sy.calibrate.save(sy.calibrate.Link(loss), "link.json")
+        >>> sy.calibrate.load("link.json", loss)(torch.zeros(1, 1))
+        tensor([[0.0538]])
+        >>> sy.calibrate.load("link.json", sy.losses.BCE())
+        Traceback (most recent call last):
+            ...
+        ValueError: link.json holds the link of another SPA than the BCE given: give the loss with the ...
     """
     content = read_text(path)
     with _refused(f"{path} {_NOT_ONE}: "):
@@ -75,8 +102,8 @@ def _refused(before: str, after: str = "") -> Iterator[None]:
     except NoLink:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ValueError(f"{before}{what:.200}{after}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(f"{before}{reason:.200}{after}") from None
 
 
 def as_document(calibrator: Calibrator) -> State:

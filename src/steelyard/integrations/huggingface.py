@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from steelyard._compat import import_torchvision
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.labels.targets import UNKNOWN
 from steelyard.losses.pair import PairLoss
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1

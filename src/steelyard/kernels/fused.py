@@ -190,8 +190,8 @@ class _Fused(torch.autograd.Function):
         logits, grad = ctx.saved_tensors
         job: _Job = ctx.job
         if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
-            (wanted,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
-            return wanted, None
+            (second,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
+            return second, None
         again = grad is None or torch._C._autograd._get_current_graph_task_keep_graph()
         if ctx.late is not None:
             out = torch.empty_like(grad) if again else grad
@@ -468,10 +468,10 @@ def _workspace(device: torch.device) -> tuple[Tensor, Tensor]:
     if device.type == "cpu" or torch._C._cuda_isCurrentStreamCapturing():  # a graph may run beside any stream
         return _new_workspace(device)
     key = (device.index, torch._C._cuda_getCurrentRawStream(device.index))
-    found = _workspaces.get(key)
-    if found is None:
-        found = _workspaces[key] = _new_workspace(device)
-    return found
+    workspace = _workspaces.get(key)
+    if workspace is None:
+        workspace = _workspaces[key] = _new_workspace(device)
+    return workspace
 
 
 def _new_workspace(device: torch.device) -> tuple[Tensor, Tensor]:

@@ -92,9 +92,9 @@ def rows(
             if WORDS:
                 word = _words(targets + origin + first, rest - first, C)
                 present = word & ~(word >> 7)
-                at = inverse + head + first + 4 * lane
+                address = inverse + head + first + 4 * lane
                 for i in tl.static_range(4):  # few are present: hardly anything is read
-                    acc += tl.load(at + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
+                    acc += tl.load(address + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
                 if HOLES:
                     seen += _known_of(word)
             else:

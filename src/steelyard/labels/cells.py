@@ -76,26 +76,26 @@ class Cells(NamedTuple):
         ones.eliminate_zeros()
         return ones
 
-    def arranged(self, places: Index, n_labels: int, missing: int) -> Cells:
+    def arranged(self, columns: Index, n_labels: int, missing: int) -> Cells:
         """Return L = `n_labels` columns: column c at `places[c]`, dropped where that is −1; all others hold `missing`.
 
         Where what is missing would have to be kept, the fill value is the one that leaves fewer cells to keep, and no
         more than a block of rows is dense at a time.
         """
-        kept, shape = np.flatnonzero(places >= 0), (self.matrix.shape[0], n_labels)
+        kept, shape = np.flatnonzero(columns >= 0), (self.matrix.shape[0], n_labels)
         cells = self.matrix.tocoo()
-        at = places[cells.col]
-        there = at >= 0
+        column = columns[cells.col]
+        there = column >= 0
         data = cells.data[there]
         if len(kept) == n_labels or missing == self.fill:
-            return Cells.from_listed(cells.row[there], at[there], data, shape, self.fill)
+            return Cells.from_listed(cells.row[there], column[there], data, shape, self.fill)
         n_other = shape[0] * len(kept) - np.count_nonzero(data == missing)
         fill = missing if n_other < len(data) + shape[0] * (n_labels - len(kept)) else self.fill
 
         def blocks() -> Iterator[Array]:
             for start, stop in row_blocks(*shape):
                 block = np.full((stop - start, n_labels), missing, data.dtype)
-                block[:, places[kept]] = self.dense(np.arange(start, stop))[:, kept]
+                block[:, columns[kept]] = self.dense(np.arange(start, stop))[:, kept]
                 yield block
 
         return Cells.from_blocks(blocks(), shape, fill)

@@ -47,35 +47,35 @@ def read(path: Path) -> tuple[Cells, Ids, Ids]:
     except FileNotFoundError:
         raise
     except Exception as error:  # zipfile and numpy meet damaged files with nearly every kind of exception
-        what = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a whole table written by Labels.save: {what:.200}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a whole table written by Labels.save: {reason:.200}") from error
 
 
-def _pack(what: str, texts: Ids) -> dict[str, Array]:
+def _pack(name: str, texts: Ids) -> dict[str, Array]:
     if isinstance(texts.numbers, range):
-        return {f"{what}.range": np.array(len(texts))}
+        return {f"{name}.range": np.array(len(texts))}
     if texts.numbers is not None:
-        return {f"{what}.numbers": texts.numbers}
+        return {f"{name}.numbers": texts.numbers}
     _, offsets, characters = texts.arrow.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.arrow.offset :][: len(texts) + 1]
-    return {f"{what}.ends": ends - ends[0], f"{what}.utf8": np.frombuffer(characters, np.uint8)[ends[0] : ends[-1]]}
+    return {f"{name}.ends": ends - ends[0], f"{name}.utf8": np.frombuffer(characters, np.uint8)[ends[0] : ends[-1]]}
 
 
-def _unpack(what: str, arrays: dict[str, Array], n: int) -> Ids:
-    if f"{what}.numbers" in arrays:
-        numbers = arrays[f"{what}.numbers"]
+def _unpack(name: str, arrays: dict[str, Array], n: int) -> Ids:
+    if f"{name}.numbers" in arrays:
+        numbers = arrays[f"{name}.numbers"]
         ordered = np.sort(numbers)
         if numbers.shape != (n,) or numbers.dtype != np.int64 or (ordered[1:] == ordered[:-1]).any():
-            raise ValueError(f"its {what} are not {n} distinct numbers")
+            raise ValueError(f"its {name} are not {n} distinct numbers")
         return Ids.numbered(numbers)
-    if f"{what}.range" in arrays:
+    if f"{name}.range" in arrays:
         return Ids.numbered(n)
-    ends, characters = arrays[f"{what}.ends"], arrays[f"{what}.utf8"]
+    ends, characters = arrays[f"{name}.ends"], arrays[f"{name}.utf8"]
     if ends.shape != (n + 1,) or characters.ndim != 1 or ends.dtype != np.int64 or characters.dtype != np.uint8:
-        raise ValueError(f"its {what} are not {n} texts")
+        raise ValueError(f"its {name} are not {n} texts")
     texts: Any = pa.LargeStringArray.from_buffers(n, pa.py_buffer(ends), pa.py_buffer(characters))
     texts.validate(full=True)
-    return Ids(texts, what)
+    return Ids(texts, name)
 
 
 def _checked(shape: tuple[int, int], fill: int, starts: Array, columns: Array, data: Array) -> Cells:

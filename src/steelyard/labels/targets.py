@@ -94,8 +94,8 @@ def refuse(bad: Tensor, name: str, values: Tensor, remedy: str) -> None:
     """Raise if any of `values`, which are called `name`, is bad: the first is named by its place, remedy behind it."""
     if bool(bad.any()):
         where = tuple(bad.nonzero()[0].tolist())
-        place = f"[{', '.join(map(str, where))}]" if where else ""
-        raise ValueError(f"{name}{place} is {values[where].item():g}: {remedy}")
+        position = f"[{', '.join(map(str, where))}]" if where else ""
+        raise ValueError(f"{name}{position} is {values[where].item():g}: {remedy}")
 
 
 def known(targets: Tensor) -> Tensor:

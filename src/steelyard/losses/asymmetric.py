@@ -39,6 +39,16 @@ class Asymmetric(AnalyticLoss):
         detach_focus: treat the focusing weights as constants in the gradient.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> z = torch.tensor([-4.0, -1.0, 0.0, 2.0])
+        >>> torch.sigmoid(z)
+        tensor([0.0180, 0.2689, 0.5000, 0.8808])
+        >>> loss = sy.losses.Asymmetric()
+        >>> loss.probability(z)  # what the same logits mean after training with this loss
+        tensor([0.0000, 0.0008, 0.0359, 0.7126])
+        >>> [round(end, 3) for end in loss.eta_range]  # no logit stands for a probability above .942
+        [0.0, 0.942]
     """
 
     def __init__(

@@ -23,6 +23,17 @@ class BCE(AnalyticLoss):
             η = (σ(z) − s/2)/(1−s), at log-odds ±100 where that leaves (0, 1).
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 99.0, -1.0]]), torch.tensor([[1, -1, 0]])
+        >>> loss = sy.losses.BCE()
+        >>> loss(logits, targets)  # the mean over two labels: the one that is −1 is unknown
+        tensor(0.2201)
+        >>> torch.equal(loss.probability(logits), torch.sigmoid(logits))
+        True
+        >>> smooth = sy.losses.BCE(smoothing=0.1)
+        >>> smooth.probability(torch.tensor([2.0]))  # above σ(2) = .88, which smoothing has lowered
+        tensor([0.9231])
     """
 
     def __init__(self, smoothing: float = 0.0, *, reduction: Reduction = "mean", validate: bool = False) -> None:

@@ -17,6 +17,16 @@ class WeightedLoss(nn.Module):
 
     `positive`, `negative` and the link are those of the loss without the weights, which depend on the item: give their
     class means (`steelyard.balance.expected_weights`) as w₊ and w₋, or let an `Objective` keep them.
+
+    Args:
+        loss: the pair whose terms are weighted, such as `NegativeTolerant`.
+        weighting: the weights of a batch, from its targets.
+
+    Examples:
+        >>> weighting = sy.balance.InverseFrequency(torch.tensor([400.0, 100.0]))
+        >>> loss = sy.losses.WeightedLoss(sy.losses.BCE(reduction="none"), weighting)
+        >>> loss(torch.zeros(1, 2), torch.tensor([[1, 1]]))  # .69 times 1/2 and 1
+        tensor([[0.3466, 0.6931]])
     """
 
     def __init__(self, loss: PairLoss, weighting: Weighting) -> None:
@@ -92,6 +102,17 @@ def DistributionBalanced(
         floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> counts = torch.tensor([900.0, 50.0, 10.0])
+        >>> loss = sy.losses.DistributionBalanced(counts, n_known=1000)
+        >>> logits, targets = torch.zeros(2, 3), torch.tensor([[1, 0, -1], [0, 1, 1]])
+        >>> loss(logits, targets)
+        tensor(0.4790)
+        >>> loss.weighting(targets)[1]  # r̂ of an item with the two rare labels: the rarest counts most
+        tensor([0.2293, 0.5174, 1.0982])
+        >>> loss.probability(logits[:1])  # a DB logit of 0 is not η = .5
+        tensor([[0.5400, 0.4430, 0.4099]])
     """
     terms = NegativeTolerant(
         counts,

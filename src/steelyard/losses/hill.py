@@ -24,6 +24,17 @@ class Hill(FormulaLoss):
         gamma: γ of the positive side (the authors: 2).
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.Hill(), torch.tensor([0.0, 2.0, 6.0])
+        >>> loss.negative(z).diff()  # beyond z = 2 a negative hardly costs more: it may be a missing positive
+        tensor([0.2304, 0.0196])
+        >>> loss.probability(z)
+        tensor([0.1962, 0.3861, 0.9531])
+        >>> sy.losses.Hill(margin=0.0, gamma=0.0).probability(z)
+        Traceback (most recent call last):
+            ...
+        steelyard.losses.loss.NoLink: Hill has no probability: its stationary log-odds fall as z grows ...
     """
 
     def __init__(

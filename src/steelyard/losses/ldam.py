@@ -97,6 +97,17 @@ def LDAM(
         floor: stands in for a count of 0, which is refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.LDAM(torch.tensor([1600.0, 100.0]))
+        >>> loss.positive(torch.zeros(2))  # the rarer class has the larger margin, .5, against .25
+        tensor([0.8259, 0.9741])
+        >>> loss.probability(torch.zeros(1, 2))
+        tensor([[0.4707, 0.4455]])
+        >>> sy.losses.LDAM(torch.tensor([1600.0, 100.0]), softmax=True).probability(torch.zeros(1, 2))
+        Traceback (most recent call last):
+            ...
+        steelyard.losses.loss.NoLink: LDAM(softmax=True) has no probability ...
     """
     check_range("positive", max_margin=max_margin)
     n = check_counts(counts, floor=floor)

@@ -20,10 +20,19 @@ Reduction = Literal["mean", "item", "sum", "none"]
 class Cells(NamedTuple):
     """The coefficients of a batch: a cell costs a·ℓ₊(z) + b·ℓ₋(z).
 
-    (a, b) is (1, 0) where a label is present, (0, 1) absent, (t, 1−t) soft and (0, 0) unknown, times whatever weighs
-    or masks it. `counted` (bool; None: every cell) says which cells the mean divides by; a cell that is not counted
-    is inert, whatever its logit. `side` is given when no cell has both coefficients: 1 where a may be positive, 0
-    where b may be.
+    (a, b) is (1, 0) where a label is present, (0, 1) absent, (t, 1−t) soft and (0, 0) unknown, times weight and mask.
+
+    Args:
+        a: the coefficient of ℓ₊, (B, L).
+        b: the coefficient of ℓ₋, (B, L).
+        counted: which cells the mean divides by, bool (B, L); None for all. The logit of a cell that is not counted is
+            ignored.
+        side: where no cell has both coefficients, 1 where a may be positive and 0 where b may be, (B, L).
+
+    Examples:
+        >>> cells = sy.losses.Cells(a=torch.tensor([[1.0, 0.0]]), b=torch.tensor([[0.0, 0.5]]))
+        >>> sy.losses.BCE().evaluate(torch.zeros(1, 2), cells)  # present; absent at half weight: 1½ log 2 / 2
+        tensor(0.5199)
     """
 
     a: Tensor
@@ -54,7 +63,15 @@ class Cells(NamedTuple):
 
 
 class NoLink(ValueError):
-    """Raised where a loss is asked for probabilities it does not have."""
+    """Raised where a loss is asked for probabilities it does not have.
+
+    Examples:
+        >>> try:
+        ...     sy.losses.TwoWay().probability(torch.zeros(1, 2))
+        ... except sy.losses.NoLink as error:
+        ...     print(error)
+        TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead
+    """
 
 
 def compute_dtype(z: Tensor) -> torch.dtype:
@@ -114,10 +131,21 @@ class Batch(NamedTuple):
 class Loss(nn.Module, ABC):
     """A loss of logits (B, L) and targets (B, L).
 
-    `reduction` is "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over all items of the
-    batch), "sum" or "none" (B, L). Shapes and dtypes are always checked; target values in eager mode on the CPU, and
-    elsewhere only with `validate=True`, since that waits for the device. `n_labels` is L where the loss has class-wise
-    constants, else None.
+    Shapes and dtypes are always checked; target values in eager mode on the CPU, and elsewhere only with
+    `validate=True`, since that waits for the device.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.BCE(reduction="none")
+        >>> isinstance(loss, sy.losses.Loss)
+        True
+        >>> loss(torch.zeros(1, 3), torch.tensor([[1, 0, -1]]), weight=torch.tensor([1.0, 2.0, 9.0]))
+        tensor([[0.6931, 1.3863, 0.0000]])
     """
 
     def __init__(self, n_labels: int | None, reduction: Reduction, validate: bool) -> None:

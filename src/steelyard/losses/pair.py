@@ -24,6 +24,21 @@ class PairLoss(Loss):
         log η/(1−η) = log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊)
 
     `eta_range` is the open interval of η that the link reaches with equal weights.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.SPA(), torch.zeros(1)
+        >>> isinstance(loss, sy.losses.PairLoss)
+        True
+        >>> loss.probability(z)
+        tensor([0.0538])
+        >>> loss.probability(z, pos_weight=4.0)  # training counted positives four times: their odds are divided by 4
+        tensor([0.0140])
     """
 
     eta_range: tuple[float, float] = (0.0, 1.0)
@@ -79,10 +94,10 @@ class PairLoss(Loss):
             z = grid[start : start + rows]
             falls = self.link(z[:, None].expand(-1, labels)).diff(dim=0) < -1e-9
             if falls.any():
-                at = z[int(falls.any(dim=1).nonzero()[0])].item()
+                bend = z[int(falls.any(dim=1).nonzero()[0])].item()
                 raise NoLink(
                     f"{type(self).__name__} has no probability: its stationary log-odds fall as z grows beyond "
-                    f"{at:.1f}, so several η share a logit; fit a calibrator instead"
+                    f"{bend:.1f}, so several η share a logit; fit a calibrator instead"
                 )
         self._link_checked = True
 
@@ -107,6 +122,18 @@ class AnalyticLoss(PairLoss):
     """A pair that knows its derivatives: value and gradient come from one pass, one (B, L) tensor is kept.
 
     A pair that also tells the fused kernels what it is (`kernel`) goes through them on a GPU.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.Focal(), torch.tensor(0.5, requires_grad=True)
+        >>> value, slope = loss.sided(z, 1.0)
+        >>> torch.allclose(slope, *torch.autograd.grad(loss.positive(z), z))  # its slope is the derivative of ℓ₊
+        True
     """
 
     def __init_subclass__(cls) -> None:
@@ -194,6 +221,24 @@ class FormulaLoss(PairLoss):
     Gradients and the link come from automatic differentiation (the link in float64, its log-slopes floored at the
     smallest normal number), and a pair whose link is not monotone is refused when probabilities are asked for. Where
     fused kernels are used, the formulas are compiled with torch.compile, at their first call.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> class Squared(sy.losses.FormulaLoss):
+        ...     def positive(self, z):
+        ...         return (1 - torch.sigmoid(z)) ** 2
+        ...     def negative(self, z):
+        ...         return torch.sigmoid(z) ** 2
+        >>> loss = Squared()
+        >>> loss(torch.zeros(1, 2), torch.tensor([[1, -1]]))
+        tensor(0.2500)
+        >>> loss.probability(torch.tensor([0.0, 2.0]))  # a proper loss of σ(z): its link is σ
+        tensor([0.5000, 0.8808])
     """
 
     def link(self, z: Tensor) -> Tensor:

@@ -48,6 +48,16 @@ class Annotation(Resolver):
         use_alpha_beta, use_d, use_p: False leaves the factor out (its ablation): then it is 1.
         seed: of the picked labels.
         count: what P counts: "known" positives, or the "pseudo"-labels of unknown labels too.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=1, n_labels=3)
+        >>> objective = sy.Objective(sy.losses.BCE(reduction="item"), unknown=sy.losses.Annotation(store, q=1.0))
+        >>> objective.start_epoch(1, 5)
+        >>> objective(torch.tensor([[2.0, -1.0, 1.0]]), torch.tensor([[1, -1, -1]]), torch.tensor([0])).total
+        tensor(0.4175)
+        >>> objective.start_epoch(2, 5)
+        >>> store.read(torch.tensor([0]))  # the second epoch reads what the model said in the first
+        tensor([[0.8819, 0.2677, 0.7323]])
     """
 
     reduction = "item"
@@ -230,7 +240,21 @@ class PartialAnnotation(BCE):
     Its stationary odds are α/β times the true odds, so its link has the running means of α and β as w₊ and w₋.
 
     Args:
-        gamma, m, q, schedule, use_alpha_beta, use_d, use_p, count: as in `Annotation`.
+        gamma: γ, the least β (.05).
+        m: the head start of d (3 epochs).
+        q: the chance that an unknown label takes part; a number, or (first, last) (.3).
+        schedule: of d, "exp" or "linear".
+        use_alpha_beta, use_d, use_p: False leaves the factor out (the paper's ablation): then it is 1.
+        count: what P counts: "known" positives, or the "pseudo"-labels of unknown labels too.
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.PartialAnnotation(), torch.zeros(1, 3)
+        >>> targets, pseudo = torch.tensor([[1, 0, -1]]), torch.tensor([[0.5, 0.5, 0.9]])
+        >>> loss(z, targets, pseudo, epoch=1, n_epochs=10, pick=targets == -1)
+        tensor(0.5875)
+        >>> loss(z, targets, pseudo, epoch=9, n_epochs=10, pick=targets == -1)  # pseudo-labels weigh more
+        tensor(0.8828)
     """
 
     def __init__(

@@ -19,6 +19,20 @@ class SoftplusPair(AnalyticLoss):
 
     Its link, log c₋k₋ + log f'(k₋(z − b₋)) − log c₊k₊ − log f'(−k₊(z − b₊)), is closed and stable.
     Focal, NTR, SPA and LDAM are members: each supplies its constants. Shifts may be class-wise (L,).
+
+    Args:
+        slope: (k₊, k₋), both positive.
+        shift: (b₊, b₋), numbers or (L,).
+        scale: (c₊, c₋), both positive.
+        gamma: γ of the focal factor, 0 for none.
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.SoftplusPair(slope=(1.0, 3.0), shift=(0.0, 1.0), scale=(1.0, 0.2))
+        >>> z = torch.tensor([-1.0, 0.0, 1.0])
+        >>> torch.equal(loss.probability(z), sy.losses.SPA().probability(z))  # these are the constants of SPA
+        True
     """
 
     shift_positive: Tensor

@@ -29,8 +29,8 @@ class Row(NamedTuple):
     def make(self, counts: Tensor, n_known: int, reduction: Reduction) -> Loss | WeightedLoss:
         """Return the loss; class counts, the number of items and the reduction go where they are wanted."""
         supplied = dict(counts=counts, n_known=n_known, reduction=reduction)
-        wanted = signature(self.maker).parameters
-        return self.maker(**{name: value for name, value in supplied.items() if name in wanted}, **self.arguments)
+        parameters = signature(self.maker).parameters
+        return self.maker(**{name: value for name, value in supplied.items() if name in parameters}, **self.arguments)
 
 
 TABLE: tuple[Row, ...] = (

@@ -28,6 +28,11 @@ class TwoWay(Loss):
         t_pos: T₊, the temperature of positives (4).
         t_neg: T₋, the temperature of negatives (1).
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, targets = sy.losses.TwoWay(), torch.tensor([[1, 0, -1]])
+        >>> loss(torch.tensor([[9.0, -9.0, 0.0]]), targets) < loss(torch.tensor([[-9.0, 9.0, 0.0]]), targets)
+        tensor(True)
     """
 
     def __init__(self, t_pos: float = 4.0, t_neg: float = 1.0, *, validate: bool = False) -> None:

@@ -20,6 +20,16 @@ class Resolver(nn.Module, ABC):
 
     It may add terms of its own to the objective (`extra`), remember what the model said (`remember`), and it knows the
     class weights w₊, w₋ that its rule puts on known labels (`class_weights`), so that they can be undone.
+
+    Examples:
+        >>> class Half(sy.losses.Resolver):
+        ...     def forward(self, targets, logits, index):
+        ...         half = torch.full_like(logits, 0.5)
+        ...         present = torch.where(targets.values == -1, half, targets.values)
+        ...         return sy.losses.Cells(present, 1 - present)
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=Half())
+        >>> objective(torch.tensor([[0.0, 3.0]]), torch.tensor([[1, -1]])).total
+        tensor(1.1209)
     """
 
     reduction: str | None = None
@@ -94,11 +104,26 @@ class Weighted(Resolver):
 
 
 class Ignore(Weighted):
-    """Unknown labels cost nothing and are not counted."""
+    """Unknown labels cost nothing and are not counted.
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]])
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.Ignore())  # as unknown="ignore"
+        >>> objective(logits, targets).total  # the second label costs nothing, and is not counted
+        tensor(0.1269)
+    """
 
 
 class Negative(Weighted):
-    """Unknown labels are negatives (AN, "assume negative")."""
+    """Unknown labels are negatives (AN, "assume negative").
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]])
+        >>> sy.Objective(sy.losses.BCE(), unknown=sy.losses.Negative())(logits, targets).total
+        tensor(1.1269)
+        >>> sy.losses.BCE()(logits, torch.tensor([[1, 0]]))  # the same
+        tensor(1.1269)
+    """
 
     assumes_negative = True
 
@@ -108,7 +133,13 @@ class Negative(Weighted):
 
 
 class WeakNegative(Weighted):
-    """Unknown labels are negatives of weight 1/(L−1)."""
+    """Unknown labels are negatives of weight 1/(L−1).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(reduction="sum"), unknown=sy.losses.WeakNegative())
+        >>> objective(torch.zeros(1, 5), torch.tensor([[0, -1, -1, -1, -1]])).total / np.log(2)  # 1 + 4 · ¼
+        tensor(2.)
+    """
 
     assumes_negative = True
 
@@ -118,7 +149,15 @@ class WeakNegative(Weighted):
 
 
 class WeakAssumedNegative(Weighted):
-    """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published)."""
+    """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(reduction="sum"), unknown=sy.losses.WeakAssumedNegative())
+        >>> objective(torch.zeros(1, 5), torch.tensor([[1, 0, -1, -1, -1]])).total / np.log(2)  # 1 + 4 · ¼
+        tensor(2.)
+        >>> objective.probability(torch.zeros(1, 1))  # negatives counted a quarter: the odds are divided by 4
+        tensor([[0.2000]])
+    """
 
     assumes_negative = True
     weight: Tensor
@@ -144,6 +183,16 @@ class Pseudo(Resolver):
     Args:
         store: the pseudo-labels; predictions go back into it after every batch.
         weight: what an unknown label counts beside a known one.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=1, n_labels=2)
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.Pseudo(store))
+        >>> logits, targets, item = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]]), torch.tensor([0])
+        >>> for epoch in (1, 2):
+        ...     objective.start_epoch(epoch, 2)
+        ...     print(objective(logits, targets, item).total)  # the target of the second label is ½, then σ(2)
+        tensor(0.6269)
+        tensor(0.2450)
     """
 
     def __init__(self, store: PseudoLabels, weight: float = 1.0) -> None:

@@ -29,12 +29,23 @@ _FORMAT = "steelyard-evaluator-1"
 class Evaluator:
     """Collects probabilities and targets batch by batch, in one process or many, and computes everything at the end.
 
-    - `n_labels`: L; `names` (L,): label names for the report.
-    - `counts` (L,): the positives of each label *in training*, by which labels are head, medium, tail and rarest.
-    - `bins`: of the calibration errors.
-    - `dtype`: how probabilities are kept, `"float32"` or `"float16"`; every metric is that of the kept values. A
-      million items × 600 labels take 3.0 GB, or 1.8 GB as float16 (a target takes one byte, four where some are soft).
     The result does not depend on how items were split into batches, nor on the order of updates and merges.
+
+    Args:
+        n_labels: L.
+        names: label names for the report, (L,); "0", "1", … where not given.
+        counts: positives of each label *in training*, (L,), by which labels are head, medium, tail and rarest.
+        bins: of the calibration errors.
+        dtype: how probabilities are kept, "float32" or "float16"; every metric is that of the kept values. A million
+            items × 600 labels take 3.0 GB, or 1.8 GB as float16 (a target takes one byte, four where some are soft).
+
+    Examples:
+        >>> evaluator = sy.metrics.Evaluator(n_labels=2, names=["dog", "car"])
+        >>> evaluator.update(torch.tensor([[0.9, 0.8], [0.7, 0.2]]), torch.tensor([[1, 0], [0, -1]]))
+        >>> evaluator.update(torch.tensor([[0.4, 0.6]]), torch.tensor([[1, 1]]))
+        >>> report = evaluator.compute()
+        >>> round(report["mAP"]["label"], 3), report["unknown"], round(report["per_label"][0]["average_precision"], 3)
+        (0.667, 1, 0.833)
     """
 
     def __init__(
@@ -112,13 +123,17 @@ class Evaluator:
     ) -> dict[str, Any]:
         """Return every metric as a nested dict of plain numbers, fit for JSON: None where a metric is undefined.
 
-        - `threshold`: one number, or one a label (L,); a label is decided present where η ≥ threshold.
-        - `rarest`: the K of tail-K averages (needs counts); by default those of 5, 10 and 20 that are below L.
-        - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
-        - `bootstrap`: resamples of the items, 0 for none, by `seed`; adds `"intervals"`, bias-corrected intervals at
-          `confidence` of all but calibration errors and macro precision and recall; None where resamples do not
-          vary. Takes two bytes per item and resample.
-        - `training_items`: how many items `counts` are of; with it, PSP@k is reported too.
+        Args:
+            threshold: one number, or one per label (L,); a label is decided present where η ≥ threshold.
+            rarest: the K of tail-K averages (needs counts); by default those of 5, 10 and 20 that are below L.
+            head: head labels have at least this many training positives.
+            tail: tail labels have fewer than this many.
+            bootstrap: resamples of the items, 0 for none; adds "intervals", bias-corrected intervals of all but
+                calibration errors and macro precision and recall; None where resamples do not vary. Takes two bytes per
+                item and resample.
+            confidence: of these intervals.
+            seed: of the resamples.
+            training_items: how many items `counts` are of; with it, PSP@k is reported too.
         """
         if rarest is None:
             rarest = [k for k in (5, 10, 20) if k < self.n_labels] if self.counts is not None else []
@@ -129,8 +144,8 @@ class Evaluator:
         if not 0 < confidence < 1:
             raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
         limit = as_tensor(threshold, "threshold").double().cpu().numpy()
-        places = torch.from_numpy(np.atleast_1d(limit))
-        refuse(places.isnan(), "threshold", places, "give numbers to compare probabilities with")
+        limits = torch.from_numpy(np.atleast_1d(limit))
+        refuse(limits.isnan(), "threshold", limits, "give numbers to compare probabilities with")
         if limit.shape not in ((), (self.n_labels,)):
             raise ValueError(
                 f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"

@@ -21,6 +21,11 @@ class ExpectedPositives(Resolver):
 
     Args:
         expected_positives: k, the mean positives of an item (the paper: COCO 2.9, NUS-WIDE 1.9, CUB 31.4, VOC 1.5).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.objective.ExpectedPositives(expected_positives=1.0))
+        >>> objective(torch.zeros(1, 4), torch.tensor([[1, -1, -1, -1]])).parts  # R = ((2 − 1)/4)²
+        {'loss': tensor(0.1733), 'expected_positives': tensor(0.0625)}
     """
 
     reduction = "mean"

@@ -29,7 +29,17 @@ RULES: dict[str, type[Resolver]] = {
 
 
 class Value(NamedTuple):
-    """What an objective is worth: the total to minimise, and its parts by name, which add up to it."""
+    """What an objective is worth: the total to minimise, and its parts by name, which add up to it.
+
+    Args:
+        total: the sum of the parts, a scalar.
+        parts: "loss", and what regularisers and rules for unknown labels add, by name.
+
+    Examples:
+        >>> value = sy.Objective(sy.losses.BCE())(torch.zeros(1, 2), torch.tensor([[1, 0]]))
+        >>> value.total, value.parts
+        (tensor(0.6931), {'loss': tensor(0.6931)})
+    """
 
     total: Tensor
     parts: dict[str, Tensor]
@@ -52,6 +62,16 @@ class Objective(nn.Module):
         masking: `PartialLabelMasking`, or None.
         weighting: a `Weighting`, or None.
         regularizers: `LabelPair`s; each sees the log-odds of the loss's link, without PLM or prior correction.
+
+    Examples:
+        >>> regularizers = [sy.balance.LabelPair()]
+        >>> objective = sy.Objective(sy.losses.Asymmetric(), unknown="negative", regularizers=regularizers)
+        >>> logits = torch.tensor([[2.0, -1.0, 0.5]])
+        >>> value = objective(logits, torch.tensor([[1, 0, -1]]))
+        >>> value.total, sorted(value.parts)
+        (tensor(0.0730), ['label_pair', 'loss'])
+        >>> objective.probability(logits), torch.sigmoid(logits)
+        (tensor([[0.7126, 0.0008, 0.1352]]), tensor([[0.8808, 0.2689, 0.6225]]))
     """
 
     def __init__(
@@ -93,8 +113,8 @@ class Objective(nn.Module):
             raise NoLink(f"{type(loss).__name__} has no probability to feed back: use PseudoLabels(feedback='raw')")
         sizes = {type(part).__name__: part.n_labels for part in (loss, masking, *weightings) if part is not None}
         if len(set(sizes.values()) - {None}) > 1:
-            told = ", ".join(f"{name} for {n}" for name, n in sizes.items() if n is not None)
-            raise ValueError(f"the parts were made for different numbers of labels: {told}")
+            listed = ", ".join(f"{name} for {n}" for name, n in sizes.items() if n is not None)
+            raise ValueError(f"the parts were made for different numbers of labels: {listed}")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
         self.overlap()

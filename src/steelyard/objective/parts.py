@@ -102,7 +102,7 @@ KINDS: dict[Slot, dict[str, Kind]] = {
 @cache
 def arguments(slot: Slot, kind: str) -> dict[str, Setting]:
     """Return what may be set of a kind of part: what its constructors take, less what the run supplies."""
-    entry, found = KINDS[slot][kind], {}
+    entry, settings = KINDS[slot][kind], {}
     for maker in (entry.maker, entry.beside):
         for name, setting in (arguments_of(maker) if maker else {}).items():
             if name in SUPPLIED:
@@ -110,8 +110,8 @@ def arguments(slot: Slot, kind: str) -> dict[str, Setting]:
             if name in entry.stand_ins:
                 default, meaning = entry.stand_ins[name]
                 setting = setting._replace(default=default, doc=f"{setting.doc} {meaning}")
-            found[name] = setting
-    return found
+            settings[name] = setting
+    return settings
 
 
 def check_kind(slot: Slot, kind: Any) -> str:

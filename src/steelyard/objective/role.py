@@ -29,6 +29,16 @@ class Role(Resolver):
         targets: the training labels (N, L): they set N, L and the first estimates.
         expected_positives: k (the paper: COCO 2.9, NUS-WIDE 1.9, CUB 31.4, VOC 1.5).
         seed: of the first estimates.
+
+    Examples:
+        >>> targets, index = torch.tensor([[1, -1, -1], [-1, 1, -1]]), torch.tensor([0, 1])
+        >>> rule = sy.objective.Role(targets, expected_positives=1.5)
+        >>> rule.estimates(index)  # .995 where a label is known to be present, near ½ elsewhere
+        tensor([[0.9950, 0.5761, 0.5471],
+                [0.4834, 0.9950, 0.4903]])
+        >>> value = sy.Objective(sy.losses.BCE(), unknown=rule)(torch.zeros(2, 3), targets, index)
+        >>> sorted(value.parts)
+        ['loss', 'role_count', 'role_estimates']
     """
 
     reduction = "mean"

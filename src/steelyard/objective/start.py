@@ -55,6 +55,14 @@ def prior_logits(
 
     Args:
         objective, labels, frequencies, n_epochs, batch_size: as `first_cells` takes them.
+
+    Examples:
+        >>> labels = sy.Labels(np.array([[1, 0], [0, 0], [0, 1], [0, -1]]))
+        >>> torch.sigmoid(sy.objective.prior_logits(sy.Objective(sy.losses.BCE()), labels))  # 1 of 4, 1 of 3 known
+        tensor([0.2500, 0.3333], dtype=torch.float64)
+        >>> z = sy.objective.prior_logits(sy.Objective(sy.losses.SPA()), labels)
+        >>> sy.losses.SPA().probability(z)  # by the link of another loss, the same frequencies
+        tensor([0.2500, 0.3333], dtype=torch.float64)
     """
     loss = checked_loss(objective)
     return start_at(loss, first_cells(objective, labels, frequencies, n_epochs, batch_size).log_odds)

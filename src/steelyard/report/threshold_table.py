@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.guarantees import GuaranteeReport
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number

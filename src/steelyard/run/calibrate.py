@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.crossfit import label_sets, mark_of
 from steelyard.calibrate.guarantees import Guarantee, guaranteed_thresholds
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.subset import Labelled, skipped_at
 from steelyard.folder.run_folder import RunFolder, Trained
