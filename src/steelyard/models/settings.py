@@ -19,7 +19,15 @@ BACKBONES = (
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The section [model]."""
+    """The section [model]: backbone and head of the network.
+
+    Examples:
+        >>> sy.models.ModelSettings(backbone="mlp", width=64).width
+        64
+        >>> sy.models.ModelSettings(backbone="mpl")
+        Traceback (most recent call last):
+        ValueError: model.backbone is 'mpl': choose one of ...
+    """
 
     backbone: str = "auto"
     """What makes features of inputs: linear (nothing) or mlp on features; hf:FOLDER, a sentence encoder, on texts;

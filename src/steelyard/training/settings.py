@@ -13,7 +13,15 @@ AUTOMATIC = -1
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """The section [optimizer]."""
+    """The section [optimizer]: how weights are updated.
+
+    Examples:
+        >>> sy.training.OptimizerSettings(kind="sgd", lr=0.1).momentum
+        0.9
+        >>> sy.training.OptimizerSettings(lr=-1)
+        Traceback (most recent call last):
+        ValueError: optimizer.lr is -1: it must be at least 0 and finite
+    """
 
     kind: Literal["sgd", "adamw"] = "adamw"
     """The method."""
@@ -49,7 +57,12 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """The section [schedule]: the learning rate as a function of the epoch, a new value at every step."""
+    """The section [schedule]: the learning rate as a function of the epoch, updated at every step.
+
+    Examples:
+        >>> sy.training.ScheduleSettings(kind="multistep", milestones=(30, 60)).factor
+        0.1
+    """
 
     kind: Literal["constant", "multistep", "cosine"] = "cosine"
     """How the rate falls after warm-up."""
@@ -79,7 +92,12 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """The section [train.sampler]: which items an epoch visits."""
+    """The section [train.sampler]: which items an epoch visits.
+
+    Examples:
+        >>> sy.training.SamplerSettings(kind="undersample", per_class=100).per_class
+        100
+    """
 
     kind: Literal["shuffle", "class_aware", "undersample"] = "shuffle"
     """All items in random order, every class equally often, or some of every class."""
@@ -97,7 +115,12 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    """The section [train.augment]: how training images are varied, a pure function of (seed, epoch, draw)."""
+    """The section [train.augment]: how training images are varied, as a pure function of (seed, epoch, draw).
+
+    Examples:
+        >>> sy.training.AugmentSettings(flip=0.5, pad_crop=4).flip
+        0.5
+    """
 
     flip: float = 0.0
     """The chance that an image is mirrored left to right."""
@@ -132,7 +155,13 @@ Monitor = Literal["auto", "map", "f1", "loss", "ace", "error", "assumed_map", "a
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """The section [train]."""
+    """The section [train]: how long and in which way a model is trained.
+
+    Examples:
+        >>> settings = sy.training.TrainSettings(epochs=3, batch_size=2)
+        >>> settings.keep, settings.sampler.kind
+        ('best', 'shuffle')
+    """
 
     epochs: int = 0
     """How often all items are visited; 0 is as many as suit the data: 30 of images, and of features more where there
