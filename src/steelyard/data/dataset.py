@@ -33,13 +33,25 @@ class Decoding(TypedDict, total=False):
 
 
 class ArrayDataset(Dataset[Sample]):
-    """Inputs held in one array: features (N, …) of any numeric dtype, or images, uint8 (N, C, H, W) or (N, H, W).
+    """Inputs held in one array, with their labels.
 
-    inputs: row i belongs to row i of `labels`; features are given out as float32, images as uint8 (C, H, W). A scipy
-        sparse matrix (N, F) is kept sparse, and given out row by row as any other.
-    labels: the `Labels`.
-    note: how the data came about, for people to read.
-    weights: how much each item counts in training, (N,), at least 0; None for 1 each.
+    Features (N, …) may have any numeric dtype; images are uint8 (N, C, H, W) or (N, H, W).
+
+    Args:
+        inputs: row i belongs to row i of `labels`. Features are returned as float32, images as uint8 (C, H, W). A SciPy
+            sparse matrix (N, F) stays sparse; single rows are returned dense.
+        labels: the `Labels`.
+        note: a sentence about where the data came from.
+        weights: weight of each item in training, (N,), at least 0; None gives every item the weight 1.
+
+    Examples:
+        >>> labels = sy.Labels([[1, 0], [0, -1], [1, 1]], ["cat", "dog"])
+        >>> data = sy.data.ArrayDataset(np.eye(3), labels)
+        >>> len(data)
+        3
+        >>> features, target, index = data[1]
+        >>> features.tolist(), target.tolist(), index
+        ([0.0, 1.0, 0.0], [0, -1], 1)
     """
 
     def __init__(self, inputs: Any, labels: Labels, note: str = "", weights: Any = None) -> None:
@@ -101,20 +113,28 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 
 
 class ImageDataset(Dataset[Sample]):
-    """Image files, decoded when asked for to RGB uint8 (3, H, W) by the rules of `steelyard.data.images.decode`.
+    """Image files, decoded on request to RGB uint8 (3, H, W); see `steelyard.data.images.decode`.
 
-    Any torch `DataLoader` takes it, with forked and with spawned workers; a whole batch is fetched at a time.
+    Any torch `DataLoader` takes it, with forked or spawned workers; whole batches are fetched at once.
 
-    paths: one image file an item, a sequence or an Arrow array of strings.
-    labels: the `Labels`; row i belongs to path i.
-    size: the side of a square, or (height, width), to which every image is squeezed, nothing cut off; None keeps each
-        image's own size (then batches need a collate function of your own).
-    on_bad_image: what to do about an image that is missing or cannot be decoded: "error" raises `BadImage`; "skip"
-        gives a black image whose labels are all unknown, so that it adds to no loss and no score, and lists its index
-        in `.skipped`.
-    cache: a folder in which decoded images are kept, needs `size`; see `steelyard.data.cache.ImageCache`.
-    boxes: (N, 4) parts of the images, (left, top, right, bottom) in pixels of the upright image, or None.
-    note: how the data came about, for people to read.
+    Args:
+        paths: one image file per item, as a sequence or an Arrow array of strings.
+        labels: the `Labels`; row i belongs to path i.
+        size: side of a square, or (height, width), to which every image is resized without cropping. None keeps each
+            image's own size; batches then need your own collate function.
+        on_bad_image: what happens when an image is missing or cannot be decoded: "error" raises `BadImage`; "skip"
+            returns a black image whose labels are all unknown, so that it affects no loss and no score, and adds its
+            index to `.skipped`.
+        cache: folder for decoded images; needs `size`. See `steelyard.data.cache.ImageCache`.
+        boxes: crop of each image, (N, 4): (left, top, right, bottom) in pixels of the upright image. None: no crops.
+        note: a sentence about where the data came from.
+    Examples:
+        >>> from PIL import Image
+        >>> Image.new("RGB", (40, 30), "red").save("a.png")
+        >>> data = sy.data.ImageDataset(["a.png"], sy.Labels([[1, 0]]), size=8)
+        >>> image, target, index = data[0]
+        >>> image.shape, image[:, 0, 0].tolist()
+        (torch.Size([3, 8, 8]), [255, 0, 0])
     """
 
     def __init__(

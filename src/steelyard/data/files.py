@@ -21,7 +21,15 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the 
 
 
 class DataError(ValueError):
-    """A file of a data set is missing, damaged, or not laid out as its owners publish it."""
+    """A data file is missing, corrupt or not in the published layout; the message names the file and how to fix it.
+
+    Examples:
+        >>> try:
+        ...     sy.data.open_data("lost.csv")
+        ... except sy.data.DataError as error:
+        ...     print(error)
+        lost.csv does not exist: give a file or a folder
+    """
 
 
 def damaged(path: PathLike, fault: str) -> DataError:

@@ -41,7 +41,16 @@ Size: TypeAlias = int | tuple[int, int] | None
 
 
 class BadImage(DataError):
-    """An image is missing or cannot be decoded: the message names its path and the reason."""
+    """An image is missing or cannot be decoded; the message names the file and the reason.
+
+    Examples:
+        >>> data = sy.data.ImageDataset(["lost.jpg"], sy.Labels([[1, 0]]), size=8)
+        >>> try:
+        ...     data[0]
+        ... except sy.data.BadImage as error:
+        ...     print(error)
+        lost.jpg ...
+    """
 
 
 def decode(

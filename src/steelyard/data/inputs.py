@@ -55,22 +55,36 @@ def open_inputs(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Inputs:
-    """Open the inputs at `path`, whatever it is, to predict from; labels may be there and are not used.
+    """Open the inputs at `path` to predict from; labels may be present and are not used.
 
-    A folder of images, also in folders within it: they are named by their paths in it, sorted. One image file. "-":
-    paths of images on the standard input, one a line. A manifest (CSV, TSV, Parquet) with a row for each item: images
-    by their files, or feature columns. An array: `.npy`, or `X`, `X_test`, … of an `.npz` file, rows of features or
-    uint8 images. Everything else that `open_data` opens. Manifests, folders, `.npy` files and the standard input are
-    read as a stream: millions of items need no more memory than a few batches.
+    `path` may be: a folder of images, subfolders included (items are named by their relative paths and sorted); one
+    image file; "-" (image paths on standard input, one per line); a manifest (CSV, TSV or Parquet) with one row per
+    item, that names image files or has feature columns; `.npy`, or the array `X`, `X_test`, … of an `.npz` file,
+    holding rows of features or uint8 images; or anything else that `open_data` opens. Manifests, folders, `.npy` files
+    and standard input are streamed: memory use does not grow with the number of items.
 
-    Arguments: `path`; `images`, the folder of the images that a manifest or the standard input names, out of which no
-    path may lead; `size`, the side of a square, or (height, width), to which images are squeezed; `on_bad_image`,
-    "error" or "skip", see `Batch.bad`, also of a row that holds something else than finite numbers; `kind`, what is
-    wanted, "image" or "features"; `split`, the part to take, by default all rows of a manifest, of an `.npz` file `X`,
-    else the test or the validation part, and of a published data set its training part.
-    Of a manifest: `id` and `path_column`, the columns that name the items and their files; `features`, the columns of
-    numbers in the order of training; `labels`, columns that are no features; `text`, a column of texts, `categories`,
-    and `encoder`, what makes features of them; `delimiter`, `encoding`.
+    Args:
+        path: the file or folder, or "-".
+        images: folder of the images that a manifest or standard input names; paths that lead out of it are refused.
+        size: side of a square, or (height, width), to which images are resized.
+        on_bad_image: "error" or "skip"; applies to images that cannot be decoded and to rows with non-finite numbers.
+            See `Batch.bad`.
+        kind: the required kind, "image" or "features"; None accepts either.
+        split: the split to read. By default all rows of a manifest, `X` of an `.npz` file or else its test or
+            validation split, and the training split of a published data set.
+        id, path_column: columns of a manifest that name the items and their image files.
+        features: feature columns of a manifest, in the order used in training.
+        labels: columns of a manifest that are not features.
+        text, categories: column of texts and columns of categories of a manifest.
+        encoder: encoder that turns text and categories into features, as the run trained it.
+        delimiter, encoding: of a CSV file.
+    Examples:
+        >>> np.savez("rows.npz", X=np.arange(6.0).reshape(3, 2))
+        >>> inputs = sy.data.open_inputs("rows.npz")
+        >>> inputs.note
+        'rows.npz is read as the array X.'
+        >>> next(inputs.batches()).inputs.tolist()
+        [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     """
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")

@@ -32,21 +32,30 @@ FORMATS = (*_FILE_FORMATS, *LAYOUTS, *MLT)
 
 
 class Opened(NamedTuple):
-    """Data that was opened, and how."""
+    r"""Data that was opened, and how it was read; `open_data` returns one.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("pets.csv").write_text("id,weight,cat,dog\na,1.5,1,0\nb,2.5,0,1\n")
+        >>> opened = sy.data.open_data("pets.csv")
+        >>> opened.format, opened.data.labels.names
+        ('table', ('cat', 'dog'))
+    """
 
     data: Data
+    """The data set, with `.labels`."""
     format: str
-    """The name of its format, as `open_data` takes it."""
+    """Name of its format, as `open_data` takes it."""
     split: str | None
-    """The part that was read, None where the data has no parts."""
+    """The split that was read; None if the data has no splits."""
     note: str
-    """What was guessed and how to set it, for people to read."""
+    """What was guessed about the data and which setting overrides each guess."""
     parts: tuple[str, ...] = ()
-    """The parts that are there, in this file or layout or in files beside it: what `open_part` takes."""
+    """Splits that exist in this file or layout, or in files beside it: the names `open_part` takes."""
     settings: Mapping[str, Any] = MappingProxyType({})
-    """The arguments, but for `split`, with which `open_data` reads it so again; what was guessed is among them."""
+    """Arguments (without `split`) with which `open_data` reads the data the same way again, guesses included."""
     unfound: str = ""
-    """The column of a manifest that names image files, where none of them is found and there is no other input."""
+    """Column of a manifest that names image files, if none of them exists and there is no other input."""
 
 
 def open_data(
@@ -78,22 +87,36 @@ def open_data(
     on_bad_image: Literal["error", "skip"] = "error",
     cache: PathLike | None = None,
 ) -> Opened:
-    """Open the data at `path`, whatever it is; what is not said is guessed, and `.note` says what was guessed.
+    r"""Open the data at `path`; whatever is not given is guessed, and `.note` lists the guesses.
 
-    A file: a manifest of one's own (CSV, TSV, Parquet; see `table`), `.arff`, `.svm`, `.npz` (features and labels,
-    labels alone, or a table that `Labels.save` wrote), a published long-tailed split (see `voc_mlt`; `images` is then
-    the folder that its images lie in, looked for around it). A folder: the layout of a published data set, or one such
-    file, with the images beside it or in a folder beside it. A folder inside a layout, such as `VOCdevkit/VOC2007`,
-    will do.
+    `path` may be a file: a manifest (CSV, TSV or Parquet; see `table`), `.arff`, `.svm`, `.npz` (features and labels,
+    labels alone, or a table written by `Labels.save`), or a published long-tailed split (see `voc_mlt`; `images` is
+    then the folder that holds its images, looked for around the split by default). It may be a folder: the layout of a
+    published data set, any folder inside such a layout, such as `VOCdevkit/VOC2007`, or a folder that holds one of the
+    files above, with the images beside it or in a subfolder.
 
-    Arguments: `path`; `images`, the folder of a manifest's images; `format`, one of `FORMATS`; `split`, the part to
-    read, by default the training part of a layout or of a manifest with a column that says the part ("all" reads every
-    one of those); in a folder of one's own it chooses the file of that name, `train.csv`, `mine-train.arff`; val,
-    valid and validation mean the same, and so on; `year`, of VOC and COCO, by default the last one there; `minus_one`,
-    what −1 stands for in a manifest or in an `.npz` file ("negative": −1 is absent, and in an `.npz` file 0 is then
-    unknown); `path_column`, `table`'s `path`, and `form` … `categories`: of a manifest, see `table`;
-    `class_names`, a CSV or JSON file with the names of labels that are ids, see `named_labels`. `size`, `on_bad_image`,
-    `cache`: see `ImageDataset`.
+    Args:
+        path: the file or folder.
+        images: folder of a manifest's images.
+        format: one of `FORMATS`.
+        split: the split to read; by default the training split of a layout, or of a manifest with a split column ("all"
+            reads every split). In a folder of your own it selects the file of that name, `train.csv` or
+            `mine-train.arff`. Synonyms such as val, valid and validation are equal.
+        year: of VOC and COCO; by default the latest one present.
+        form, id, labels, value, features, separator, absent, names: about a manifest; see `table`.
+        path_column: column of image files in a manifest, `table`'s `path`.
+        minus_one: meaning of −1 in a manifest or an `.npz` file. With "negative" −1 is absent; in an `.npz` file 0 is
+            then unknown.
+        delimiter, encoding, split_column, group, text, embeddings, categories: about a manifest; see `table`.
+        class_names: CSV or JSON file with the names of labels that the data gives as ids.
+        size, on_bad_image, cache: how images are decoded; see `ImageDataset`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("pets.csv").write_text("id,weight,tags\na,1.5,cat;dog\nb,2.5,dog\n")
+        >>> opened = sy.data.open_data("pets.csv", features=["weight"])
+        >>> opened.data.labels.names, opened.data.labels.counts.tolist()
+        (('cat', 'dog'), [1, 2])
     """
     given = {name: value for name, value in locals().items() if value is not None}
     if format is not None:

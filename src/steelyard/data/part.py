@@ -22,14 +22,27 @@ _ALWAYS = ("path", "format", "size", "on_bad_image", "cache", "class_names")
 def open_part(
     opened: Opened, split: str | None = None, path: PathLike | None = None, unseen: Literal["error", "drop"] = "error"
 ) -> Opened:
-    """Open another part of the data with the same settings; its labels are those of `opened`, in the same order.
+    r"""Open another split of the data with the same settings; its labels are those of `opened`, in the same order.
 
-    What was guessed about a manifest holds for the other part too: a column of features does not become one of labels
-    because the other part happens to hold only 0 and 1. A label that the other part does not have is absent where the
-    manifest lists the labels of each item and what is not listed is absent, else it is unknown.
+    Guesses about a manifest carry over: a feature column does not become a label column because the other split happens
+    to hold only 0 and 1. A label that the other split lacks is absent if the manifest lists the labels of each item and
+    omitted labels are absent; otherwise it is unknown.
 
-    Arguments: `opened`, the training part; `split`, the name of a part, see `Opened.parts`; `path`, other data that
-    holds it, by default the same; `unseen`, see `aligned`.
+    Args:
+        opened: the training split, as `open_data` returned it.
+        split: name of the split; see `Opened.parts`.
+        path: other data that holds it; by default the same data.
+        unseen: what happens to a label that the training split lacks: "error", or "drop" it.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> rows = ["id,weight,cat,dog,split", "a,1.5,1,0,train", "b,2.5,0,1,train", "c,3.5,1,1,test"]
+        >>> _ = Path("pets.csv").write_text("\n".join(rows))
+        >>> train = sy.data.open_data("pets.csv")
+        >>> train.parts
+        ('train', 'test')
+        >>> list(sy.data.open_part(train, "test").data.labels.ids)
+        ['c']
     """
     if split is None and path is None:
         raise ValueError("split and path are both left out: say which other part to open")

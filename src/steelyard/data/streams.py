@@ -48,11 +48,20 @@ class Image(NamedTuple):
 
 
 class Inputs(ABC):
-    """A stream of items to predict from.
+    """A stream of items to predict from; `open_inputs` returns one.
 
-    kind: "image" or "features".
-    n_items: how many items there are; None where that is seen only at the end.
-    note: what was guessed and how to set it, for people to read.
+    Attributes:
+        kind: "image" or "features".
+        n_items: number of items; None if it is known only at the end of the stream.
+        note: what was guessed about the data and which setting overrides each guess.
+
+    Examples:
+        >>> np.save("rows.npy", np.eye(3))
+        >>> inputs = sy.data.open_inputs("rows.npy")
+        >>> inputs.kind, inputs.n_items
+        ('features', 3)
+        >>> [batch.ids for batch in inputs.batches(batch_size=2)]
+        [['0', '1'], ['2']]
     """
 
     kind: Kind

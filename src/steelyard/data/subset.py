@@ -36,13 +36,20 @@ class Labelled(Protocol):
 
 @final
 class Subset(Dataset[AnySample]):
-    """The items of `data` at `index`, in that order, numbered from 0; a subset of a subset holds the data itself.
+    """Items of `data` selected by `index`, in that order, renumbered from 0.
 
-    Its labels keep their names and their order; `.data` and `.index` say where an item comes from: item i of the
-    subset is item `index[i]` of `data`.
+    A subset of a subset refers to the original data: item i of a subset is item `.index[i]` of `.data`. Labels keep
+    their names and order.
 
-    data: a data set with `labels`, such as `ArrayDataset` or `ImageDataset`.
-    index: (n,) distinct positions in `data`.
+    Args:
+        data: a data set with `labels`, such as `ArrayDataset` or `ImageDataset`.
+        index: (n,) distinct positions in `data`.
+
+    Examples:
+        >>> data = sy.data.ArrayDataset(np.eye(3), sy.Labels([[1, 0], [0, 1], [1, 1]]))
+        >>> subset = sy.data.Subset(data, [2, 0])
+        >>> len(subset), subset[0][0].tolist(), list(subset.labels.ids)
+        (2, [0.0, 0.0, 1.0], ['2', '0'])
     """
 
     labels: Labels

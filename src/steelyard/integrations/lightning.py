@@ -39,20 +39,27 @@ _NO_VALIDATION = "there is no validation to fit the calibrator by: give the Trai
 
 @final
 class ObjectiveCallback(Callback):
-    """Carries the `Objective` of a LightningModule through a fit, and calibrates the fitted module.
+    """Runs the `Objective` of a LightningModule through a fit, and calibrates the fitted module.
 
-    The objective is a sub-module of the LightningModule, so that Lightning moves it to the device and keeps its state
-    in checkpoints; the callback begins its epochs, 1 to `max_epochs`. Under DDP its buffers stay apart, as each process
-    counts for itself.
+    The objective must be a sub-module of the LightningModule, so that Lightning moves it to the device and saves its
+    state in checkpoints; the callback starts its epochs, 1 to `max_epochs`. Under DDP its buffers are not synchronised,
+    because each process counts for itself.
 
-    `validation_step` returns {"logits": (B, L), "targets": (B, L)} where there is a calibrator, or PLM that observes
-    validation items. The calibrator is fitted after `fit` to the logits of the last validation, and after `validate` to
-    those it gave, so `trainer.validate(ckpt_path="best")` calibrates the best epoch. It takes the log-odds of the
-    objective's link, or logits where the loss has none. Lightning's sampler for several processes may repeat an item
-    or two.
+    With a calibrator, or with PLM that observes validation items, `validation_step` must return {"logits": (B, L),
+    "targets": (B, L)}. The calibrator is fitted after `fit` to the logits of the last validation, and after `validate`
+    to those of that validation, so `trainer.validate(ckpt_path="best")` calibrates the best epoch. It takes the
+    log-odds of the objective's link, or logits if the loss has none. Lightning's distributed sampler may repeat one or
+    two items.
 
     Args:
-        calibrator: `Temperature`, `Platt` or `Isotonic`; None leaves probabilities to the objective's link.
+        calibrator: `Temperature`, `Platt` or `Isotonic`; None uses the objective's link.
+
+    Examples:
+        >>> from steelyard.integrations.lightning import ObjectiveCallback
+        >>> callback = ObjectiveCallback(sy.calibrate.Platt())  # for lightning.Trainer(callbacks=[callback])
+        >>> callback.probability(torch.zeros(1, 2))
+        Traceback (most recent call last):
+        ValueError: no module was fitted or validated yet: give this callback to a Trainer first
     """
 
     def __init__(self, calibrator: Calibrator | None = None) -> None:

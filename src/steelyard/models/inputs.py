@@ -14,19 +14,30 @@ from steelyard.data.subset import origin
 
 
 class Input(NamedTuple):
-    """Kind and shape of one input."""
+    """Kind and shape of the input of one item.
+
+    Examples:
+        >>> sy.models.Input("image", (3, 64, 64)).kind
+        'image'
+    """
 
     kind: Literal["features", "image", "pair"]
+    """What the network takes."""
     shape: tuple[int, ...]
-    """(F,) of features; (C, H, W) of an image, H = W = 0 where every image has its own; (R, F, T, V) of a pair: R
-    regions of F features and T words out of V, number 0 being no word."""
+    """(F,) for features; (C, H, W) for an image, with H = W = 0 if sizes differ; (R, F, T, V) for a pair: R regions
+    with F features and T words from a vocabulary of V, where number 0 means no word."""
 
 
 def input_of(data: Any) -> Input:
-    """Return what the items of `data` give a network to work on, told from the data set or from its first item.
+    """Return the kind and shape of the inputs in `data`, read from the data set or its first item.
 
-    Features are floats (F,), images uint8 (C, H, W), a pair is a tuple of regions, floats (R, F), and words,
-    integers (T,), from a data set that says how many words there are (`n_words`).
+    Args:
+        data: items of features (F,), floats; of images (C, H, W), uint8; or of pairs of regions, floats (R, F), and
+            words, integers (T,), from a data set whose `n_words` is the size of the vocabulary.
+    Examples:
+        >>> data = sy.data.ArrayDataset(np.zeros((2, 5)), sy.Labels([[1, 0], [0, 1]]))
+        >>> sy.models.input_of(data)
+        Input(kind='features', shape=(5,))
     """
     if len(data) == 0:
         raise ValueError("data holds no items: a network cannot be shaped without one")

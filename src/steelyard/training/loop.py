@@ -43,21 +43,29 @@ MOST_RATIOS = 1000
 
 
 class Outcome(NamedTuple):
-    """What came of a training."""
+    """The result of `train`.
+
+    Examples:
+        >>> sy.training.Outcome._fields[:3]
+        ('weights', 'kept_epoch', 'history')
+    """
 
     weights: dict[str, Tensor]
-    """The weights that are kept, on the CPU; the objective is left with the class weights of the same epoch."""
+    """The weights that are kept, on the CPU; the objective keeps the class weights of the same epoch."""
     kept_epoch: int
+    """The epoch whose weights are kept."""
     history: list[Record]
+    """One record per epoch, as in `history.jsonl`."""
     seconds: float
-    """Of training, validation left out, all sittings together."""
+    """Seconds of training without validation, summed over all sessions."""
     stopped_early: bool
+    """Whether training stopped because the monitored score no longer improved."""
     converged: bool | None
-    """False where the last epoch was still clearly better than those before it; None where nothing was monitored."""
+    """False if the last epochs still improved clearly; None if nothing was monitored."""
     damaged: list[str]
-    """Checkpoints that were found damaged and passed over."""
+    """Corrupt checkpoints that were skipped."""
     prepared: float
-    """Seconds of compiling and recording steps in this sitting, not counted in `seconds`."""
+    """Seconds spent compiling and capturing steps in this session; not counted in `seconds`."""
 
 
 def train(
@@ -71,17 +79,29 @@ def train(
     validate: Validate | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train `model` on `data` by `objective`, going on from the checkpoints in `folder` where there are any.
+    """Train `model` on `data` by `objective`, resuming from checkpoints in `folder` if there are any.
 
     Args:
         model: inputs → logits (B, L); a `backbone` attribute gets its own learning rate.
         objective: what is minimised.
-        data: items (input, target, index) with `.labels`; arrays are kept on the device where they fit.
-        optimizer, schedule, settings: the sections [optimizer], [schedule], [train]; what they leave automatic is
-            decided by `settled`.
-        folder: `checkpoint/` and `history.jsonl` are written here.
+        data: items (input, target, index) with `.labels`; arrays are moved to the device if they fit.
+        optimizer: the section [optimizer].
+        schedule: the section [schedule].
+        settings: the section [train]; automatic values are decided by `settled`.
+        folder: where `checkpoint/` and `history.jsonl` are written.
         validate: (model, device) → metrics by name, `settings.monitor` among them; called by every process.
-        watch: shows how it goes.
+        watch: reports progress.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> data = sy.data.ArrayDataset(np.eye(4), sy.Labels(np.eye(4, dtype=np.int8)))
+        >>> objective = sy.Objective(sy.losses.BCE())
+        >>> settings = sy.training.TrainSettings(epochs=2, batch_size=2, device="cpu")
+        >>> optimizer, schedule = sy.training.OptimizerSettings(), sy.training.ScheduleSettings()
+        >>> model = torch.nn.Linear(4, 4)
+        >>> outcome = sy.training.train(model, objective, data, optimizer, schedule, settings, Path("run"))
+        >>> outcome.kept_epoch, [record["steps"] for record in outcome.history]
+        (2, [2, 2])
     """
     settings, schedule = _settled(settings, schedule, data, objective, validate is not None)
     training = _Training(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())

@@ -32,16 +32,25 @@ _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
 def arff(path: PathLike, xml: PathLike | None = None) -> ArrayDataset:
-    """Return the features, float32, and the labels of a dense or sparse ARFF file.
+    r"""Return features (float32) and labels of a dense or sparse ARFF file.
 
-    Labels come in the order of their columns. A number, or a nominal value that is written as one, is itself; a
-    nominal attribute of two symbols is 0 for the first and 1 for the second, one of more becomes a column a symbol. A
-    missing value (`?`) is NaN among the features and unknown among the labels. A cell that a sparse row leaves out is
-    0, or the first category of a nominal attribute.
+    Labels keep the order of their columns. Numeric values, and nominal values written as numbers, are taken as they
+    are; a nominal attribute with two symbols becomes 0 and 1, one with more becomes one column per symbol. A missing
+    value (`?`) is NaN in features and unknown in labels. A cell that a sparse row omits is 0, or the first category of
+    a nominal attribute.
 
-    Arguments: `path`; `xml`, Mulan's file of label names: when not given, the one of the same stem, or of the stem
-    before `-train` or `-test`, is taken; where there is none, MEKA's `-C n` in the @relation says that the first n
-    attributes (the last, for a negative n) are the labels.
+    Args:
+        path: the ARFF file.
+        xml: Mulan's file of label names. By default the file of the same stem, or of the stem before `-train` or
+            `-test`. If there is none, MEKA's `-C n` in the @relation marks the first n attributes (the last, for
+            negative n) as labels.
+    Examples:
+        >>> from pathlib import Path
+        >>> header = "@relation 'pets: -C 2'\n@attribute cat {0,1}\n@attribute dog {0,1}\n@attribute weight numeric\n"
+        >>> _ = Path("pets.arff").write_text(header + "@data\n1,0,4.5\n0,1,20\n")
+        >>> data = sy.data.arff("pets.arff")
+        >>> data.inputs.tolist(), data.labels.names
+        ([[4.5], [20.0]], ('cat', 'dog'))
     """
     relation, attributes, table = read_arff(path)
     file = Path(xml) if xml is not None else _xml_beside(Path(path))

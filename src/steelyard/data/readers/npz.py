@@ -20,11 +20,21 @@ _SPARSE = ("data", "indices", "indptr", "shape")
 def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) -> ArrayDataset:
     """Return features X (N, …) and labels Y (N, L) of an `.npz` file, with its `ids`, `classes` and `groups`.
 
-    Arguments: `path`; `split`, the ending of the arrays' names, such as "train" for `X_train`, `Y_train`, `ids_train`,
-    or None for `X`, `Y`, `ids`; `absent`, the value that says absent: with 0, −1 is unknown (as everywhere here), with
-    −1, 0 is unknown (as Pascal VOC and many ±1 files have it). NaN in Y is unknown either way. Pickled arrays are never
-    loaded. A sparse matrix in CSR form is its parts, `X_train_data`, `X_train_indices`, `X_train_indptr` and
-    `X_train_shape`; a cell of Y that it does not store is absent.
+    NaN in Y is unknown. Pickled arrays are never loaded. A sparse matrix in CSR form is stored as its parts,
+    `X_train_data`, `X_train_indices`, `X_train_indptr` and `X_train_shape`; cells of Y that it does not store are
+    absent.
+
+    Args:
+        path: the file.
+        split: ending of the array names, such as "train" for `X_train`, `Y_train` and `ids_train`; None for `X`, `Y`
+            and `ids`.
+        absent: the value that means absent. With 0, −1 is unknown (the convention of this package); with −1, 0 is
+            unknown (as in Pascal VOC and many ±1 files).
+    Examples:
+        >>> np.savez("data.npz", X=np.eye(2), Y=[[1, 0], [-1, 1]], classes=["cat", "dog"])
+        >>> data = sy.data.npz("data.npz")
+        >>> data.labels.names, data.labels.unknown_rate
+        (('cat', 'dog'), 0.25)
     """
     check_choice(absent, (0, -1), "absent")
     arrays = read_arrays(path)

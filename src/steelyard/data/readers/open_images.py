@@ -29,18 +29,29 @@ def open_images(
     empty: Literal["keep", "drop"] = "keep",
     **how: Unpack[Decoding],
 ) -> ImageDataset:
-    """Return Open Images: 1 where a person confirmed the label, 0 where one denied it, everything else unknown.
+    r"""Return Open Images: 1 where a person confirmed the label, 0 where one rejected it, unknown otherwise.
 
-    Labels carry the owners' display names, with the class code behind a name that several classes share; items are
-    the images of the label file in its order, ids their 16 digits. Rows that say the same twice count once; a label
-    that one person confirmed and another denied is unknown.
+    Labels have the owners' display names, followed by the class code if several classes share a name. Items are the
+    images of the label file in its order, with their 16-digit ids. Repeated rows count once; a label that one person
+    confirmed and another rejected is unknown.
 
-    Arguments: `root`, the folder that holds the CSV files and the images in `{split}/`; `split`, "train",
-    "validation" or "test"; `classes`: "boxable" are the 600 of `class-descriptions-boxable.csv`, read from
-    `{split}-annotations-human-imagelabels-boxable.csv`, "trainable" those of `classes-trainable.txt` and "all" those of
-    `class-descriptions.csv`, both read from `{split}-annotations-human-imagelabels.csv` (any name may begin with
-    `oidv5-`, `oidv6-` or `oidv7-`); `empty`, whether images without a known label of these classes are kept or left
-    out. `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        root: folder that holds the CSV files and the images in `{split}/`; names of CSV files may begin with `oidv5-`,
+            `oidv6-` or `oidv7-`.
+        split: "train", "validation" or "test".
+        classes: "boxable" for the 600 of `class-descriptions-boxable.csv`, read from
+            `{split}-annotations-human-imagelabels-boxable.csv`; "trainable" for those of `classes-trainable.txt` or
+            "all" for those of `class-descriptions.csv`, both read from `{split}-annotations-human-imagelabels.csv`.
+        empty: "keep" or "drop" images without a known label of these classes.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("class-descriptions-boxable.csv").write_text("/m/01,Cat\n/m/02,Dog\n")
+        >>> rows = "ImageID,LabelName,Confidence\n0000000000000001,/m/01,1\n0000000000000002,/m/02,0\n"
+        >>> _ = Path("validation-annotations-human-imagelabels-boxable.csv").write_text(rows)
+        >>> data = sy.data.open_images(".", "validation")
+        >>> data.labels.names, data.labels.values.tolist()
+        (('Cat', 'Dog'), [[1, -1], [-1, 0]])
     """
     check_choice(split, ("train", "validation", "test"), "split")
     check_choice(classes, ("boxable", "trainable", "all"), "classes")

@@ -33,9 +33,17 @@ PairSample: TypeAlias = tuple[tuple[Tensor, Tensor], Tensor, int]
 
 @final
 class WordTable:
-    """Numbers for words: 0 is no word, 1 a word that is not in the table, then the table's words in their order.
+    """Numbers for words: 0 means no word, 1 an unknown word; the table's words follow in their order.
 
-    words: distinct words in lower case.
+    Args:
+        words: distinct words in lower case.
+
+    Examples:
+        >>> words = sy.data.WordTable.of(["What colour is the cat?", "Is the dog brown?"], least=2)
+        >>> words.words, len(words)
+        (('is', 'the'), 4)
+        >>> words.numbers("Is the cat here?", length=6).tolist()
+        [2, 3, 1, 1, 0, 0]
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -68,11 +76,23 @@ def words_of(text: str) -> list[str]:
 
 @final
 class RegionDataset(Dataset[PairSample]):
-    """Questions with the features of their image's regions: item i is ((regions, words), target, i).
+    """Questions with the features of image regions: item i is ((regions, words), target, i).
 
-    questions: from `vqa`. features: a .npy file (M, R, F) of floats, mapped, not read: R regions of each of M images,
-    zeros where an image has fewer. image_ids: (M,), COCO's number of each image in it. words: from the training
-    questions, `WordTable.of(train.questions)`. length: T, the words of a question that are read.
+    Args:
+        questions: questions from `vqa`.
+        features: `.npy` file (M, R, F) of floats, memory-mapped: R regions of each of M images, padded with zeros.
+        image_ids: COCO id of each image in the file, (M,).
+        words: table of the training questions, `WordTable.of(train.questions)`.
+        length: T, number of words read from each question.
+
+    Examples:
+        >>> from steelyard.data.readers.vqa import Questions
+        >>> questions = Questions(["Is it red?"], np.array([9]), sy.Labels([[1, 0]], ["yes", "no"]))
+        >>> np.save("regions.npy", np.ones((1, 2, 3), np.float16))
+        >>> data = sy.data.RegionDataset(questions, "regions.npy", [9], sy.data.WordTable(["red"]), length=4)
+        >>> (regions, words), target, index = data[0]
+        >>> regions.shape, words.tolist()
+        (torch.Size([2, 3]), [1, 1, 2, 0])
     """
 
     def __init__(
@@ -167,18 +187,27 @@ def convert_regions(
     regions: int = 36,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[int, int, int]:
-    """Write the features (M, R, F), float16, and the COCO numbers (M,) of the M images in TSV files; return (M, R, F).
+    r"""Convert region features from TSV files to a `.npy` file (M, R, F), float16, and one of COCO ids (M,).
 
-        sy.data.convert_regions(["train2014_obj36.tsv", "val2014_obj36.tsv"], "VQA/regions.npy", "VQA/image_ids.npy")
-
-    An image is a line of 6 fields (bottom-up attention's) or 10 (LXMERT's): first its number, or a name that ends in
-    it; last the number of its boxes, the boxes, and the features, (boxes, F) float32 in base64.
+    Each line describes one image in 6 fields (bottom-up attention) or 10 (LXMERT): first its number, or a name that
+    ends in it; last the number of boxes, the boxes, and the features, (boxes, F) float32 in base64.
 
     Args:
-        tsv: the files; all images are of one F, and none is there twice.
-        features, image_ids: the files to be written.
-        regions: R; of more boxes the first are taken, zeros stand for those that are lacking.
+        tsv: the TSV file or files; all must have the same F and no image twice.
+        features, image_ids: `.npy` files to write.
+        regions: R; further boxes are dropped and missing ones are padded with zeros.
         progress: called with the number of images after each.
+
+    Returns:
+        The shape (M, R, F).
+
+    Examples:
+        >>> import base64
+        >>> from pathlib import Path
+        >>> numbers = base64.b64encode(np.ones((2, 3), np.float32).tobytes()).decode()
+        >>> _ = Path("obj.tsv").write_text("\t".join(["9", "640", "480", "2", "", numbers]))
+        >>> sy.data.convert_regions("obj.tsv", "regions.npy", "image_ids.npy", regions=4)
+        (1, 4, 3)
     """
     if regions < 1:
         raise ValueError(f"regions is {regions}: at least one of an image must be kept")

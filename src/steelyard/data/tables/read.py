@@ -53,29 +53,46 @@ def table(
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
 ) -> ArrayDataset | ImageDataset | MixedDataset:
-    """Read a manifest of one's own; what is not said is guessed, and `.note` of the result says what was guessed.
+    r"""Read a manifest of your own; whatever is not given is guessed, and `.note` of the result lists the guesses.
 
-    Three forms of labels are known. Wide: a column for each label; 1, true, yes present; 0, false, no absent; blank,
-    NaN, −1 unknown; between 0 and 1 soft. List: the labels of an item in one cell, `cat;dog`. Long: a row for each
-    label of an item, with a value or without; a row without a label only names an item. White space around a cell is
-    ignored. The input is the image of each item, else its feature columns, else nothing: (N, 0) features.
+    Labels may have three forms. Wide: one column per label, with 1, true or yes for present, 0, false or no for absent,
+    blank, NaN or −1 for unknown, and numbers between 0 and 1 for soft labels. List: all labels of an item in one cell,
+    `cat;dog`. Long: one row per item and label, with or without a value; a row without a label only names an item.
+    White space around cells is ignored. The input is the image of each item, else its feature columns, else nothing:
+    features (N, 0).
 
-    A column may say which part an item belongs to, train, val or test. Then one part is read; the labels and their
-    names are those of all parts together, so that they are the same in each.
+    A column may assign items to splits (train, val, test). Then one split is read; labels and their names are those of
+    all splits together, so that they are the same in each.
 
-    manifest: a CSV file with a header (also separated by tabs, `;` or `|`) or a Parquet file.
-    images: the folder of the images; no file outside of it is read. Endings may be left out in the manifest. By default
-        the folder of the manifest, if the first image is there.
-    form, id, path, labels, value, features, separator, absent, minus_one, names: see `steelyard.data.guess.Guess`.
-    delimiter, encoding: of a CSV file; the delimiter is guessed.
-    split: the part to read, by default the training part where there are parts; "all" reads every one. Names that mean
-        the same will do, such as val for validation.
-    split_column: the column that says the part; guessed from its name and its cells.
-    group: the column whose value items share that must stay together in every split, such as a patient.
-    categories: columns of texts that are an input beside others; what is returned then is a `MixedDataset`, too.
-    embeddings: an `.npy` or `.npz` file whose rows are the input, see `embeddings_of`.
-    text: the column of texts that is the input; what is returned then is a `MixedDataset`, to be encoded.
-    size, on_bad_image, cache: see `ImageDataset`.
+    Args:
+        manifest: a CSV file with a header (separated by commas, tabs, `;` or `|`) or a Parquet file.
+        images: folder of the images; files outside it are never read. File endings may be omitted in the manifest. By
+            default the manifest's own folder, if the first image is there.
+        form: "wide", "list" or "long".
+        id: column that names the items.
+        path: column of image files.
+        labels: the label columns, or the one column that holds the labels.
+        value: column of values in long form.
+        features: feature columns, numbers or vectors.
+        separator: separator between labels in a cell in list form; "none" if each cell is one label.
+        absent: meaning of a label that is not mentioned: "negative" or "unknown". The default depends on the form.
+        minus_one: meaning of −1.
+        names: the labels and their order; by default every label that occurs, sorted.
+        delimiter, encoding: of a CSV file; the delimiter is guessed.
+        split: the split to read; by default the training split if there are several; "all" reads every one. Synonyms
+            such as val and validation are equal.
+        split_column: column that names the split; guessed from its name and cells.
+        group: column whose items with equal values stay together in every split, such as a patient.
+        text: column of texts to use as input; the result is then a `MixedDataset`, which must be encoded.
+        embeddings: `.npy` or `.npz` file whose rows are the input; see `embeddings_of`.
+        categories: columns of texts to use as categorical input; the result is then a `MixedDataset`.
+        size, on_bad_image, cache: how images are decoded; see `ImageDataset`.
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("pets.csv").write_text("id,weight,cat,dog\na,4.5,1,0\nb,20,,1\n")
+        >>> data = sy.data.table("pets.csv")
+        >>> data.inputs.tolist(), data.labels.values.tolist()
+        ([[4.5], [20.0]], [[1, 0], [-1, 1]])
     """
     said = Guess.of({name: value for name, value in locals().items() if name not in ("manifest", "split")})
     source = Manifest(manifest, delimiter, encoding)

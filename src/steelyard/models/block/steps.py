@@ -22,19 +22,25 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class BlockOptimizer:
-    """How a `BlockHead` moves its weights while it goes through them.
+    """How a `BlockHead` updates its weights while it goes through them.
 
     Args:
-        kind: "sgd", "momentum" (m ← μm + g, w ← w − lr·m) or "adam" (with decoupled decay, as AdamW).
+        kind: "sgd", "momentum" (m ← μm + g, w ← w − lr·m) or "adam" (with decoupled weight decay, as AdamW).
         momentum: μ (.9).
         betas: β₁ and β₂ of Adam.
         eps: ε of Adam.
-        weight_decay: of the weights, not of the bias.
-        state: dtype of m and v. "int8" keeps m as whole numbers with one scale per 256 weights, and √v by its square
-            root.
-        rounding: of bfloat16 weights and states: a step below half a unit in the last place is lost by "nearest" and
-            taken on average by "stochastic".
-        seed: of stochastic rounding.
+        weight_decay: decay of the weights; the bias does not decay.
+        state: dtype of m and v. "int8" stores m as integers with one scale per 256 weights, and v by the square root of
+            √v.
+        rounding: rounding of bfloat16 weights and states. "nearest" loses a step below half a unit in the last place;
+            "stochastic" takes it on average.
+        seed: seed of stochastic rounding.
+
+    Examples:
+        >>> rule = sy.models.BlockOptimizer("momentum", state="float32")
+        >>> head = sy.models.BlockHead(2, 3, optimizer=rule, dtype=torch.float32)
+        >>> head.moments.rule.kind
+        'momentum'
     """
 
     kind: Kind = "sgd"
