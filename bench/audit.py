@@ -24,6 +24,7 @@ import steelyard as sy
 from annotation_sets import KINDS, SETS, load, planted, some_unknown, voc2007
 from steelyard._source import commit
 from steelyard.annotation import audit_labels
+from steelyard.annotation.audit import Interval
 from steelyard.calibrate.crossfit import cross_fitted, folds_of
 from steelyard.labels import UNKNOWN
 from steelyard.metrics import average_precision
@@ -84,7 +85,23 @@ def measured(x: Array, true: Array, given: Array, seed: int) -> dict[str, Any]:
         "audit": list_precision(found.wrong_probability(), wrong, judged),
         "cleanlab": {name: list_precision(score, wrong, judged) for name, score in by_cleanlab(p, given).items()},
         "estimated": sum(r.wrong_positives.estimate + r.wrong_negatives.estimate for r in found.labels),
+        "missing": side(
+            wrong & (given == 0), (given != UNKNOWN) & (true == 1), p, [r.wrong_negatives for r in found.labels]
+        ),
+        "added": side(
+            wrong & (given == 1), (given != UNKNOWN) & (true == 0), p, [r.wrong_positives for r in found.labels]
+        ),
         "seconds": seconds,
+    }
+
+
+def side(wrong: Array, possible: Array, p: Array, estimates: list[Interval]) -> dict[str, float]:
+    """Return planted and estimated errors of one kind, and the mean probability there and wherever they could be."""
+    return {
+        "planted": int(wrong.sum()),
+        "estimated": float(np.nansum([interval.estimate for interval in estimates])),
+        "probability": float(p[wrong].mean()),
+        "probability_of_all": float(p[possible].mean()),
     }
 
 
@@ -101,6 +118,7 @@ def real(data: Path, features: Path) -> dict[str, Any]:
         "missing": int(wrong.sum()),
         "estimated_missing_persons": person.wrong_negatives._asdict(),
     }
+    result["missing_share_by_probability"] = by_probability(p[:, names.index("person")], wrong, true, names)
     result["estimated_missing_of_others"] = sum(r.wrong_negatives.estimate for r in found.labels if r is not person)
     for name, score in scores.items():
         order = np.argsort(-np.where(judged, score, -1.0), axis=None, kind="stable")[: int(wrong.sum())]
@@ -114,6 +132,18 @@ def real(data: Path, features: Path) -> dict[str, Any]:
         order = np.argsort(-np.where(judged, scores[name], -1.0), axis=None, kind="stable")
         result[key] = np.cumsum(wrong.ravel()[order])[np.arange(49, 2000, 50)].tolist()
     return result
+
+
+def by_probability(
+    p: Array, wrong: Array, true: Array, names: tuple[str, ...], bands: int = 10
+) -> list[dict[str, float]]:
+    """Return how many of the true persons are missing, in bands of items by the probability of a person."""
+    column, rows = names.index("person"), []
+    for band in np.array_split(np.argsort(p, kind="stable"), bands):
+        present = band[true[band, column] == 1]
+        share = float(wrong[present, column].mean()) if len(present) else float("nan")
+        rows.append({"probability": float(p[band].mean()), "persons": len(present), "missing": share})
+    return rows
 
 
 def speed(n: int = 1_000_000, n_labels: int = 80) -> dict[str, Any]:
@@ -160,6 +190,7 @@ def summary(entries: dict[str, Any]) -> dict[str, Any]:
                         "lowest_gain": min(e["audit"] - e["cleanlab"][best] for e in some),
                         "seeds": len(some),
                         "planted": float(np.mean([e["planted"] for e in some])),
+                        **{side: means_of([e[side] for e in some]) for side in ("missing", "added")},
                         "estimated": float(np.mean([e["estimated"] for e in some])),
                     }
     above = {
@@ -167,6 +198,11 @@ def summary(entries: dict[str, Any]) -> dict[str, Any]:
     }
     bars = {"settings_above_cleanlab": above[0.0], "settings_above_cleanlab_unknown": above[0.7]}
     return {"rows": rows, "bars": bars}
+
+
+def means_of(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each value over some rows."""
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 def main() -> None:

@@ -277,6 +277,53 @@ def test_scores_of_any_model(place: Path, ending: str) -> None:
     assert "scores" in done("audit", place / "items.csv", "--scores", file).out
 
 
+def test_scores_saved_by_a_spreadsheet_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("\ufeffid,a,b\nx,0.5,1\n\n", encoding="utf-8")
+    assert read_scores(str(file), sy.Labels(np.array([[1, 0]]), names=["b", "a"], ids=["x"])).tolist() == [[1, 0.5]]
+
+
+def test_large_logits_are_certain_without_a_warning(tmp_path: Path) -> None:
+    np.savez(tmp_path / "z.npz", logits=np.array([[-2000.0, 2000.0]]))
+    assert read_scores(str(tmp_path / "z.npz"), sy.Labels(np.array([[0, 1]]))).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("id,a,b\nx,0.5,1.7\n", "scores.csv has probability 1.7 for item 'x', label 'b': it must lie between 0 and 1"),
+        ("id,a,b\nx,0.5,nan\n", "scores.csv has probability nan for item 'x', label 'b'"),
+        ("id,a,b\nx,0.5,1\nx,0.1,1\n", "scores.csv lists item 'x' twice: keep one"),
+        ("id,a,b,probability:a\nx,0.5,1,0\n", "scores.csv lists label 'a' twice: keep one"),
+        ("id,a,b\nx,0.5,?\n", "scores.csv line 2"),
+        (b"id,a,b\n\xe9,0.5,1\n", "scores.csv is not UTF-8: save it as UTF-8"),
+        (b'id,a,b\n"x,0.5,1\n', "scores.csv is not CSV"),
+    ],
+)
+def test_a_bad_file_of_scores_is_one_sentence(content: str | bytes, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match="^[^\n]+$") as caught:
+        read_scores(str(file), sy.Labels(np.array([[1, 0]]), names=["a", "b"], ids=["x"]))
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"probabilities": np.array([[0.5, {}]], object)}, "scores.npz cannot be read"),
+        ({"probabilities": np.array([["a", "b"]])}, "scores.npz cannot be read"),
+        ({"p": np.ones((1, 2))}, "neither probabilities nor logits"),
+        ({"probabilities": np.ones((1, 2)), "ids": np.array(["x", "x"])}, "shape (1, 2)"),
+    ],
+)
+def test_bad_arrays_of_scores_are_one_sentence(arrays: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "scores.npz", **arrays)
+    with pytest.raises(ValueError, match="^[^\n]+$") as caught:
+        read_scores(str(tmp_path / "scores.npz"), sy.Labels(np.array([[1, 0]]), names=["a", "b"], ids=["x"]))
+    assert sentence in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from scipy.special import expit
 
 from steelyard.calibrate.crossfit import cross_fitted, fewest_of_a_kind, folds_of
 from steelyard.config.sections import DataSettings
@@ -148,45 +149,66 @@ def read_scores(path: str, labels: Labels) -> Array:
         values, ids, names = _from_csv(file, labels)
     else:
         raise ValueError(f"--scores is {path}: give a .csv or .npz file")
-    rows, columns = ({key: k for k, key in enumerate(keys)} for keys in (ids, names))
-    for what, keys, there in (("item", labels.ids, rows), ("label", labels.names, columns)):
-        lacking = next((key for key in keys if key not in there), None)
-        if lacking is not None:
-            raise ValueError(f"{path} has no probabilities of {what} {lacking!r}: give those of every {what}")
-    return values[np.ix_([rows[i] for i in labels.ids], [columns[c] for c in labels.names])]
+    where = [_places("item", labels.ids, ids, path), _places("label", labels.names, names, path)]
+    ordered = values[np.ix_(*where)]
+    bad = np.argwhere(~((ordered >= 0) & (ordered <= 1)))
+    if len(bad):
+        i, c = bad[0].tolist()
+        one = f"probability {ordered[i, c]:g} for item {labels.ids[i]!r}, label {labels.names[c]!r}"
+        raise ValueError(f"{path} has {one}: it must lie between 0 and 1")
+    return ordered
+
+
+def _places(kind: str, keys: Sequence[str], there: Sequence[str], path: str) -> list[int]:
+    """Return where each item or label of the table is in the file."""
+    place = {key: k for k, key in enumerate(there)}
+    if len(place) < len(there):
+        twice = next(key for k, key in enumerate(there) if place[key] != k)
+        raise ValueError(f"{path} lists {kind} {twice!r} twice: keep one")
+    missing = next((key for key in keys if key not in place), None)
+    if missing is not None:
+        raise ValueError(f"{path} has no probabilities of {kind} {missing!r}: give those of every {kind}")
+    return [place[key] for key in keys]
 
 
 def _from_npz(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            name = next((n for n in ("probabilities", "logits") if n in arrays), None)
-            if name is None:
-                raise ValueError(f"{file} holds neither probabilities nor logits: name the array one of these")
-            values = np.asarray(arrays[name], np.float64)
+            name = next((n for n in ("probabilities", "logits") if n in arrays), "")
+            values = np.asarray(arrays[name], np.float64) if name else np.zeros(0)
             ids, names = (list(map(str, arrays[n])) if n in arrays else None for n in ("ids", "names"))
-    except (OSError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{file} cannot be read as .npz ({error}): write it again") from None
-    if name == "logits":
-        values = 1 / (1 + np.exp(-values))
+    except (OSError, EOFError, ValueError, BadZipFile) as error:  # ValueError: texts, or objects of Python
+        raise ValueError(f"{file} cannot be read as .npz ({error}): write it again, with numbers") from None
+    if not name:
+        raise ValueError(f"{file} holds neither probabilities nor logits: name the array one of these")
     ids, names = ids or list(labels.ids), names or list(labels.names)
     if values.shape != (len(ids), len(names)):
         raise ValueError(f"{name} of {file} has shape {values.shape}: give {(len(ids), len(names))}")
-    return values, ids, names
+    return expit(values) if name == "logits" else values, ids, names
 
 
 def _from_csv(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
-    with file.open(encoding="utf-8", newline="") as lines:
-        reader = csv.reader(lines)
-        head = next(reader, [])
-        if not head or head[0] != "id":
-            raise ValueError(f"the first column of {file} is {head[0] if head else ''!r}: it must be id")
-        plain = [name.removeprefix(PREFIX) for name in head]
-        wanted = [k for k in range(1, len(head)) if plain[k] in set(labels.names)]
-        ids, values = [], []
-        for row in reader:
-            try:
-                values.append([float(row[k]) for k in wanted])
-            except (IndexError, ValueError):
-                raise ValueError(f"line {reader.line_num} of {file} lacks a probability: give a number") from None
-            ids.append(row[0])
-    return np.array(values).reshape(len(ids), len(wanted)), ids, [plain[k] for k in wanted]
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            head = next(reader, [])
+            if not head or head[0] != "id":
+                raise ValueError(f"the first column of {file} is {head[0] if head else ''!r}: it must be id")
+            names = [name.removeprefix(PREFIX) for name in head]
+            columns = [k for k in range(1, len(head)) if names[k] in set(labels.names)]
+            ids, values = [], []
+            for row in filter(None, reader):  # not of an empty line
+                values.append(_numbers(row, columns, f"{file} line {reader.line_num}"))
+                ids.append(row[0])
+        except UnicodeDecodeError:
+            raise ValueError(f"{file} is not UTF-8: save it as UTF-8") from None
+        except csv.Error as error:
+            raise ValueError(f"{file} is not CSV ({error}): write it again") from None
+    return np.array(values).reshape(len(ids), len(columns)), ids, [names[k] for k in columns]
+
+
+def _numbers(row: Sequence[str], columns: Sequence[int], where: str) -> list[float]:
+    try:
+        return [float(row[k]) for k in columns]
+    except (IndexError, ValueError):
+        raise ValueError(f"{where} lacks a probability: give a number for every label") from None
