@@ -47,7 +47,7 @@ def index_of(
 
 
 @final
-class Keeping:
+class IndexWriter:
     """Items on their way into an index, in the place of those with the same ids; written in steps of a bounded size.
 
     added, replaced: items that were not there before, and those that were.
@@ -105,7 +105,7 @@ def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
 @contextmanager
 def into_index(
     run: str | os.PathLike[str], names: Sequence[str], folder: str | os.PathLike[str], overwrite: bool = False
-) -> Iterator[Keeping]:
+) -> Iterator[IndexWriter]:
     """Give what takes items; they are in the index when the block is left.
 
     An index that is not there is made. More items than memory holds are written in several steps, each of which leaves
@@ -117,19 +117,19 @@ def into_index(
         folder: of the index; one of other labels, another model or another calibration is refused.
         overwrite: whether what is in the index is dropped instead.
     """
-    place = Path(folder)
-    pointers.check_folder(place)
-    is_new = overwrite or not pointers.exists(place)
+    path = Path(folder)
+    pointers.check_folder(path)
+    is_new = overwrite or not pointers.exists(path)
     if not is_new:
-        with Index.open(place) as there:
-            if there.names != tuple(names) or is_outdated(there.notes, run):
+        with Index.open(path) as current:
+            if current.names != tuple(names) or is_outdated(current.notes, run):
                 raise ValueError(
-                    f"{place} holds probabilities of another model or calibration: give another folder, or drop them "
+                    f"{path} holds probabilities of another model or calibration: give another folder, or drop them "
                     "with --overwrite"
                 )
-    keeping = Keeping(place, names, _facts(run) if is_new else None, overwrite)
-    yield keeping
-    keeping.flush()
+    writer = IndexWriter(path, names, _facts(run) if is_new else None, overwrite)
+    yield writer
+    writer.flush()
 
 
 def _facts(run: str | os.PathLike[str]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class QueryError(ValueError):
 
 @final
 @dataclass(frozen=True)
-class Term:
+class LabelTerm:
     """A label that is wanted, or not wanted."""
 
     label: str
@@ -88,7 +88,7 @@ class Join:
         return " | ".join(map(str, self.parts))
 
 
-Formula: TypeAlias = Term | Bound | Join
+Formula: TypeAlias = LabelTerm | Bound | Join
 TRUE: Final = Join(True, ())
 FALSE: Final = Join(False, ())
 
@@ -102,7 +102,7 @@ def joined(all: bool, parts: Iterable[Formula]) -> Formula:
     return next(iter(flat)) if len(flat) == 1 else Join(all, tuple(flat))
 
 
-def replaced(formula: Formula, by: Callable[[Term | Bound], Formula]) -> Formula:
+def replaced(formula: Formula, by: Callable[[LabelTerm | Bound], Formula]) -> Formula:
     """Return a formula with other leaves."""
     if isinstance(formula, Join):
         return joined(formula.all, (replaced(part, by) for part in formula.parts))
@@ -112,15 +112,15 @@ def replaced(formula: Formula, by: Callable[[Term | Bound], Formula]) -> Formula
 def negated(formula: Formula) -> Formula:
     """Return what holds where `formula` does not, by De Morgan's laws."""
     match formula:
-        case Term(label, wanted):
-            return Term(label, not wanted)
+        case LabelTerm(label, wanted):
+            return LabelTerm(label, not wanted)
         case Bound(label, sign, value):
             return Bound(label, _OPPOSITE[sign], value)
         case Join(all, parts):
             return Join(not all, tuple(map(negated, parts)))
 
 
-def leaves(formula: Formula) -> Iterator[Term | Bound]:
+def leaves(formula: Formula) -> Iterator[LabelTerm | Bound]:
     """Return the leaves, in the order they are written."""
     return chain.from_iterable(map(leaves, formula.parts)) if isinstance(formula, Join) else iter([formula])
 
@@ -146,16 +146,16 @@ class Token(NamedTuple):
 
     kind: str
     value: str
-    at: int
+    start: int
 
 
 class Parser:
-    """Reads one text; `places` is where each label is first written, once `whole` has read it."""
+    """Reads one text; `positions` is where each label is first written, once `whole` has read it."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             raise ValueError(f"the query is a {type(text).__name__}: give a text such as 'dog & ~car'")
-        self._text, self._depth, self._n_terms, self.places = text, 0, 0, dict[str, int]()
+        self._text, self._depth, self._n_terms, self.positions = text, 0, 0, dict[str, int]()
         if len(text) > MOST_CHARACTERS:
             raise self._error(f"the query has {len(text):,} characters: write at most {MOST_CHARACTERS:,}", 10_000)
         self._tokens = _tokens(text)
@@ -183,9 +183,9 @@ class Parser:
         return joined(True, parts)
 
     def _sole(self) -> Formula:
-        opened, turned = self._here.at, False
+        opened, turned = self._here.start, False
         while self._took("NOT"):
-            opened, turned = self._here.at, not turned
+            opened, turned = self._here.start, not turned
         formula = self._inner(opened) if self._took("(") else self._leaf()
         return negated(formula) if turned else formula
 
@@ -202,21 +202,21 @@ class Parser:
         return formula
 
     def _leaf(self) -> Formula:
-        _, label, at = self._here
+        _, label, start = self._here
         if not self._took("label"):
             raise self._unexpected("a label")
         self._n_terms += 1
         if self._n_terms > MOST_TERMS:
-            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", at)
-        self.places.setdefault(label, at)
+            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", start)
+        self.positions.setdefault(label, start)
         sign = self._here.value
         if not self._took("sign"):
-            return Term(label)
-        _, number, at = self._here
-        if not _NUMBER.fullmatch(number) or self._text[at] == '"':
+            return LabelTerm(label)
+        _, number, start = self._here
+        if not _NUMBER.fullmatch(number) or self._text[start] == '"':
             raise self._unexpected(f"a number between 0 and 1 after {sign}")
         if not 0 <= float(number) <= 1:
-            raise self._error(f"{short(number)} is no probability: give 0 to 1, such as 0.8", at)
+            raise self._error(f"{short(number)} is no probability: give 0 to 1, such as 0.8", start)
         self._here = next(self._tokens)
         return Bound(label, sign, _single(float(number)))
 
@@ -230,24 +230,24 @@ class Parser:
     def _error(self, what: str, at: int) -> QueryError:
         return QueryError(what, self._text, at)
 
-    def _unexpected(self, wanted: str) -> QueryError:
-        found = "the query ends" if self._here.kind == "end" else f"{short(self._here.value)!r} stands"
-        return self._error(f"{found} where {wanted} is expected", self._here.at)
+    def _unexpected(self, expected: str) -> QueryError:
+        present = "the query ends" if self._here.kind == "end" else f"{short(self._here.value)!r} stands"
+        return self._error(f"{present} where {expected} is expected", self._here.start)
 
 
 def _tokens(text: str) -> Iterator[Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None:
+        piece = _TOKEN.match(text, at)
+        if piece is None:
             at += len(text[at:]) - len(text[at:].lstrip())
             if text[at] == '"':
                 raise QueryError('this quote is not closed: write " after the label', text, at)
             hints = {"=": "compare by > >= < or <=", ",": "join labels by AND or a space"}
             hint = hints.get(text[at], "put the label in quotes")
             raise QueryError(f"{text[at]!r} cannot stand here: {hint}", text, at)
-        kind, at = str(found.lastgroup), found.end()
-        value, start = found[kind], found.start(kind)
+        kind, at = str(piece.lastgroup), piece.end()
+        value, start = piece[kind], piece.start(kind)
         if kind == "quoted":
             if wrong := re.search(r'(?<!\\)(?:\\\\)*(\\)[^"\\]', value, re.DOTALL):
                 what = 'a backslash in quotes stands before " or \\ only: write \\\\ for one'

@@ -7,13 +7,14 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
-from steelyard.search.files import MOST_HITS, DataFile, Generation, Row, opened
+from steelyard.search.data_files import MOST_HITS, DataFile, Generation, Row, opened
 from steelyard.search.plan import EVERYTHING, Statement
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from steelyard.search.writing import Items, Paths
+    from steelyard.search.writing import NewItems, Paths
 
 
 NO_LIKENESS = (
@@ -43,7 +44,7 @@ class Hit(NamedTuple):
 class Engine(Protocol):
     """What answers a query over the items of one index."""
 
-    def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
+    def top(self, statement: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer: (score, id, probabilities of the query's labels …)."""
 
 
@@ -84,20 +85,20 @@ class Index:
             embeddings: (N, D), scaled to length 1; the cosine of two says how much items are like each other.
         """
         from steelyard.labels.ids import Ids
-        from steelyard.search.writing import Items
+        from steelyard.search.writing import NewItems
 
-        place, labels = Path(folder), tuple(Ids(names, "names"))
+        path, labels = Path(folder), tuple(Ids(names, "names"))
         if not labels:
             raise ValueError("names is empty: an index needs at least one label")
-        items = Items.checked(Ids(ids), probabilities, paths, len(labels), embeddings)
+        items = NewItems.checked(Ids(ids), probabilities, paths, len(labels), embeddings)
         n_numbers = 0 if items.embeddings is None else items.embeddings.shape[1]
         pointer = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), _plain(notes), n_numbers)
-        pointers.check_folder(place)
-        place.mkdir(parents=True, exist_ok=True)
-        with sole(place / pointers.LOCK, waits=True):
-            if pointers.exists(place) and not overwrite:
-                raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
-            index = cls(place, Generation(pointer, (), (), labels))
+        pointers.check_folder(path)
+        path.mkdir(parents=True, exist_ok=True)
+        with sole(path / pointers.LOCK, waits=True):
+            if pointers.exists(path) and not overwrite:
+                raise ValueError(f"{path} holds an index: give another folder, or overwrite=True")
+            index = cls(path, Generation(pointer, (), (), labels))
             index._write(index._now, items, [], {})
             return index
 
@@ -187,18 +188,19 @@ class Index:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
         if query is None and like is None:
             raise ValueError("query and like are None: give one of them")
-        asked, without = EVERYTHING, None
+        statement, excluded = EVERYTHING, None
         if query is not None:
-            asked = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
+            statement = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
         if like is not None:
             if not self.n_numbers or engine is not None:
                 raise ValueError(NO_LIKENESS if engine is None else "items like one are found by DuckDB alone")
-            ((without, embedding),) = self._located(now, [like], "v")
+            ((excluded, embedding),) = self._located(now, [like], "v")
             if embedding is None:
                 raise ValueError(f"item {like!r:.60} came without an embedding: give another item")
-            asked = asked.like(embedding)
-        rows = now.top(asked, k, offset, seconds or 0, without) if engine is None else engine.top(asked, k, offset)
-        labels = [label for label, _ in asked.columns]
+            statement = statement.like(embedding)
+        top = engine.top if engine is not None else partial(now.top, seconds=seconds or 0, excluded=excluded)
+        rows = top(statement, k, offset)
+        labels = [label for label, _ in statement.columns]
         return [Hit(id, score, dict(zip(labels, eta, strict=True))) for score, id, *eta in rows]
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
@@ -230,25 +232,25 @@ class Index:
         """Return the row and a chosen column of each item."""
         if isinstance(ids, str):
             raise ValueError(f"ids is the single string {ids!r:.60}: give one string for each")
-        places = now.locate(ids, chosen)
-        if missing := [id for id in ids if id not in places]:
+        rows = now.locate(ids, chosen)
+        if missing := [id for id in ids if id not in rows]:
             raise ValueError(f"item {missing[0]!r} is not in {self.folder}: give ids of items that are")
-        return [places[id] for id in ids]
+        return [rows[id] for id in ids]
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the items as one Parquet file with the columns id, path, p0, p1, …, for Spark and others."""
         from steelyard.search.writing import export
 
-        with replacing(path) as partial:
-            export(self.folder, self._open, partial)
+        with replacing(path) as unfinished:
+            export(self.folder, self._open, unfinished)
 
     def append(
         self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None, embeddings: Any = None
     ) -> None:
         """Add items whose ids are not there yet."""
-        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
-            if there:
-                raise ValueError(f"item {min(there)!r} is in {self.folder} already, nothing was added: use replace")
+        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, existing):
+            if existing:
+                raise ValueError(f"item {min(existing)!r} is in {self.folder} already, nothing was added: use replace")
             self._write(newest, items, [], {})
 
     def replace(
@@ -261,28 +263,28 @@ class Index:
     ) -> int:
         """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
         changed = _plain(notes)
-        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
-            self._write(newest, items, [row for row, _ in there.values()], changed)
-        return len(there)
+        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, existing):
+            self._write(newest, items, [row for row, _ in existing.values()], changed)
+        return len(existing)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items, which must be there."""
-        with self._writing(ids) as (newest, _, there):
-            if missing := [id for id in ids if id not in there]:
+        with self._writing(ids) as (newest, _, existing):
+            if missing := [id for id in ids if id not in existing]:
                 raise ValueError(f"item {missing[0]!r} is not in {self.folder}: nothing was deleted")
-            self._write(newest, None, [row for row, _ in there.values()], {})
+            self._write(newest, None, [row for row, _ in existing.values()], {})
 
     @contextmanager
     def _writing(
         self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None, embeddings: Any = None
-    ) -> Iterator[tuple[Generation, Items | None, dict[str, tuple[Row, Any]]]]:
+    ) -> Iterator[tuple[Generation, NewItems | None, dict[str, tuple[Row, Any]]]]:
         """Give the newest generation to the only writer, with the items to write and where those that are there lie."""
         from steelyard.labels.ids import Ids
-        from steelyard.search.writing import Items
+        from steelyard.search.writing import NewItems
 
         texts, items = Ids(ids), None
         if probabilities is not None:
-            items = Items.checked(texts, probabilities, paths, len(self.names), embeddings)
+            items = NewItems.checked(texts, probabilities, paths, len(self.names), embeddings)
             if items.embeddings is not None and (n := items.embeddings.shape[1]) != self.n_numbers:
                 many = f"{self.n_numbers} numbers, but {n} are given"
                 raise ValueError(f"{self.folder} keeps embeddings of {many}: give as many, or make the index again")
@@ -292,7 +294,7 @@ class Index:
                 raise ValueError(f"{self.folder} was made again with other labels: open it again")
             yield newest, items, newest.locate(list(texts))
 
-    def _write(self, before: Generation, items: Items | None, gone: list[Row], notes: dict[str, Any]) -> None:
+    def _write(self, before: Generation, items: NewItems | None, gone: list[Row], notes: dict[str, Any]) -> None:
         """Write the generation after `before` and go over to it."""
         from steelyard.search.writing import write
 

@@ -17,7 +17,7 @@ from functools import reduce
 from operator import and_, ge, gt, le, lt, mul, or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from steelyard.search.formula import FALSE, TRUE, Bound, Formula, Join, Term, joined, leaves, negated, replaced
+from steelyard.search.formula import FALSE, TRUE, Bound, Formula, Join, LabelTerm, joined, leaves, negated, replaced
 
 MOST_STEPS: Final = 600
 _COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
@@ -27,7 +27,7 @@ class TooLarge(Exception):
     """A plan would have more than `MOST_STEPS` steps."""
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One step of the arithmetic."""
 
     kind: Literal["constant", "factor", "holds", "product", "complement", "split"]
@@ -40,7 +40,7 @@ class Step(NamedTuple):
     bound: Bound | None = None
 
 
-Plan: TypeAlias = tuple[Step, ...]
+Plan: TypeAlias = tuple[PlanStep, ...]
 """The last step is the whole; `parts` are places in the plan."""
 
 
@@ -88,7 +88,7 @@ EVERYTHING: Final = Statement((), "", (), "1e0")
 
 def repeated(formula: Formula) -> list[str]:
     """Return the labels that occur more than once as terms; `dog > 0.8` has dog as a term, `dog < 0.8` has not."""
-    counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term) or leaf.sign[0] == ">")
+    counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, LabelTerm) or leaf.sign[0] == ">")
     return [label for label, n in counts.items() if n > 1]
 
 
@@ -179,7 +179,7 @@ def _lowered(formula: Formula, top: bool) -> Formula:
         case Join(all, parts):
             return joined(all, (_lowered(part, top and all) for part in parts))
         case Bound(label, sign):
-            return joined(True, [*([Term(label)] if sign[0] == ">" else []), *([] if top else [formula])])
+            return joined(True, [*([LabelTerm(label)] if sign[0] == ">" else []), *([] if top else [formula])])
     return formula
 
 
@@ -188,14 +188,14 @@ class _Planner:
 
     def __init__(self, order: Mapping[str, int]) -> None:
         self._order, self._size = order, 0
-        self.steps: dict[Step, int] = {}
+        self.steps: dict[PlanStep, int] = {}
         self._known: dict[Formula, int] = {}
 
     def expanded(self, formula: Formula) -> int:
         """Return the step of a formula, split by the labels that occur twice."""
         if formula in self._known:
             return self._known[formula]
-        counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
+        counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, LabelTerm))
         if twice := [label for label, n in counts.items() if n > 1]:
             self._count(1)
             first = min(twice, key=self._order.__getitem__)
@@ -206,38 +206,38 @@ class _Planner:
 
     def _split(self, label: str, yes: int, no: int) -> int:
         """A split, or less where that is bit by bit the same."""
-        never = self.steps.get(Step("constant", value=0.0))
+        never = self.steps.get(PlanStep("constant", value=0.0))
         if never in (yes, no):
-            factor = self._step(Step("factor", label=label, value=float(no == never)))
+            factor = self._step(PlanStep("factor", label=label, value=float(no == never)))
             return self._product([factor, yes if no == never else no])
-        return self._step(Step("split", (yes, no), label))
+        return self._step(PlanStep("split", (yes, no), label))
 
     def _arithmetic(self, formula: Formula) -> int:
         """The step of a formula in which no label occurs twice."""
         match formula:
-            case Term(label, wanted):
-                return self._step(Step("factor", label=label, value=float(wanted)))
+            case LabelTerm(label, wanted):
+                return self._step(PlanStep("factor", label=label, value=float(wanted)))
             case Bound():
-                return self._step(Step("holds", bound=formula))
+                return self._step(PlanStep("holds", bound=formula))
             case Join(True, parts):
                 return self._product(map(self._arithmetic, sorted(parts, key=self._place)))
             case _ if formula == FALSE:
-                return self._step(Step("constant", value=0.0))
-        return self._step(Step("complement", (self._arithmetic(negated(formula)),)))
+                return self._step(PlanStep("constant", value=0.0))
+        return self._step(PlanStep("complement", (self._arithmetic(negated(formula)),)))
 
     def _place(self, part: Formula) -> int:
         """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
-        return min((self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term)), default=1 << 62)
+        return min((self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, LabelTerm)), default=1 << 62)
 
     def _product(self, parts: Iterable[int]) -> int:
         """The product; ones are left out."""
-        certain = Step("constant")
+        certain = PlanStep("constant")
         factors = tuple(part for part in parts if part != self.steps.get(certain))
         if len(factors) == 1:
             return factors[0]
-        return self._step(Step("product", factors) if factors else certain)
+        return self._step(PlanStep("product", factors) if factors else certain)
 
-    def _step(self, step: Step) -> int:
+    def _step(self, step: PlanStep) -> int:
         if step not in self.steps:
             self._count(max(1, len(step.parts)))
         return self.steps.setdefault(step, len(self.steps))
@@ -250,5 +250,5 @@ class _Planner:
 
 def _given(formula: Formula, label: str, present: bool) -> Formula:
     """Return what is left to ask once it is known whether a label is present; bounds on it stay."""
-    known: dict[Formula, Formula] = {Term(label, present): TRUE, Term(label, not present): FALSE}
+    known: dict[Formula, Formula] = {LabelTerm(label, present): TRUE, LabelTerm(label, not present): FALSE}
     return replaced(formula, lambda leaf: known.get(leaf, leaf))

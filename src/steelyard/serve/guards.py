@@ -53,7 +53,7 @@ class Busy(Refusal):
 
 
 def problem(status: int, error: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    """Return a refusal as `shapes.Problem`."""
+    """Return a refusal as `api_types.Problem`."""
     return JSONResponse({"error": error, **more}, status, headers)
 
 

@@ -24,8 +24,8 @@ from steelyard.search.index import NO_LIKENESS
 from steelyard.serve import label_page
 from steelyard.serve.guards import Missing, Refusal
 from steelyard.serve.pictures import Pictures
-from steelyard.serve.requests import Completion, asked
-from steelyard.serve.truth import IndexTruth, Truth, judged, own_truth
+from steelyard.serve.query_form import Completion, query_of
+from steelyard.serve.truth import IndexTruth, Truth, index_truth, own_truth
 
 _LOOK_AGAIN = 1.0  # seconds
 MOST_SECONDS = 10.0
@@ -65,12 +65,12 @@ class RunView:
             self._truth = Truth(
                 {"test": labels} if same else {}, "The labels that were given are not those of the index."
             )
-        self._judged: list[IndexTruth | None] = []  # one, once it was asked for
+        self._index_truth: list[IndexTruth | None] = []  # one, once it was asked for
 
     def over(self, index: Index) -> RunView:
         """Return the same run over a later generation of its index."""
         other = copy(self)
-        other.index, other._lock, other._judged = index, threading.Lock(), []
+        other.index, other._lock, other._index_truth = index, threading.Lock(), []
         return other
 
     def warm_up(self, seconds: float = 10.0) -> None:
@@ -97,7 +97,7 @@ class RunView:
             return self._truth
 
     def facts(self, review: bool = False) -> dict[str, Any]:
-        """See `shapes.RunFacts`; `review`: whether there are questions to answer."""
+        """See `api_types.RunFacts`; `review`: whether there are questions to answer."""
         return {
             "name": self.folder.resolve().name,
             "n_items": self.index.n_items,
@@ -109,7 +109,7 @@ class RunView:
         }
 
     def labels(self, text: str, k: int) -> dict[str, Any]:
-        """See `shapes.LabelList`."""
+        """See `api_types.LabelList`."""
         return {"labels": [self._fact(name) for name in self.complete(text, k)], "total": len(self.names)}
 
     def search(
@@ -122,10 +122,10 @@ class RunView:
         offset: int,
         like: str = "",
     ) -> dict[str, Any]:
-        """See `shapes.SearchResult`; for the arguments `requests.asked`, and `like` the id of an item or none."""
+        """See `api_types.SearchResult` and `query_form.query_of`; `like` is the id of an item, or ""."""
         if like and (not self.index.n_numbers or like not in self.index):
             raise Refusal(NO_LIKENESS) if not self.index.n_numbers else Missing(f"there is no item {like!r:.120}")
-        question, plain = asked(self.names, text, wanted, unwanted, limits) or (None, True)
+        question, plain = query_of(self.names, text, wanted, unwanted, limits) or (None, True)
         hits: list[Hit] = []
         terms: dict[str, bool] = {}
         if question is not None or like:
@@ -145,7 +145,7 @@ class RunView:
         }
 
     def item(self, id: str) -> dict[str, Any]:
-        """See `shapes.ItemFacts`."""
+        """See `api_types.ItemFacts`."""
         if id not in self.index:
             raise Missing(f"there is no item {id!r:.120}")
         row = self.index.rows([id])[0]
@@ -176,22 +176,22 @@ class RunView:
         return self.pictures.stamped(listed)
 
     def label(self, name: str) -> dict[str, Any]:
-        """See `shapes.LabelPage`."""
+        """See `api_types.LabelPage`."""
         if name not in self._facts:
             raise Missing(f"there is no label {name!r:.120}")
-        place = self.names.index(name)
-        found = self._judged_now()
+        column = self.names.index(name)
+        truth = self._index_truth_now()
         training = self.truth.parts.get("training")
         return {
             **self._facts[name],
-            "part": None if found is None else found.part,
-            "note": found.note if found is not None else self._why_not(),
-            **(label_page.NOT_MEASURED if found is None else label_page.performance(place, found)),
-            "neighbours": [] if training is None else label_page.neighbours(place, training),
+            "part": None if truth is None else truth.part,
+            "note": truth.note if truth is not None else self._why_not(),
+            **(label_page.NOT_MEASURED if truth is None else label_page.performance(column, truth)),
+            "neighbours": [] if training is None else label_page.neighbours(column, training),
         }
 
     def data(self) -> dict[str, Any]:
-        """See `shapes.DataPage`."""
+        """See `api_types.DataPage`."""
         training = self.truth.parts.get("training")
         return {
             **label_page.frequencies([self._fact(name) for name in self.names]),
@@ -210,12 +210,12 @@ class RunView:
             return False
         return True
 
-    def _judged_now(self) -> IndexTruth | None:
+    def _index_truth_now(self) -> IndexTruth | None:
         truth = self.truth
         with self._lock:
-            if not self._judged:
-                self._judged.append(judged(truth, self.index))
-            return self._judged[0]
+            if not self._index_truth:
+                self._index_truth.append(index_truth(truth, self.index))
+            return self._index_truth[0]
 
     def _why_not(self) -> str:
         return self.truth.why or "What is true of the items in the index is not known here."

@@ -56,10 +56,10 @@ def run_server(
             h11_max_incomplete_event_size=16 << 10,
         )
         with open_index(index or run) as opened:
-            beware = [outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))]
+            warnings = [outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        lines = [f"Serving {os.fspath(run)} at {address} (Ctrl-C stops)", *beware]
+        lines = [f"Serving {os.fspath(run)} at {address} (Ctrl-C stops)", *warnings]
         if review is not None:
             lines.append(f"Review {plural(len(review.questions), 'question')} at {address}/review#token={review.token}")
             lines.append(f"Answers go to {review.file}; whoever has that address can give them.")

@@ -43,7 +43,7 @@ class Workers:
 
 
 @final
-class Recent:
+class AnswerCache:
     """A cache of the most recently used answers, for one event loop.
 
     budget: bytes that keys and answers may take together.

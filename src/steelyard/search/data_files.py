@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[int, int]
 """The number of a data file and a row of it."""
+Rows: TypeAlias = "list[tuple[Any, ...]]"
 
 FENCE: Final = 1024
 MOST_HITS: Final = 100_000
@@ -86,7 +87,7 @@ def attach(connection: Any, path: Path, alias: str, options: str = "READ_ONLY") 
 
 def ask(
     connection: Any, folder: Path, sql: str, parameters: Sequence[Any] = (), seconds: float = 0, given: Any = None
-) -> list[tuple[Any, ...]]:
+) -> Rows:
     """Return the rows of a statement, which may read the Arrow reader `given`; an error is one sentence.
 
     It is interrupted after so many `seconds`; 0 is never.
@@ -136,12 +137,12 @@ class DataFile:
         self.ask = partial(ask, connection, path.parent)
         self._recent = lru_cache(_KEPT)(self.ask)  # a file never changes
         self._recent_ids = lru_cache(_KEPT_IDS)(self.ask)
-        for statement in (
+        for sql in (
             *tables("memory", n_labels, n_numbers),
             "SET enable_external_access = false",
             "SET lock_configuration = true",
         ):
-            self.ask(statement)
+            self.ask(sql)
         made: dict[str, set[Any]] = defaultdict(set)
         for database, *table in self.ask("SELECT database_name, schema_name, table_name, sql FROM duckdb_tables()"):
             made[database].add(tuple(table))
@@ -153,16 +154,16 @@ class DataFile:
         self.labels = tuple(name for (name,) in self.ask("SELECT name FROM f.labels ORDER BY rowid"))
         self._fence = [id for (id,) in self.ask("SELECT id FROM f.fence ORDER BY rowid")]
 
-    def top(self, asked: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> list[tuple[Any, ...]]:
+    def top(self, statement: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> Rows:
         """Return (score, id, row) of the best `k` rows that are not dead, with probabilities where they are `read`."""
-        own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in asked.columns]
-        own += [f"{asked.likeness} AS likeness"] * bool(asked.likeness)
+        own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in statement.columns]
+        own += [f"{statement.likeness} AS likeness"] * bool(statement.likeness)
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
-        chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
+        chosen = ["id", "row", *(f"p{j}" for _, j in statement.columns if read)]
         limit = k
         while True:  # until enough of the best are alive
-            least = self._least(asked, own, limit, seconds)
-            sql = asked.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
+            least = self._least(statement, own, limit, seconds)
+            sql = statement.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
             best = self._kept(sql, limit * len(chosen), seconds)
             if any(score is None or score != score or id is None for score, id, *_ in best):
                 raise ValueError(f"{self.path.parent} is corrupt (an item has no id or no probability): {AGAIN}")
@@ -171,21 +172,21 @@ class DataFile:
                 return alive
             limit *= 4
 
-    def _kept(self, sql: str, n_values: int, seconds: float) -> list[tuple[Any, ...]]:
+    def _kept(self, sql: str, n_values: int, seconds: float) -> Rows:
         """Return the rows of a statement, which are kept for the next time where it and they are small."""
         is_small = len(sql) <= _LONGEST and n_values <= _MOST_VALUES
         return (self._recent if is_small else self.ask)(sql, seconds=seconds)
 
-    def _least(self, asked: Statement, own: Sequence[str], limit: int, seconds: float) -> float:
+    def _least(self, statement: Statement, own: Sequence[str], limit: int, seconds: float) -> float:
         """Return a score that the best `limit` rows reach, as those of a sample do; to sort all rows takes longer."""
         if not own or not self._is_large or limit > _SAMPLE >> 6:
             return 0.0
         source = f"(SELECT rowid AS row, {', '.join(own)} FROM f.items WHERE rowid < {_SAMPLE}) AS items"
-        sample = asked.best(source, "row", "row", limit)
+        sample = statement.best(source, "row", "row", limit)
         ((n, least),) = self._kept(f"SELECT count(score), min(score) FROM ({sample})", 2, seconds)
         return float(least) if n == limit and 0 < least <= 1 else 0.0  # a forged file may hold NaN
 
-    def find(self, ids: Sequence[str], chosen: str) -> list[tuple[Any, ...]]:
+    def find(self, ids: Sequence[str], chosen: str) -> Rows:
         """Return (id, row, a chosen column) of those of `ids` that are here, dead ones too."""
         select = f"SELECT id, rowid, {chosen} FROM f.items WHERE"
         if len(ids) > _FEW:
@@ -209,19 +210,17 @@ class Generation(NamedTuple):
     dead: tuple[set[int], ...]
     names: tuple[str, ...]
 
-    def top(
-        self, asked: Statement, k: int, offset: int, seconds: float, without: Row | None = None
-    ) -> list[tuple[Any, ...]]:
+    def top(self, statement: Statement, k: int, offset: int, seconds: float, excluded: Row | None = None) -> Rows:
         """Return (score, id, probabilities of the query's labels …) of the best items after the first `offset`."""
-        best: list[tuple[Any, ...]] = []
+        best: Rows = []
         for n, file in enumerate(self.files):
-            dead = self.dead[n] | {without[1]} if without and without[0] == n else self.dead[n]
-            rows = file.top(asked, k + offset, not offset, dead, seconds)
+            dead = self.dead[n] | {excluded[1]} if excluded and excluded[0] == n else self.dead[n]
+            rows = file.top(statement, k + offset, not offset, dead, seconds)
             best += ((-score, id, (n, row), eta) for score, id, row, *eta in rows)
         page = sorted(best)[offset : offset + k]
         if not offset:
             return [(-score, id, *eta) for score, id, _, eta in page]
-        read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in asked.columns])
+        read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in statement.columns])
         return [(-score, id, *read[row]) for score, id, row, _ in page]
 
     def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, Sequence[Any]]:
@@ -250,12 +249,12 @@ class Generation(NamedTuple):
         """Return where those of `ids` that are here lie, each with a chosen column."""
         # half a surrogate pair is in no text that is here
         left = [id for id in ids if id.isascii() or not any("\ud800" <= c <= "\udfff" for c in id)]
-        found: dict[str, tuple[Row, Any]] = {}
+        located: dict[str, tuple[Row, Any]] = {}
         for n, file in enumerate(self.files):
             rows = file.find(left, chosen)
-            found |= {id: ((n, row), value) for id, row, value in rows if row not in self.dead[n]}
-            left = [id for id in left if id not in found]
-        return found
+            located |= {id: ((n, row), value) for id, row, value in rows if row not in self.dead[n]}
+            left = [id for id in left if id not in located]
+        return located
 
 
 def opened(folder: Path, pointer: Pointer, threads: int | None = None, kept: Sequence[DataFile] = ()) -> Generation:

@@ -45,7 +45,7 @@ class LabelList(BaseModel):
     total: int
 
 
-class Found(BaseModel):
+class SearchHit(BaseModel):
     """An item that was found."""
 
     id: str
@@ -54,7 +54,7 @@ class Found(BaseModel):
     """Of the labels in the query."""
 
 
-class Term(BaseModel):
+class QueryTerm(BaseModel):
     """A label of a query."""
 
     label: str
@@ -68,8 +68,8 @@ class SearchResult(BaseModel):
     """As it was understood."""
     plain: bool
     """Whether the text given as q says no more than wanted and unwanted labels do."""
-    terms: list[Term]
-    hits: list[Found]
+    terms: list[QueryTerm]
+    hits: list[SearchHit]
     more: bool
     """Whether there are more after these."""
     n_items: int
