@@ -1,4 +1,4 @@
-"""The index of a run: probabilities of items kept for `steelyard search`."""
+"""Write the index of a run, which `steelyard search` reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def index_of(
 
 @final
 class IndexWriter:
-    """Items on their way into an index, in the place of those with the same ids; written in steps of a bounded size.
+    """Collects items and writes them to an index in batches of bounded size, replacing those with the same ids.
 
     added, replaced: items that were not there before, and those that were.
     """
@@ -78,7 +78,7 @@ class IndexWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was taken."""
+        """Write the collected items."""
         eta = np.concatenate([np.zeros((0, len(self._names)), np.float32), *self._held])
         numbers = np.concatenate(self._embeddings) if self._embeddings else None
         again = 0
@@ -95,7 +95,7 @@ class IndexWriter:
 
 
 def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
-    """Return whether there is an index in a folder that keeps embeddings: what is added must have them too."""
+    """Return whether a folder holds an index with embeddings; items that are added must have them too."""
     try:
         return pointers.read(Path(folder)).n_numbers > 0
     except ValueError:  # none, or one that cannot be read: who adds to it is told, who overwrites it need not be
@@ -106,7 +106,7 @@ def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
 def into_index(
     run: str | os.PathLike[str], names: Sequence[str], folder: str | os.PathLike[str], overwrite: bool = False
 ) -> Iterator[IndexWriter]:
-    """Give what takes items; they are in the index when the block is left.
+    """Give a writer of items; they are in the index when the block is left.
 
     An index that is not there is made. More items than memory holds are written in several steps, each of which leaves
     a whole index.

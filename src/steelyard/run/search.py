@@ -1,4 +1,4 @@
-"""`steelyard search`: from what was typed to what is printed. Imports neither torch nor anything of training."""
+"""The command `steelyard search`. Imports neither torch nor the training modules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find(
         k: how many items.
         as_json: whether JSON is printed.
         sheet: a file for a contact sheet, PNG or HTML by its ending.
-        explain: whether it is shown where each score came from.
+        explain: whether to print how each score was computed.
         engine: "duckdb" or "spark".
         like: the id of an item: those like it come first.
     """
@@ -93,7 +93,7 @@ def open_index(folder: str | os.PathLike[str]) -> Index:
 
 
 def outdated(index: Index, run: str | os.PathLike[str]) -> str:
-    """Return a sentence where the index is of its run before that was retrained or recalibrated, else ""."""
+    """Return a warning if the run was retrained or recalibrated after the index was made, else ""."""
     if not Path(run, "run.json").is_file() or not is_outdated(index.notes, run):
         return ""
     return (
@@ -103,7 +103,7 @@ def outdated(index: Index, run: str | os.PathLike[str]) -> str:
 
 
 def index_command(run: str | os.PathLike[str], index: Path) -> str:
-    """The command that makes an index, to be copied."""
+    """Return the command that makes an index, ready to be copied."""
     return shlex.join(["steelyard", "predict", os.fspath(run), "DATA", "--index", str(index)])
 
 

@@ -1,4 +1,4 @@
-"""What a query asks: labels and bounds joined by AND and OR, NOT at the leaves only; from text and to text."""
+"""Parse query text into a formula: labels and bounds joined by AND and OR, with NOT at the leaves only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  
 
 
 class QueryError(ValueError):
-    """A query that cannot be answered: `what` is wrong with its `text`, and `at` which position."""
+    """A query that cannot be answered: `what` is wrong, and the position `at` in the `text`."""
 
     def __init__(self, what: str, text: str, at: int) -> None:
         self.what, self.text, self.at = _printable(what), text, min(at, len(text))
@@ -49,7 +49,7 @@ class QueryError(ValueError):
 @final
 @dataclass(frozen=True)
 class LabelTerm:
-    """A label that is wanted, or not wanted."""
+    """A label that should be present, or absent."""
 
     label: str
     wanted: bool = True
@@ -61,13 +61,13 @@ class LabelTerm:
 @final
 @dataclass(frozen=True)
 class Bound:
-    """A label whose probability lies above or below a value."""
+    """A bound on the probability of a label."""
 
     label: str
     sign: str
     """One of > >= < <=."""
     value: float
-    """Of float32, as probabilities are kept: `dog >= 0.7` holds for what was written as 0.7."""
+    """Rounded to float32 like stored probabilities: `dog >= 0.7` holds for a probability stored as 0.7."""
 
     def __str__(self) -> str:
         digits = next(text for n in range(1, 10) if _single(float(text := f"{self.value:.{n}g}")) == self.value)
@@ -77,7 +77,7 @@ class Bound:
 @final
 @dataclass(frozen=True)
 class Join:
-    """All of its parts, or at least one of them: all of nothing is true, one of nothing is false."""
+    """True if all parts are, or if at least one is; without parts, `all` is true and its opposite false."""
 
     all: bool
     parts: tuple[Formula, ...]
@@ -94,7 +94,7 @@ FALSE: Final = Join(False, ())
 
 
 def joined(all: bool, parts: Iterable[Formula]) -> Formula:
-    """Return all of the parts, or at least one: flat, each once, as simple as true and false among them make it."""
+    """Return the AND (`all`) or OR of the parts, flattened, without duplicates, simplified by true and false parts."""
     nested = (part.parts if isinstance(part, Join) and part.all == all else [part] for part in parts)
     flat = dict.fromkeys(chain.from_iterable(nested))
     if Join(not all, ()) in flat:
@@ -103,14 +103,14 @@ def joined(all: bool, parts: Iterable[Formula]) -> Formula:
 
 
 def replaced(formula: Formula, by: Callable[[LabelTerm | Bound], Formula]) -> Formula:
-    """Return a formula with other leaves."""
+    """Return a formula with each leaf replaced."""
     if isinstance(formula, Join):
         return joined(formula.all, (replaced(part, by) for part in formula.parts))
     return by(formula)
 
 
 def negated(formula: Formula) -> Formula:
-    """Return what holds where `formula` does not, by De Morgan's laws."""
+    """Return the negation of a formula, by De Morgan's laws."""
     match formula:
         case LabelTerm(label, wanted):
             return LabelTerm(label, not wanted)
@@ -121,19 +121,19 @@ def negated(formula: Formula) -> Formula:
 
 
 def leaves(formula: Formula) -> Iterator[LabelTerm | Bound]:
-    """Return the leaves, in the order they are written."""
+    """Return the leaves in the order in which they were written."""
     return chain.from_iterable(map(leaves, formula.parts)) if isinstance(formula, Join) else iter([formula])
 
 
 def quoted(label: str) -> str:
-    """Return a label as it is written in a query."""
+    """Return a label as a query spells it, in quotes where needed."""
     if _WORD.fullmatch(label) and label.upper() not in _KEYWORDS:
         return label
     return '"' + label.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
-    """Return the names that are most like a label: but for case, by spelling, or with it as one of their words."""
+    """Return the names most similar to a label: equal but for case, of similar spelling, or with it as a word."""
     word = label.casefold().strip()
     folded = {name.casefold().strip(): name for name in reversed(names)}
     near = [word, *difflib.get_close_matches(word[:80], list(folded), most, 0.6)]
@@ -150,7 +150,7 @@ class Token(NamedTuple):
 
 
 class Parser:
-    """Reads one text; `positions` is where each label is first written, once `whole` has read it."""
+    """Parser of one text; after `whole`, `positions` gives where each label first occurs."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
@@ -221,7 +221,7 @@ class Parser:
         return Bound(label, sign, _single(float(number)))
 
     def _took(self, kind: str) -> bool:
-        """Step over a token of this kind; return whether there was one."""
+        """Consume a token of this kind; return whether there was one."""
         if self._here.kind != kind:
             return False
         self._here = next(self._tokens)
@@ -271,5 +271,5 @@ def _printable(text: str) -> str:
 
 
 def short(label: str) -> str:
-    """Return a label, cut where it is long."""
+    """Return a label, cut to 40 characters."""
     return label if len(label) <= 40 else label[:39] + "…"

@@ -1,4 +1,4 @@
-"""An index: the probabilities of items, kept so that a query finds the best of millions in a fraction of a second."""
+"""The index: stored probabilities of items, searched in a fraction of a second for millions of items."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_LIKENESS = (
 
 
 class Hit(NamedTuple):
-    """An item that was found."""
+    """One item of a search result."""
 
     id: str
     score: float
@@ -42,7 +42,7 @@ class Hit(NamedTuple):
 
 
 class Engine(Protocol):
-    """What answers a query over the items of one index."""
+    """Answers queries over the items of one index."""
 
     def top(self, statement: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer: (score, id, probabilities of the query's labels …)."""
@@ -50,11 +50,11 @@ class Engine(Protocol):
 
 @final
 class Index:
-    """Items with the probabilities of their labels in a folder, made by `Index.build`, opened by `Index.open`.
+    """Items and their label probabilities in a folder, made by `Index.build`, opened by `Index.open`.
 
-    One that is open keeps to the generation it opened, whatever others write, and may be used by several threads.
-    `append`, `replace` and `delete` make a new generation, all or nothing, and go over to it; writers wait for each
-    other. `refreshed` gives the newest.
+    An open index stays at the generation it opened, whatever others write, and may be used by several threads.
+    `append`, `replace` and `delete` write a new generation, all or nothing, and switch to it; writers wait for each
+    other. `refreshed` returns the newest.
     """
 
     def __init__(self, folder: Path, generation: Generation, threads: int | None = None) -> None:
@@ -108,7 +108,7 @@ class Index:
         return cls(Path(folder), _newest(Path(folder), threads), threads)
 
     def refreshed(self) -> Index:
-        """Return the newest generation: this index itself if it is that, else another, which shares its open files."""
+        """Return the newest generation: this index if it is the newest, else another that shares its open files."""
         if pointers.read(self.folder)[:2] == (self.uuid, self.generation):
             return self
         return Index(self.folder, _newest(self.folder, self._threads, self._now.files), self._threads)
@@ -120,7 +120,7 @@ class Index:
 
     @property
     def n_items(self) -> int:
-        """How many items."""
+        """The number of items."""
         return self._now.pointer.n_items
 
     def __len__(self) -> int:
@@ -128,17 +128,17 @@ class Index:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The facts that were given to `build`."""
+        """The notes given to `build`."""
         return dict(self._now.pointer.notes)
 
     @property
     def uuid(self) -> str:
-        """The identity of the index: a new one whenever an index is built, in the same folder too."""
+        """The identity of the index; every build gives a new one, in the same folder too."""
         return self._now.pointer.uuid
 
     @property
     def generation(self) -> int:
-        """How many times it was written since it was built, that included."""
+        """The number of writes, the build included."""
         return self._now.pointer.generation
 
     @property
@@ -148,7 +148,7 @@ class Index:
         return self._now
 
     def close(self) -> None:
-        """Close its files, but for those that other generations use."""
+        """Close the files that no other generation uses."""
         self._now = self._now._replace(files=())
 
     def __enter__(self) -> Index:
@@ -159,7 +159,7 @@ class Index:
 
     @property
     def n_numbers(self) -> int:
-        """Of an item's embedding, by which `search` finds items like it; 0 where items have none."""
+        """The length of the embeddings by which `search` compares items; 0 if items have none."""
         return self._now.pointer.n_numbers
 
     def search(
@@ -176,9 +176,9 @@ class Index:
         Args:
             query: a text, see `Query`, or one that is parsed already; None, with `like`, for all items.
             k, offset: how many, and after how many.
-            engine: what does the work; by default DuckDB within this process.
+            engine: computes the answer; by default DuckDB in this process.
             seconds: after which DuckDB gives up with a `TimeoutError`; by default never.
-            like: the id of an item, which is left out itself: scores are times (1 + cosine of both embeddings)/2.
+            like: the id of an item, itself left out: scores are multiplied by (1 + cosine of both embeddings)/2.
         """
         for name, value, least in (("k", k, 1), ("offset", offset, 0)):
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
@@ -204,25 +204,25 @@ class Index:
         return [Hit(id, score, dict(zip(labels, eta, strict=True))) for score, id, *eta in rows]
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
-        """Return the probabilities (n, L) of some items, which must be there."""
+        """Return the probabilities (n, L) of items of the index."""
         now = self._open
         return now.probabilities([row for row, _ in self._located(now, ids)])
 
     def paths(self, ids: Sequence[str]) -> list[str | None]:
-        """Return the files of some items, which must be there; None where an item has none."""
+        """Return the files of items of the index, None where an item has none."""
         return [path for _, path in self._located(self._open, ids, "path")]
 
     def path(self, id: str) -> str | None:
-        """Return the file of an item, which must be there; None where it has none."""
+        """Return the file of an item of the index, None if it has none."""
         return self.paths([id])[0]
 
     def first_path(self) -> str | None:
-        """Return the file of some item, None where none has one."""
+        """Return the file of any item, None if no item has one."""
         sql = "SELECT path FROM f.items WHERE path IS NOT NULL LIMIT 1"
         return next((path for file in self._open.files for (path,) in file.ask(sql)), None)
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """Return those of `ids` that are here."""
+        """Return those of `ids` that are in the index."""
         return set(self._open.locate(ids))
 
     def __contains__(self, id: object) -> bool:
@@ -247,7 +247,7 @@ class Index:
     def append(
         self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None, embeddings: Any = None
     ) -> None:
-        """Add items whose ids are not there yet."""
+        """Add items; an id that the index holds already is refused."""
         with self._writing(ids, probabilities, paths, embeddings) as (newest, items, existing):
             if existing:
                 raise ValueError(f"item {min(existing)!r} is in {self.folder} already, nothing was added: use replace")
@@ -261,14 +261,14 @@ class Index:
         notes: Mapping[str, Any] | None = None,
         embeddings: Any = None,
     ) -> int:
-        """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
+        """Add items, replacing those with the same ids, and notes likewise; return the number of items replaced."""
         changed = _plain(notes)
         with self._writing(ids, probabilities, paths, embeddings) as (newest, items, existing):
             self._write(newest, items, [row for row, _ in existing.values()], changed)
         return len(existing)
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Remove items, which must be there."""
+        """Remove items of the index."""
         with self._writing(ids) as (newest, _, existing):
             if missing := [id for id in ids if id not in existing]:
                 raise ValueError(f"item {missing[0]!r} is not in {self.folder}: nothing was deleted")
@@ -278,7 +278,7 @@ class Index:
     def _writing(
         self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None, embeddings: Any = None
     ) -> Iterator[tuple[Generation, NewItems | None, dict[str, tuple[Row, Any]]]]:
-        """Give the newest generation to the only writer, with the items to write and where those that are there lie."""
+        """Lock the index; give its newest generation, the items to write, and the rows of ids that it holds already."""
         from steelyard.labels.ids import Ids
         from steelyard.search.writing import NewItems
 
@@ -295,7 +295,7 @@ class Index:
             yield newest, items, newest.locate(list(texts))
 
     def _write(self, before: Generation, items: NewItems | None, gone: list[Row], notes: dict[str, Any]) -> None:
-        """Write the generation after `before` and go over to it."""
+        """Write the generation after `before` and switch to it."""
         from steelyard.search.writing import write
 
         after = write(self.folder, before, items, gone, notes)
@@ -317,7 +317,7 @@ def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) ->
 
 
 def _plain(notes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Notes as they will be read back."""
+    """Return notes as they will be read back."""
     try:
         return json.loads(json.dumps(dict(notes or {}), allow_nan=False))  # type: ignore[no-any-return]
     except (TypeError, ValueError) as error:

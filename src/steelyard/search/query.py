@@ -1,4 +1,4 @@
-"""A query: its text understood, its labels, and the score it gives an item."""
+"""Queries: parsed text, its labels, and the scores of items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Query", "QueryError"]
 @final
 @dataclass(frozen=True, repr=False)
 class Query:
-    """Labels that are wanted and not wanted, made by `Query.parse`.
+    """A query for labels that should be present or absent, made by `Query.parse`.
 
         dog & person & ~car      dog person -car      dog AND NOT (car OR bus)      "traffic light" | dog > 0.8
 
@@ -39,9 +39,9 @@ class Query:
 
     @classmethod
     def parse(cls, text: str, names: Sequence[str] | None = None) -> Query:
-        """Return the query that `text` says; a label that is not among `names`, where they are given, is an error.
+        """Return the query written in `text`; with `names`, a label that is not one of them is an error.
 
-        Anything that is no query is a `QueryError` that shows the place.
+        Text that is no query raises a `QueryError` that shows the position.
         """
         parser = Parser(text)
         query = cls(text, parser.whole(), parser.positions)
@@ -49,7 +49,7 @@ class Query:
         return cls(text, query.formula, {label: parser.positions[label] for label in known})
 
     def columns(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the place of each label among `names`, in their order; one that is not there is a `QueryError`."""
+        """Return the position of each label in `names`, in their order; an unknown label is a `QueryError`."""
         if isinstance(names, str | bytes):
             raise ValueError(f"names is the single string {names!r:.60}: give one string for each")
         columns = {name: i for i, name in enumerate(names) if name in self._positions}
@@ -62,7 +62,7 @@ class Query:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels it names, each once: in the order of the names it was parsed with, else as they are written."""
+        """The distinct labels, in the order of the names it was parsed with, else as written."""
         return tuple(self._positions)
 
     @property
@@ -93,7 +93,7 @@ class Query:
         return np.where(self.admits(probabilities, names), scores, 0.0)
 
     def admits(self, probabilities: ArrayLike, names: Sequence[str]) -> NDArray[np.bool_]:
-        """Return which items (N,) the bounds let pass: all of them where there are none."""
+        """Return which items (N,) meet the bounds."""
         import numpy as np
 
         return np.full(len(np.asarray(probabilities)), holds(gate(self.formula), self._eta(probabilities, names)))

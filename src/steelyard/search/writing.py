@@ -1,4 +1,4 @@
-"""What is written into an index: items checked and put in order, and one more data file for each change."""
+"""Writing an index: checks and sorts new items, and writes one more data file per change."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from steelyard.search.data_files import FENCE, Generation, Row, ask, attach, col
 from steelyard.search.pointer import FileFacts, Pointer
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
-_WORN: Final = 0.2  # of the rows of a file that may be dead
-_GROWTH: Final = 4  # a search asks every file, which takes 3 ms each: few files are worth more writing
+_WORN: Final = 0.2  # share of dead rows above which a file is rewritten
+_GROWTH: Final = 4  # a search reads every file, some 3 ms each: few files are worth more writing
 
 
 class NewItems(NamedTuple):
-    """Items with their probabilities."""
+    """Checked items to be written."""
 
     ids: Any
     """An Arrow array of large_string, (N,)."""
@@ -147,9 +147,9 @@ def _living(
 
 
 def _first_merged(before: Generation, size: int) -> int:
-    """Return the data file from which on all are written again as one, so that about log N of them stay.
+    """Return the first data file that is merged with all later ones, so that about log N files remain.
 
-    Those at most `_GROWTH` times as large as what comes after them are merged, and all from one on that is mostly dead.
+    A file is merged if it is at most `_GROWTH` times as large as all that follows, or if too many of its rows are dead.
     """
     files = before.pointer.files
     first = len(files)
@@ -160,7 +160,7 @@ def _first_merged(before: Generation, size: int) -> int:
 
 
 def _write_file(folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], first: int) -> FileFacts:
-    """Write one more data file, which takes in those from `first` on; it is on the disk but does not count yet."""
+    """Write one more data file, merged with those from `first` on; it is on the disk but does not count yet."""
     dead = [file_dead | {row for m, row in gone if m == n} for n, file_dead in enumerate(before.dead)]
     noted = {row for row in gone if row[0] < first}
     for n, kept in enumerate(before.files[:first]):

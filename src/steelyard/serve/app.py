@@ -1,4 +1,4 @@
-"""The application: what may be asked for, under which address."""
+"""The ASGI application: the addresses and their answers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from steelyard.serve.run_view import Current, RunView
 from steelyard.serve.workers import AnswerCache, Workers
 
 MOST_HITS = 100
-"""Items of one answer."""
+"""The most items in one answer."""
 DEEPEST = 10_000
-"""How far into the ranking one may ask."""
+"""The largest offset of a search."""
 STATIC = Path(__file__).parent / "static"
 _LONGEST_NAME = 2000
 _MEMORY = {"pictures": 96 << 20, "answers": 48 << 20}
@@ -101,7 +101,7 @@ def _add_answers(
     answers, pictures = AnswerCache(_MEMORY["answers"]), AnswerCache(_MEMORY["pictures"])
 
     async def now() -> RunView:
-        """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
+        """Return the current view; a thread looks for a newer one at times, since the event loop reads no file."""
         overdue = current.overdue()
         if overdue is not None:
             look = asyncio.ensure_future(looking.run(current.look))
@@ -110,7 +110,7 @@ def _add_answers(
         return current.shown
 
     async def answer(request: Request, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
-        """Reply with what a method of `RunView` gives, made in a thread unless it was made lately."""
+        """Reply with the result of a method of `RunView`, computed in a thread unless it is cached."""
         shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
 

@@ -1,4 +1,4 @@
-"""What the pages of labels show: how one does, how frequent all are, and which come together."""
+"""Contents of the label pages: measures of a label, frequencies of all, and which occur together."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _reliability(p: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
 
 
 def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]:
-    """Precision and recall at the distinct probabilities, descending: at each, what is at or above it."""
+    """Return precision and recall of the items at or above each distinct probability, descending."""
     curve = steps(p, present)
     n, half = len(curve.said), _MOST_POINTS // 2
     kept = np.arange(n)

@@ -65,7 +65,7 @@ class Pictures:
 
 
 def _fitting(file: Path, side: int) -> tuple[int, int] | None:
-    """The (height, width) of an image within a square of `side`, None where it fits as it is."""
+    """Return the (height, width) of an image scaled into a square of `side`, None if it fits as it is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

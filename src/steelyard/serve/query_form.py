@@ -1,4 +1,4 @@
-"""From chips, limits and a text to one query, and from letters typed so far to labels."""
+"""The search form: labels, limits and text become one query; typed letters are completed to labels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 @final
 class Completion:
-    """Names, looked up by what was typed of them.
+    """Completes typed letters to names of labels.
 
     names: of the labels.
     counts: of each, by which those that fit equally well are ordered, the largest first.

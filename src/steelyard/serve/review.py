@@ -34,14 +34,14 @@ RATE, BURST = 10.0, 30
 
 
 class TooFast(Refusal):
-    """Answers come faster than a person gives them."""
+    """Answers arrive faster than a person gives them."""
 
     status = 429
     headers: ClassVar[dict[str, str]] = {"retry-after": "1"}
 
 
 class Conflict(Refusal):
-    """What is asked for does not fit the answers so far."""
+    """The request does not fit the answers so far."""
 
     status = 409
 
@@ -145,7 +145,7 @@ class Review:
             os.fsync(file.fileno())
 
     def _catch_up(self) -> None:
-        """Read the file again where it is not what was read last."""
+        """Read the file again if it has changed."""
         state = None
         with suppress(FileNotFoundError):
             facts = self.file.stat()
@@ -181,7 +181,7 @@ class Review:
 
 
 def _user() -> str:
-    """The name of the user who started the server, "" where the system does not tell."""
+    """Return the name of the user who started the server, "" if the system does not tell."""
     with suppress(Exception):  # which kind depends on the system and the version of Python
         return getpass.getuser()[:LONGEST_NAME]
     return ""

@@ -1,4 +1,4 @@
-"""What the review page asks for and writes; only there where `steelyard serve` was started with --review."""
+"""Addresses of the review page, which exist only with `steelyard serve --review`."""
 
 from __future__ import annotations
 

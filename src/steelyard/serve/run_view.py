@@ -1,4 +1,4 @@
-"""What the application shows: a run, its index, its labels, and answers made from them; and its newest state."""
+"""The answers of the application, made from a run, its index and its labels, and the newest state of these."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RunView:
         return other
 
     def warm_up(self, seconds: float = 10.0) -> None:
-        """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
+        """Search for frequent labels and make a picture, so that the first requests need not wait."""
         until = time.monotonic() + seconds
         with suppress(ValueError, TimeoutError, Refusal):  # who asks for it will be told
             for label in self.complete("", len(self.names)):
@@ -85,12 +85,12 @@ class RunView:
 
     @property
     def version(self) -> tuple[str, int]:
-        """The identity of the index and how often it was written: what an answer depends on."""
+        """The UUID and the generation of the index, on which every answer depends."""
         return self.index.uuid, self.index.generation
 
     @property
     def truth(self) -> Truth:
-        """What is known to be true, read when it is first asked for."""
+        """The known labels of items, read when first needed."""
         with self._lock:
             if self._truth is None:
                 self._truth = own_truth(self.folder, self.names)
@@ -272,7 +272,7 @@ class Current:
         return late
 
     def look(self) -> None:
-        """Go over to the newest generation of the index; to a new index, with the run as it is then."""
+        """Switch to the newest generation of the index; for a rebuilt index, read the run again too."""
         index = self.shown.index
         try:
             fresh = index.refreshed()

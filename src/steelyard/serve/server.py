@@ -1,4 +1,4 @@
-"""The server: a socket, the application behind it, and an orderly end."""
+"""The server: listens on a socket, runs the application, shuts down in order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
 
 
 def _unseen(index: Index, images: str | os.PathLike[str] | None) -> str:
-    """A sentence where the index lists images that are not shown, else ""."""
+    """Return a warning if the index lists images that are not shown, else ""."""
     first = index.first_path()
     if first is None or (images is not None and Path(first).is_relative_to(Path(images).absolute())):
         return ""
@@ -111,7 +111,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Uvicorn raises the signal that stopped it once more in the end: let it, and go on."""
+    """Ignore the signal that stopped Uvicorn, which it raises once more at its end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What is known to be true: the labels of the run's own data, found again by the ids of items."""
+"""Known labels of items in the index: those of the run's own data, matched by id."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PARTS = ("test", "validation", "training")
 class Truth:
     """Labels by the part of the data they belong to, all with the labels of the index in their order.
 
-    parts: "test", "validation", "training"; those there are.
-    why: there are none, a sentence.
+    parts: "test", "validation" and "training", as far as they exist.
+    why: a sentence on why there are none.
     """
 
     parts: Mapping[str, Labels]
@@ -72,7 +72,7 @@ def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
 
 
 def index_truth(truth: Truth, index: Index) -> IndexTruth | None:
-    """Return items of the first part, of test, validation and training, that the index holds items of."""
+    """Return the indexed items of test, else of validation, else of training data."""
     for part in PARTS:
         labels = truth.parts.get(part)
         if labels is None or not len(labels):
