@@ -76,7 +76,7 @@ def test_readers_wait_for_no_writer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_large", [False, True])
 def test_only_small_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool) -> None:
     """Neither long statements nor embeddings, of which a few thousand would take more memory than all searches."""
-    monkeypatch.setattr("steelyard.search.files._SMALL", 0 if is_large else 1 << 40)
+    monkeypatch.setattr("steelyard.search.data_files._SMALL", 0 if is_large else 1 << 40)
     g, names = np.random.default_rng(0), [f"label {i}" for i in range(200)]
     ids = [f"i{i:03d}" for i in range(300)]
     with Index.build(
