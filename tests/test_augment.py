@@ -168,10 +168,10 @@ def test_every_other_image_is_as_likely() -> None:
 
 def test_what_keeps_something_for_every_item_is_refused() -> None:
     masked = Objective(BCE(), masking=PartialLabelMasking(torch.tensor([3, 4]), 10))
-    with pytest.raises(ValueError, match=r"train\.augment\.overlay makes items of two, but objective\.masking"):
+    with pytest.raises(ValueError, match=r"train\.augment\.overlay .* objective\.masking"):
         check_overlay(0.5, masked)
     estimated = Objective(BCE(), Role(torch.tensor([[1, -1], [-1, 1]]), 1.0))
-    with pytest.raises(ValueError, match=r"objective\.unknown keeps something for every single one: drop either"):
+    with pytest.raises(ValueError, match=r"overlay .* objective\.unknown"):
         check_overlay(0.5, estimated)
     with pytest.raises(ValueError, match=r"objective\.loss\.softmax takes one: drop either"):
         check_overlay(0.5, Objective(LDAM(torch.tensor([3, 4]), softmax=True)))

@@ -220,7 +220,7 @@ def test_damaged_files_are_named_and_computed_again(cache: Path, tmp_path: Path)
         np.testing.assert_array_equal(frozen_features(net, data, keeping), want)
         np.testing.assert_allclose(frozen_features(net, Subset(data, [4, 1]), keeping), want[[4, 1]], rtol=1e-5)
     assert len(sentences) == 4
-    assert all("is damaged" in sentence and "computed again" in sentence for sentence in sentences)
+    assert all("is corrupt" in sentence and "computed again" in sentence for sentence in sentences)
 
 
 def _computed(folder: Path, images: Path, index: list[int], results: Any) -> None:

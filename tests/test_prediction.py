@@ -52,7 +52,7 @@ class Some(Inputs):
         self.x = torch.from_numpy(x)
 
     def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
-        yield Batch(self.x[:2], ["a", 'b "1"\n,'], [("broken", "broken.jpg is cut off")])
+        yield Batch(self.x[:2], ["a", 'b "1"\n,'], [("broken", "broken.jpg is truncated")])
         yield Batch(self.x[:0], [], [("gone", "gone.jpg is missing")])
         yield Batch(self.x[2:3], ["ü"], [])
 
@@ -103,7 +103,7 @@ def test_an_item_that_cannot_be_read_has_no_probabilities(tmp_path: Path, ending
     trained, x = run(), items(3).inputs
     out = tmp_path / f"p.{ending}"
     found = predict(trained, Some(x), out)
-    assert found.bad == (("broken", "broken.jpg is cut off"), ("gone", "gone.jpg is missing"))
+    assert found.bad == (("broken", "broken.jpg is truncated"), ("gone", "gone.jpg is missing"))
     assert found.n_items == 5
     ids, eta, said = read_wide(out)
     assert ids == ["a", 'b "1"\n,', "broken", "gone", "ü"]

@@ -74,7 +74,7 @@ def exponential_long_tail(classes: ArrayLike, n_max: int, rho: float, seed: int 
     chosen = []
     for c, wanted in enumerate(exponential_counts(n_max, len(counts), rho)):
         if wanted > counts[c]:
-            raise ValueError(f"class {c} has {counts[c]} items, but the long tail wants {wanted}: lower n_max")
+            raise ValueError(f"class {c} has {counts[c]} items, but the long tail needs {wanted}: lower n_max")
         chosen.append(
             order[first[c] + draws.distinct(draws.key(seed, "exponential long tail", c), int(wanted), int(counts[c]))]
         )

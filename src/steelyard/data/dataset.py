@@ -82,7 +82,7 @@ def item_weights(weights: Any, n: int) -> NDArray[np.float32]:
     if values.shape != (n,):
         raise ValueError(f"sample_weight has shape {values.shape}: give one number for each of {n} items")
     if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: mend it")
+        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: fix it")
     return values.astype(np.float32)
 
 
@@ -249,7 +249,7 @@ def checked_index(indices: Sequence[int], n: int) -> NDArray[np.int64]:
 def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
     b = np.asarray(boxes, np.float64)
     if b.shape != (n, 4):
-        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) of each of {n} items")
+        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) for each of {n} items")
     bad = ~(np.isfinite(b).all(1) & (b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3]))
     if bad.any():
         i = int(np.flatnonzero(bad)[0])

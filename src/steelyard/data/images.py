@@ -32,7 +32,7 @@ _TURNED = {  # EXIF orientation: are the file's axes swapped, and which of them,
 }
 _AS_IT_LIES = (False, False, False)
 
-REMEDY = "mend or remove it, or give on_bad_image 'skip' (of train: data.on_bad_image, of predict: --skip-bad)"
+REMEDY = "fix or remove it, or skip it with on_bad_image='skip' (train: --skip-missing, predict: --skip-bad)"
 """What can be done about a bad image."""
 
 Box: TypeAlias = tuple[float, float, float, float]
@@ -88,10 +88,10 @@ def decode(
     except OSError as error:
         if error.errno is not None and error.errno not in _UNREADABLE:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # an error of reading names no file
-        reason = "is no image that can be read: " + (error.strerror or str(error)).rstrip(".")
+        reason = "cannot be decoded: " + (error.strerror or str(error)).rstrip(".")
     except Exception as error:
         # Pillow's decoders meet damaged files with nearly every kind of exception; each of them means: a bad image.
-        reason = f"is no image that can be read: {str(error).rstrip('.') or type(error).__name__}"
+        reason = f"cannot be decoded: {str(error).rstrip('.') or type(error).__name__}"
     raise BadImage(f"{os.fspath(path)} {reason}")
 
 
@@ -173,7 +173,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         white = 1.0 if image.mode == "F" else 65535.0
         values = np.asarray(image, np.float64)
         if not (values.min() >= 0 and values.max() <= white):
-            raise ValueError(f"pixels of mode {image.mode} go beyond 0..{white:g}; save it with 8 bits a channel")
+            raise ValueError(f"pixels of mode {image.mode} go beyond 0..{white:g}; save it with 8 bits per channel")
         return Image.fromarray(np.rint(values * (255 / white)).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         over = image.convert("RGBA")

@@ -117,7 +117,7 @@ def open_inputs(
             raise DataError(f"{path} ends neither as images do nor as data files do ({known}): rename it")
     if kind not in (None, inputs.kind):
         have, want = (("images", "features")[one != "image"] for one in (inputs.kind, kind))
-        raise DataError(f"{path} holds {have}, but {want} are wanted: give another path")
+        raise DataError(f"{path} holds {have}, but {want} are required: give another path")
     return inputs
 
 
@@ -178,10 +178,10 @@ def _table(
     if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
         item = path or id
         if item is None or pa.types.is_nested(columns.cells[item].type):
-            raise source.error("no column that names image files is found: give it by path_column")
+            raise source.error("no column that names image files is found: name it with path_column=")
         return _image_rows(source, id or item, item, said.images, size, on_bad_image)
     if not numbers:
-        raise source.error("no column of numbers is found: name those of the features by features")
+        raise source.error("no column of numbers is found: name the feature columns with features=")
     return _feature_rows(source, id or path, numbers, on_bad_image)
 
 
@@ -192,7 +192,7 @@ def _image_rows(
     home = images or folder_near(source.path, cells)
     if home is None and on_bad_image == "error":
         shown = f"no image of column {path!r} ({listed(cells, 3)})"
-        raise source.error(f"{shown} is found beside it or in a folder there: give images")
+        raise source.error(f"{shown} is found beside it or in a folder there: give its folder with images=")
     home = home or source.path.parent
     n_items = source.count()
     note = f"{source.path}: the images are the files of column {path!r} in {home}, named by column {id!r}."
@@ -321,7 +321,7 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
             wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
-            remedy = "save features as X, or choose a part by split"
+            remedy = "save features as X, or choose a split with split="
             raise DataError(f"{file} has no array {wanted}: it has {there}; {remedy}")
         ending = f"_{part or parts[0]}"
     note = f"{file} is read as the array X{ending}"
@@ -342,13 +342,13 @@ def _array(
 ) -> Inputs:
     """The rows of an array, or those at `index`: uint8 of more than two dimensions are images, the rest features."""
     if array.ndim < 2 or array.dtype.kind not in "biuf":
-        raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row an item, (N, …)")
+        raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row per item, (N, …)")
     names = Ids.numbered(array.shape[0]) if ids is None else ids
     if index is None and len(names) != array.shape[0]:
-        raise DataError(f"{file} has {array.shape[0]} rows, but there are {len(names)} ids: mend it")
+        raise DataError(f"{file} has {array.shape[0]} rows, but {len(names)} ids: save one id per row")
     kind: Kind = "image" if array.dtype == np.uint8 and array.ndim > 2 else "features"
     if kind == "image" and size not in (None, array.shape[-2:]):
-        raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
+        raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: resize them")
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
         block = _SPARSE_BLOCK if issparse(array) else _BLOCK

@@ -21,7 +21,7 @@ class ImageFolder:
 
     def __init__(self, folder: Path, manifest: Path) -> None:
         if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder: give the folder of the images of {manifest} by images=")
+            raise DataError(f"{folder} is not a folder: give the folder of the images of {manifest} with images=")
         self.folder = folder
         self._root = os.path.normpath(folder.absolute())
         self._inner = self._root.rstrip(os.sep) + os.sep

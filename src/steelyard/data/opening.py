@@ -160,7 +160,7 @@ def existing(opened: Opened) -> Opened:
     """
     data, where = opened.data, opened.settings.get("path", "the data")
     if opened.unfound:
-        remedy = f"name their folder with --images, or read labels alone with --id {opened.unfound}"
+        remedy = f"give their folder with images=, or read labels alone with id={opened.unfound!r}"
         lacks = f"no image of column {opened.unfound!r} is found beside it or in a folder there"
         raise DataError(f"{where}: {lacks}: {remedy}")
     checked = opened.format == "table" and opened.settings.get("on_bad_image") == "error"  # by the reader, already
@@ -173,9 +173,11 @@ def existing(opened: Opened) -> Opened:
         return opened
     lacks = f"{len(missing):,} of {len(paths):,} images are missing ({listed(missing, 3)})"
     if len(missing) == len(paths):
-        raise DataError(f"{where}: {lacks}: add them, or name the folder that holds them with --images")
+        raise DataError(f"{where}: {lacks}: add them, or give the folder that holds them with images=")
     if data.on_bad_image == "error":
-        raise DataError(f"{where}: {lacks}: add them, remove their items, or leave them out with --skip-missing")
+        raise DataError(
+            f"{where}: {lacks}: add them, remove their items, or skip them with --skip-missing (on_bad_image='skip')"
+        )
     note = opened.note if opened.format == "table" else f"{opened.note} {lacks}: they are left out."
     return opened._replace(data=data.take(np.flatnonzero([there[path] for path in paths])), note=note)
 
@@ -190,7 +192,7 @@ def layout_at(place: Path, format: str | None) -> str | None:
     names = [name for name in LAYOUTS if name != "multi_mnist" and next(spots(place, LAYOUTS[name]), None)]
     names = [name for name in names if name != "vqa" or "vqa_regions" not in names]
     if len(names) > 1:
-        raise DataError(f"{place} holds several data sets ({', '.join(names)}): choose one by format")
+        raise DataError(f"{place} holds several data sets ({', '.join(names)}): choose one with format=")
     return names[0] if names else None
 
 
@@ -223,7 +225,7 @@ def _open_mlt(place: Path, format: str, images: PathLike | None, how: Decoding) 
     note = f"{place} is read as {format}"
     if root is None:
         data: Data = _without_inputs(mlt_labels(place, published.names))
-        note += f", labels alone: for the images give the folder that holds {published.images} by images."
+        note += f", labels alone: for the images give the folder that holds {published.images} with images=."
     else:
         data = published.read(place, root, **how)
         note += f", with the images of {root / published.images}."
@@ -288,7 +290,7 @@ def _open_npz(file: Path, split: str | None, by_name: bool, minus_one: str) -> O
         note += f"; also there: split {', '.join(others)}"
     positives, known = int(data.labels.counts.sum()), int(data.labels.n_known.sum())
     if absent == 0 and data.labels.unknown_rate > 0 and known - positives < positives:
-        note += ". -1 and NaN are unknown, and few cells say absent: if -1 means absent, give minus_one 'negative'"
+        note += ". -1 and NaN are unknown, and few cells say absent: if -1 means absent, give minus_one='negative'"
     return Opened(data, "npz", split if by_name else part, note + ".", tuple(splits))
 
 

@@ -45,7 +45,7 @@ def open_part(
         ['c']
     """
     if split is None and path is None:
-        raise ValueError("split and path are both left out: say which other part to open")
+        raise ValueError("split and path are both missing: give one of them")
     names = opened.data.labels.names
     place, name = Path(opened.settings["path"] if path is None else path), split
     if path is None and (name := part_named(split or "", opened.parts)) is None:
@@ -114,7 +114,9 @@ def _check_alike(opened: Opened, part: Opened) -> None:
     )
     if first != second:
         where = part.settings["path"]
-        raise DataError(f"{where}: its inputs are {second}, but in the training part {first}: see images and features")
+        raise DataError(
+            f"{where}: its inputs are {second}, but in the training part {first}: check images= and features="
+        )
 
 
 def aligned(

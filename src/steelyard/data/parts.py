@@ -98,10 +98,10 @@ def file_in(
     what = f"data file{'' if split is None else f' of the split {split!r}'} ({', '.join(endings)})"
     if not files:
         known = f", and it is none of the layouts {', '.join(layouts)}" if layouts and not format else ""
-        raise DataError(f"{folder} holds no {what}{known}: give the file itself, or say what it is by format")
+        raise DataError(f"{folder} holds no {what}{known}: give the file itself, or give its format with format=")
     if len(files) > 1:
         shown = ", ".join(file.name for file in files[:4]) + (", …" if len(files) > 4 else "")
-        raise DataError(f"{folder} holds {len(files)} data files ({shown}): give one of them, or a split")
+        raise DataError(f"{folder} holds {len(files)} data files ({shown}): give one of them, or choose with split=")
     return files[0], part
 
 
@@ -110,5 +110,7 @@ def format_of(file: Path) -> str:
     kind = ENDINGS.get(file.suffix.lower())
     if kind is None:
         known = ", ".join(ENDINGS)
-        raise DataError(f"{file} does not end as a data file does ({known}): rename it, or say what it is by format")
+        raise DataError(
+            f"{file} does not end as a data file does ({known}): rename it, or give its format with format="
+        )
     return kind

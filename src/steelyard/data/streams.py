@@ -118,7 +118,7 @@ class FeatureInputs(Inputs):
     """Rows of numbers, or of pixels, that are arrays already.
 
     Arguments: `blocks`, called for each pass, gives (inputs (n, …), their n ids) of any n; `n_items`; `on_bad`, what
-    to do about a row that holds something else than finite numbers, "error" or "skip"; `kind`; `note`.
+    to do about a row that holds values that are not finite numbers, "error" or "skip"; `kind`; `note`.
     """
 
     def __init__(
@@ -143,10 +143,10 @@ class FeatureInputs(Inputs):
                 numbers = np.ascontiguousarray(rows, np.float32)
             is_bad = np.asarray(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
             bad = [
-                (name, f"the item {name!r} holds something else than finite numbers") for name in compress(ids, is_bad)
+                (name, f"the item {name!r} holds values that are not finite numbers") for name in compress(ids, is_bad)
             ]
             if bad and self._on_bad == "error":
-                raise DataError(f"{bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
+                raise DataError(f"{bad[0][1]}: fix or remove it, or give on_bad_image='skip'")
             if bad:
                 numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
             yield Batch(as_tensor(numbers), list(ids), bad)

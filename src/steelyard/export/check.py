@@ -51,7 +51,7 @@ def check(proto: Any, trained: Trained) -> Checked:
         if found[-1].probability > TOLERANCE and found[-1].logit > TOLERANCE:
             rounding = max(rounding, _apart(_logits(trained, inputs, torch.float64), wanted) / largest)
         if (said != trained.reading.decisions(eta)).any():
-            raise RuntimeError("the exported file decides otherwise than its thresholds say: nothing was written")
+            raise RuntimeError("decisions of the exported file differ from its thresholds: nothing was written")
     rows = np.repeat(np.array(_GRID, np.float32)[:, None], len(trained.names), 1)
     rows = np.concatenate([rows, np.random.default_rng(0).normal(0, 4, (256, rows.shape[1])).astype(np.float32)])
     eta = _session(after_logits(proto)).run(["probabilities"], {"logits": rows})[0]

@@ -146,7 +146,7 @@ class RunFolder:
             started: plain facts by which the run is known again, see `unfinished`.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file: give the folder of a run, or one that is not there yet")
+            raise ValueError(f"{self.path} is a file: give a run folder, or a new path")
         if self.path.is_dir() and not self._is_marked:
             strange = sorted(
                 p.name for p in self.path.iterdir() if p.name not in ("cache", _LOCK) and not _PARTIAL.fullmatch(p.name)
@@ -187,7 +187,7 @@ class RunFolder:
             tomllib.loads(self.read_config())
         except tomllib.TOMLDecodeError as error:
             raise ValueError(
-                f"{self / 'config.toml'} is damaged ({error}): restore it, or begin again with --overwrite"
+                f"{self / 'config.toml'} is corrupt ({error}): restore it, or begin again with --overwrite"
             ) from None
         return {name: value for name, value in self._json("started.json").items() if name not in _OF_FOLDER}
 
@@ -215,7 +215,7 @@ class RunFolder:
         text = self._text("config.toml")
         if self._found("started.json").get("config") not in (None, _digest(text)):  # the first version noted none
             raise ValueError(
-                f"{self / 'config.toml'} is damaged or was edited, as started.json beside it tells: restore it, or "
+                f"{self / 'config.toml'} is corrupt or was edited (started.json has another hash): restore it, or "
                 "train again with --overwrite"
             )
         return text
@@ -298,11 +298,11 @@ class RunFolder:
         self.check_finished()
         document = self._json("model.json")
         if document.pop("sha256", None) != checksum(document) or document.get("format") != _FORMAT:
-            raise ValueError(f"{self / 'model.json'} is damaged or was edited: restore it, or train again")
+            raise ValueError(f"{self / 'model.json'} is corrupt or was edited: restore it, or train again")
         if document["version"] != _VERSION:
             newer = document["version"]
             raise ValueError(
-                f"{self / 'model.json'} is of version {newer}, this one reads {_VERSION}: upgrade steelyard"
+                f"{self / 'model.json'} has version {newer}, but this steelyard reads {_VERSION}: upgrade steelyard"
             )
         tensors, notes = load_tensors(self / "model.safetensors")
         names = tuple(document["names"])
@@ -339,9 +339,9 @@ class RunFolder:
         try:
             document = json.loads(self._text(name))
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{self / name} is damaged, not JSON ({error}): restore it, or train again") from None
+            raise ValueError(f"{self / name} is corrupt, not JSON ({error}): restore it, or train again") from None
         if not isinstance(document, dict):
-            raise ValueError(f"{self / name} is damaged, not a JSON object: restore it, or train again")
+            raise ValueError(f"{self / name} is corrupt, not a JSON object: restore it, or train again")
         return document
 
     def _text(self, name: str) -> str:
@@ -350,7 +350,7 @@ class RunFolder:
         except OSError as error:
             raise ValueError(f"{self / name} cannot be read ({error.strerror}): restore it, or train again") from None
         except UnicodeDecodeError:
-            raise ValueError(f"{self / name} is damaged, not UTF-8: restore it, or train again") from None
+            raise ValueError(f"{self / name} is corrupt, not UTF-8: restore it, or train again") from None
 
 
 def _digest(config: str) -> str:

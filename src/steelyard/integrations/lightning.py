@@ -88,7 +88,7 @@ class ObjectiveCallback(Callback):
         self._objective = found[0]
         if stage == "fit" and (trainer.max_epochs is None or trainer.max_epochs < 1):
             raise ValueError(
-                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so say them"
+                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so give max_epochs"
             )
         self._keep_buffers_apart(pl_module)
 

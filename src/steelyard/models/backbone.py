@@ -43,7 +43,7 @@ class ImageBackbone(Backbone):
         if min(height, width) < self.least:
             raise ValueError(
                 f"the images are {height} × {width} pixels, but {type(self).__name__.lower()} needs at least "
-                f"{self.least} × {self.least}: give larger ones, for image files by data.size = {self.size}, or "
+                f"{self.least} × {self.least}: give larger ones (image files: set data.size = {self.size}), or "
                 "choose another model.backbone, such as small"
             )
 

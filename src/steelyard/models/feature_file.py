@@ -49,7 +49,7 @@ class FeatureFile:
         self._part, self._log, self._notes = (path.with_suffix(end) for end in (".part", ".log", ".json"))
 
     def read(self) -> Kept | None:
-        """Return the matrix, or None where there is none, or one that is damaged."""
+        """Return the matrix, or None where there is none, or one that is corrupt."""
         try:
             notes = json.loads(self._notes.read_text())
             rows = np.load(self.path, mmap_mode="c", allow_pickle=False)

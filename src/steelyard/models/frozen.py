@@ -94,7 +94,7 @@ def frozen_data(
     with file.alone():
         if (kept := file.read()) is None:
             if keeping.say is not None and file.path.exists():
-                keeping.say(f"{file.path} is damaged: its features are computed again")
+                keeping.say(f"{file.path} is corrupt: its features are computed again")
             loans = Loans(len(data))
             if keeping.shared and mark.keys is not None:
                 write_keys(file, mark.keys)
@@ -103,7 +103,7 @@ def frozen_data(
                 _compute(model, data, writer, loans, kind, batch_size, workers, progress)
             kept = file.read()
     if kept is None:
-        raise DataError(f"{file.path} is damaged as soon as it is written: check the disk, or give another folder")
+        raise DataError(f"{file.path} is corrupt right after writing: check the disk, or give another folder")
     if keeping.shared:
         note_use(file)
         prune(place)
@@ -216,8 +216,8 @@ def _fingerprint(model: Model, data: Labelled, device: torch.device) -> _Mark:
         items.update(b"\0" + source.fingerprint(index))
     else:
         raise ValueError(
-            f"data is a {type(source).__name__}: features are kept of an ArrayDataset, ImageDataset or RegionDataset; "
-            "compute others by model.features"
+            f"data is a {type(source).__name__}: features can be kept for an ArrayDataset, ImageDataset or "
+            "RegionDataset; compute others with model.features"
         )
     return _Mark(backbone.hexdigest()[:16], items.hexdigest()[:32], keys)
 

@@ -40,7 +40,7 @@ def input_of(data: Any) -> Input:
         Input(kind='features', shape=(5,))
     """
     if len(data) == 0:
-        raise ValueError("data holds no items: a network cannot be shaped without one")
+        raise ValueError("data holds no items: give at least one, to determine the shape of the network")
     source = origin(data)[0]
     if isinstance(source, ImageDataset):
         return Input("image", (3, *(source.size or (0, 0))))

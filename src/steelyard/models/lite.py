@@ -126,8 +126,9 @@ class Lite(ImageBackbone):
         """Return (B, 1280, ⌈H/32⌉, ⌈W/32⌉)."""
         if self.last.norm.training and len(x) == 1 and max(x.shape[-2:]) <= 32:
             raise ValueError(
-                f"a batch in training has one image, of {x.shape[-2]} × {x.shape[-1]} pixels, and its last maps one "
-                "place, whose normalisation is not defined: give larger images by data.size, or change train.batch_size"
+                f"a training batch has one image, of {x.shape[-2]} × {x.shape[-1]} pixels, whose last feature map is a "
+                "single value, so that batch normalisation is undefined: set a larger data.size, or another "
+                "train.batch_size"
             )
         maps: Tensor = self.last(self.blocks(self.stem(x)))
         return maps

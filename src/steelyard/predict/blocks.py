@@ -39,11 +39,13 @@ def by_blocks(reading: ProbabilityModel) -> ByBlocks:
     """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
     link, platt = reading.link, reading.calibrator
     if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:
-        raise ValueError(f"a head by blocks is read by its loss's link, but here {reading.how}: train it anew")
+        raise ValueError(f"a block head needs the link of its loss, but this run uses {reading.how}: retrain it")
     if platt is not None and not isinstance(platt, Platt):
-        raise ValueError(f"a head by blocks is calibrated by bands, but here {reading.how}: train it anew")
+        raise ValueError(f"a block head is calibrated by bands, but this run uses {reading.how}: retrain it")
     if reading.annotated is not None or reading.sets_there is not None:
-        raise ValueError(f"a head by blocks is read label by label, but here {reading.how}: drop that")
+        raise ValueError(
+            f"a block head treats labels one by one, but this run uses {reading.how}: recalibrate it without that"
+        )
     loss, (w_pos, w_neg) = link.loss, (torch.as_tensor(w, dtype=torch.float64) for w in link.class_weights())
     weights = (w_neg.log() - w_pos.log()).expand(reading.n_labels)
     slope, shift = (None, None) if platt is None else (platt.slope, platt.shift)

@@ -209,7 +209,7 @@ def check_kind(model: Model, inputs: Inputs) -> None:
     """Raise where items are not of the kind that a model takes."""
     if inputs.kind != model.input.kind:
         raise ValueError(
-            f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
+            f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give such items"
         )
 
 

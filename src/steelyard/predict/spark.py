@@ -103,7 +103,7 @@ def predict(
     task = _Task(source, None if images is None else str(Path(images).absolute()), on_bad_image, batch_size)
     spark = (session or spark_session()).newSession()
     if find_spec("pandas") is None:
-        raise ValueError("Spark hands over rows by pandas, which is not installed: pip install 'steelyard[spark]'")
+        raise ValueError("Spark passes rows through pandas, which is not installed: pip install 'steelyard[spark]'")
     from pyspark.sql.pandas.types import from_arrow_schema
 
     spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
@@ -164,7 +164,7 @@ def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: s
     for column in wanted:
         if column not in schema.names:
             there = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
-            raise ValueError(f"{source} has no column {column!r}, it has {there}: name the columns of items so")
+            raise ValueError(f"{source} has no column {column!r}, it has {there}: rename the columns of items")
     if len(wanted) < 2:
         raise ValueError(f"{source} has no column of numbers beside {id!r}: give the features of training")
     return wanted

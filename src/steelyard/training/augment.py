@@ -159,12 +159,13 @@ def check_overlay(chance: float, objective: Objective) -> None:
     """
     if chance > 0 and isinstance(objective.loss, SoftmaxLDAM):
         raise ValueError(
-            "train.augment.overlay gives items the labels of two, but objective.loss.softmax takes one: drop either"
+            "train.augment.overlay gives an item the labels of two, but objective.loss.softmax allows one: turn one of "
+            "them off"
         )
     resolver = objective.resolver
     keeps = resolver.stored() is not None or next(resolver.parameters(), None) is not None
     if chance > 0 and (objective.masking is not None or keeps):
         what = "objective.masking" if objective.masking is not None else "objective.unknown"
         raise ValueError(
-            f"train.augment.overlay makes items of two, but {what} keeps something for every single one: drop either"
+            f"train.augment.overlay merges two items, but {what} stores values of each item: turn one of them off"
         )

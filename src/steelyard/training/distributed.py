@@ -72,8 +72,8 @@ def missing_others() -> Iterator[None]:
         if n_processes() == 1 or not lost:
             raise
         raise ValueError(
-            f"another process of this training is gone, which process {group.rank()} noticed: see what it said, then "
-            "the same command goes on"
+            f"another process of this training ended, as process {group.rank()} noticed: read its output, then run the "
+            "same command again to continue"
         ) from None
 
 

@@ -140,5 +140,5 @@ def check_inputs(inputs: Tensor, ids: Sequence[str]) -> None:
             value = inputs[(item, *spot[1:])].item()
             raise ValueError(
                 f"item {ids[item]!r} has the value {value} in input {tuple(spot[1:]) if len(spot) > 2 else spot[1]}: "
-                "fill or leave out what is missing before training"
+                "fill in or leave out missing values before training"
             )

@@ -213,7 +213,7 @@ class _Training:
                 started = self._pause(started)
                 self._save()
                 if group.agreed(stop.is_set()):
-                    raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
+                    raise Stopped(f"stopped in epoch {job.epoch}; run the same command again to continue")
         self._pause(started)
 
     def end_epoch(self, stop: Event) -> None:
@@ -239,7 +239,7 @@ class _Training:
         if group.agreed(is_due or stop.is_set() or is_last or job.stopped_early):
             self._save()
         if group.agreed(stop.is_set()) and not is_last:
-            raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
+            raise Stopped(f"stopped after epoch {job.epoch - 1}; run the same command again to continue")
 
     def outcome(self) -> Outcome:
         """Return what came of it; the objective gets the class weights of the epoch that is kept."""

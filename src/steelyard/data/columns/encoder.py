@@ -116,7 +116,7 @@ class TfIdf:
             except ValueError:
                 continue
         else:
-            raise ValueError("it holds no words: give texts of two letters a word or more, or other features")
+            raise ValueError("it holds no words: give texts with words of at least two letters, or other features")
         return cls(tuple(map(str, vectoriser.get_feature_names_out())), tuple(map(float, vectoriser.idf_)))
 
     @property
@@ -223,7 +223,7 @@ class Encoder:
             content = unsealed(path.read_bytes(), _FORMAT, _VERSION)["columns"]
             return cls({entry.pop("column"): _loaded(entry, path.parent) for entry in content})
         except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged ({error}): restore it, or train again") from None
+            raise ValueError(f"{path} is corrupt ({error}): restore it, or train again") from None
 
 
 _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}

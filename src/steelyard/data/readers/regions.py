@@ -229,7 +229,7 @@ def convert_regions(
                             f"{file}, line {i}: {width} features, not {shape[2]} as the first: take one set"
                         )
                     if number in ids:
-                        raise DataError(f"{file}, line {i}: image {number} is there twice: give each image once")
+                        raise DataError(f"{file}, line {i}: image {number} occurs twice: give each image once")
                     ids[number] = None
                     kept = np.zeros(shape[1:], np.float16)
                     kept[: len(found)] = found[:regions]
@@ -250,7 +250,9 @@ def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
     """The number of an image and the features of its boxes."""
     fields = line.rstrip("\r\n").split("\t")
     if len(fields) not in _FIELDS:
-        raise DataError(f"{where} has {len(fields)} fields, not 6 or 10: it is no TSV of region features, or cut off")
+        raise DataError(
+            f"{where} has {len(fields)} fields, not 6 or 10: it is not a TSV of region features, or cut off"
+        )
     name, boxes, content = fields[0], fields[-3], fields[-1]
     number = re.search(r"\d+$", name)
     if number is None or not re.fullmatch(r"[1-9]\d{0,5}", boxes):

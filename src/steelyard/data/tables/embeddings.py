@@ -62,5 +62,5 @@ def _rows_named(path: Path, ids: NDArray[Any], n: int, labels: Labels) -> NDArra
     missing = [name for name in labels.ids if name not in place]
     if missing:
         lacks = f"{len(missing):,} of {len(labels):,} items of the manifest ({listed(missing, 3)})"
-        raise DataError(f"{path} has no row for {lacks}: add them, or name the column of its ids by data.id")
+        raise DataError(f"{path} has no row for {lacks}: add them, or name the column of its ids with id=")
     return np.array([place[name] for name in labels.ids], np.int64)

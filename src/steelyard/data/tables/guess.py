@@ -183,7 +183,9 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     labels = _wide_labels(columns, said, numbered) if form == "wide" else column
     if not labels:
         shown = f"{listed(source.columns, 8):.300}"
-        raise source.error(f"no label is found in its columns ({shown}): name them by labels=, see form=")
+        raise source.error(
+            f"no label is found in its columns ({shown}): name the label columns with labels=, or give form="
+        )
     images = said.images
     own = said.embeddings is None  # whether the input is in the manifest, or named by it
     if (
@@ -195,7 +197,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     ):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
-        raise source.error("no column that names the items is found: give it by id= or path=")
+        raise source.error("no column that names the items is found: name it with id= or path=")
     text, features = said.text, said.features
     named = tuple(name for name in features or () if is_category(columns.cells[name]))
     categories = (*(said.categories or ()), *named)
@@ -250,7 +252,7 @@ def _check(source: Manifest, said: Guess) -> None:
         said.value,
         said.split,
     }:
-        raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
+        raise ValueError(f"labels names column {both.pop()!r}, which has another role too: give it one role")
     if said.text and (said.images or said.text in (said.features or ())):
         raise ValueError(f"text names column {said.text!r}, but images or features too: give one kind of input")
     if said.embeddings and (

@@ -63,13 +63,13 @@ class Manifest:
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error.strerror}): give a CSV or Parquet file") from None
         if not start.strip(b"\xef\xbb\xbf \t\r\n"):
-            raise DataError(f"{path} is empty: a manifest is a table with a header and a row for each item")
+            raise DataError(f"{path} is empty: give a table with a header and one row per item")
         for magic, what in _OTHER_FILES.items():
             if start.startswith(magic):
                 raise DataError(f"{path} is {what}: save the table as CSV or Parquet")
         self.is_parquet = start.startswith(b"PAR1")
         if not self.is_parquet and self.path.suffix.lower() in (".parquet", ".pq"):
-            raise DataError(f"{path} is no readable Parquet file (it does not begin as one): write it again")
+            raise DataError(f"{path} is not a readable Parquet file (it does not begin as one): write it again")
         self.delimiter: str | None = None
         self._small_block = _SMALL_BLOCK  # grows until the longest row fits
         if self.is_parquet:
@@ -87,7 +87,7 @@ class Manifest:
             raise self.error(f"column {long} has a name of {length} characters: is row 1 a header? add one")
         name, times = Counter(names).most_common(1)[0] if names else ("", 0)
         if times == 0:
-            raise DataError(f"{path} has no columns: a manifest is a table with a row for each item")
+            raise DataError(f"{path} has no columns: give a table with one row per item")
         if times > 1:
             at = " and ".join(str(i + 1) for i, other in enumerate(names) if other == name)
             raise DataError(f"{path}: columns {at:.80} have the same name {name!r:.80}: give each its own name")
@@ -177,7 +177,7 @@ class Manifest:
         return {name: table.column(self._keys[name]) for name in (*texts, *numbers)}
 
     def count(self) -> int:
-        """Count the rows; the whole of a CSV file is looked through, so that one that is damaged is refused here."""
+        """Count the rows; the whole of a CSV file is looked through, so that one that is corrupt is refused here."""
         if self.is_parquet:
             return int(self._parquet().metadata.num_rows)
         n, self._small_block = self._read_csv({"0": pa.string()}, _count_rows, block=_SMALL_BLOCK) or (0, _SMALL_BLOCK)
@@ -212,7 +212,7 @@ class Manifest:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if self.is_parquet:
                 why = (str(error).splitlines() or [type(error).__name__])[0][:120]
-                raise DataError(f"{self.path} is no readable Parquet file ({why}): write it again") from None
+                raise DataError(f"{self.path} is not a readable Parquet file ({why}): write it again") from None
             if isinstance(error, UnicodeDecodeError):
                 raise self._encoding_error() from None
             if not isinstance(error, pa.ArrowInvalid):
@@ -233,8 +233,8 @@ class Manifest:
         except UnicodeDecodeError:
             raise self._encoding_error() from None
         except (LookupError, TypeError, csv.Error) as error:
-            raise DataError(f"{self.path}: the header cannot be read ({error}): see delimiter, encoding") from None
-        raise DataError(f"{self.path} is empty: a manifest is a table with a header and a row for each item")
+            raise DataError(f"{self.path}: the header cannot be read ({error}): give delimiter= or encoding=") from None
+        raise DataError(f"{self.path} is empty: give a table with a header and one row per item")
 
     def _read_csv(
         self, kinds: dict[str, Any], read: Callable[..., Any], threads: bool = False, block: int | None = None
@@ -285,7 +285,7 @@ class Manifest:
             arrow = f"row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}"
             shown = self._named(self._no_numbers(numbers), arrow)
             which = "which are no numbers" if "; " in shown else "which is no number"
-            return DataError(f"{self.path}: {shown}, {which}: correct it, or name the columns to use by features=")
+            return DataError(f"{self.path}: {shown}, {which}: correct it, or name the feature columns with features=")
         return DataError(f"{self.path} is no readable CSV file ({message.splitlines()[0]:.120}): save it as CSV again")
 
     def _ragged(self) -> Iterator[str]:

@@ -155,9 +155,9 @@ def read_table(
     if missing:
         lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
         if how.get("on_bad_image", "error") == "error":
-            otherwise = "remove their rows, or leave them out with --skip-missing (on_bad_image='skip')"
+            otherwise = "remove their rows, or skip them with --skip-missing (on_bad_image='skip')"
             if len(missing) == len(paths):
-                otherwise = "or name the folder that holds them by images="
+                otherwise = "or give the folder that holds them with images="
             raise source.error(f"{lacks}: add them, {otherwise}")
         note += f" {lacks}: they are left out."
     return Table(ImageDataset(paths, labels, **how, note=note), found, part, parts)
@@ -279,7 +279,7 @@ def _listed_cells(
     words = texts.to_pylist()
     names = found.names or tuple(sorted(words, key=label_order))
     if not names:
-        raise source.error(f"column {found.labels!r} holds no label at all: see labels= and form=")
+        raise source.error(f"column {found.labels!r} holds no label: name another with labels=, or give form=")
     place = {name: j for j, name in enumerate(names)}
     order = np.array([place.get(word, -1) for word in words] + [0])
     strange = np.flatnonzero(order[marks] < 0)
@@ -296,7 +296,7 @@ def _listed_cells(
 def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n: int) -> NDArray[np.float32]:
     """The feature columns side by side; a column may hold vectors."""
     parts = [np.zeros((n, 0), np.float32)]
-    remedy = "fill it in, remove the row, or name the columns to use by features="
+    remedy = "fill it in, remove the row, or name the feature columns with features="
     mistakes = Mistakes(source, " holds no finite number", " hold no finite number", remedy)
     for name in names:
         part = feature_column(source, name, columns[name])
@@ -326,7 +326,7 @@ def _located(
             at = source.places([i if index is None else int(index[i]) for i in outside[:MOST_NAMED]])
             shown = [f"{line}: {cell}" for line, cell in zip(at, shown, strict=True)]
         out = f"lead{'s' * (len(outside) == 1)} out of the image folder {images}"
-        remedy = "mend it, or give images, a folder that holds all of them"
+        remedy = "fix it, or give images=, a folder that holds all of them"
         raise source.error(f"{enumerated(shown, len(outside))} {out}: {remedy}")
     return paths, missing
 
@@ -349,7 +349,7 @@ def _choose(
         if split in (None, ALL) or optional:
             return None, None, (), ""
         lacks = f"{source.path} has no column that says which part an item belongs to"
-        raise DataError(f"split is {split!r}, but {lacks}: name it by split_column, or leave split out")
+        raise DataError(f"split is {split!r}, but {lacks}: name it with split_column=, or leave split out")
     codes, texts = encode(columns[found.split])
     parts = tuple(texts.to_pylist())
     wanted = part_named(split, parts) if split is not None else training_part(parts)
@@ -364,13 +364,13 @@ def _choose(
         lacks = "none of them is called train" if split is None else f"there is no {split!r}"
         shown = ", ".join(named[:8]) + (", …" if len(named) > 8 else "")
         says = f"column {found.split!r} says which part an item belongs to, {shown}"
-        remedy = f"give split, {ALL!r} for every part, or name another column by split_column"
+        remedy = f"give split={ALL!r} to read every split, or name another column with split_column="
         raise source.error(f"{says}: {lacks}, {remedy}")
     k = parts.index(wanted)
     note = f" By column {found.split!r} the part {named[k]} is read"
     if others := named[:k] + named[k + 1 :]:
         note += f"; also there: {', '.join(others[:8])}{', …' if len(others) > 8 else ''}"
-    return np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column."
+    return np.flatnonzero(codes == k), wanted, parts, note + "; choose with split= and split_column=."
 
 
 def _groups(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:

@@ -81,7 +81,7 @@ def label_values(
         fits = (meant >= 0) & (meant <= 1) | (meant == UNKNOWN)
         meant = np.where(is_blank, UNKNOWN, np.where(fits, meant, np.nan)).astype(np.float32)
     else:
-        remedy = "convert it to 0 and 1, or name the others by labels="
+        remedy = "convert it to 0 and 1, or name the other columns with labels="
         raise source.error(f"column {name!r} holds {kind}, no label values: {remedy}")
     meant = np.where(meant == UNKNOWN, np.where(is_blank, np.float32(blank), np.float32(minus_one)), meant)
     if (bad := np.isnan(meant)).any():
@@ -93,7 +93,7 @@ def label_values(
 
 def no_label_values(source: Manifest) -> Mistakes:
     """Return a collection of cells that hold no label values."""
-    remedy = "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels="
+    remedy = "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns with labels="
     return Mistakes(source, ", which is no label value", ", which are no label values", remedy)
 
 
@@ -118,4 +118,6 @@ def feature_column(
         with np.errstate(over="ignore"):  # what is too large for float32 is not finite: the caller refuses it
             return np.asarray(column.cast(pa.float64())).astype(np.float32).reshape(n, 1 if width is None else width)
     except pa.ArrowException:
-        raise source.error(f"column {name!r} holds {column.type}, no numbers: see features=") from None
+        raise source.error(
+            f"column {name!r} holds {column.type}, not numbers: name the feature columns with features="
+        ) from None
