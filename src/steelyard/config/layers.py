@@ -11,7 +11,7 @@ from steelyard.objective.parts import Part, Slot, check_argument, check_kind, de
 
 Settings = TypeVar("Settings")
 Layer: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Where settings come from, for error messages, "" for nowhere to name; and the settings, nested: None is not given."""
+"""Name of the source for error messages ("" for none) and its nested settings, where None means not given."""
 
 
 def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[Layer]) -> Settings:

@@ -112,7 +112,7 @@ def _tables(settings: Any, table: str = "") -> Iterator[tuple[str, list[tuple[st
 
 
 def _comment(setting: Setting) -> str:
-    """What a setting means, and what it may be."""
+    """Return the description of a setting and its choices."""
     words = [word or '""' for word in choices(setting.type)]
     if words:
         return f"{setting.doc} One of {', '.join(words)}.".strip()

@@ -25,7 +25,7 @@ Sample: TypeAlias = tuple[Tensor, Tensor, int]
 
 
 class Decoding(TypedDict, total=False):
-    """How images are decoded; see the arguments of `ImageDataset`."""
+    """Settings of image decoding; see the arguments of `ImageDataset`."""
 
     size: Size
     on_bad_image: Literal["error", "skip"]

@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from steelyard.data.files import DataError, check_regular
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
-"""How the names of image files end, in the order in which a missing ending is tried."""
+"""Endings of image files, in the order in which a missing ending is completed."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 _UNREADABLE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
@@ -33,7 +33,7 @@ _TURNED = {  # EXIF orientation: are the file's axes swapped, and which of them,
 _AS_IT_LIES = (False, False, False)
 
 REMEDY = "fix or remove it, or skip it with on_bad_image='skip' (train: --skip-missing, predict: --skip-bad)"
-"""What can be done about a bad image."""
+"""Remedy named in errors about bad images."""
 
 Box: TypeAlias = tuple[float, float, float, float]
 Size: TypeAlias = int | tuple[int, int] | None
@@ -147,7 +147,7 @@ def _pixels(image: Image.Image, size: tuple[int, int] | None, box: Box | None) -
 
 
 def _turned(image: Image.Image) -> tuple[bool, bool, bool]:
-    """How the pixels of the file lie; an EXIF block that cannot be read is taken as none."""
+    """Return the orientation of the pixels in the file; an unreadable EXIF block counts as none."""
     try:
         return _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1), _AS_IT_LIES)
     except Exception:

@@ -1,4 +1,4 @@
-"""One door to what is to be predicted: from a path, with labels or without, to a stream of inputs."""
+"""Opens the items to predict, with labels or without, as a stream of inputs."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ class Layout(NamedTuple):
     """Patterns of files or folders in the root, for a {split} of a {year}; one that is there shows the layout."""
     years: tuple[int, ...] = (0,)
     takes: str = "images"
-    """What its reader takes beside root and split: "images", `Decoding`; "answers", names of labels; or nothing."""
+    """Further arguments of its reader: "images" for `Decoding`, "answers" for names of labels, or none."""
 
 
 class Spot(NamedTuple):
-    """Where a layout was found."""
+    """A place in which a layout was recognised."""
 
     root: Path
     year: int

@@ -1,4 +1,4 @@
-"""Which file in a folder of images a cell of a manifest names."""
+"""Image files named by the cells of a manifest."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _images_in(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> 
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder, or a link to one; a link to itself is neither, and is named when it is opened."""
+    """Return whether an entry is a folder or a link to one; a link to itself is neither, and fails when opened."""
     try:
         return entry.is_dir()
     except OSError:

@@ -1,4 +1,4 @@
-"""One door to all data: from a path to the reader that fits it."""
+"""Opens any data by its path, with the reader that fits it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from steelyard.labels import Labels
 _FILE_FORMATS = ("table", "arff", "npz", "svmlight", "labels")
 
 FORMATS = (*_FILE_FORMATS, *LAYOUTS, *MLT)
-"""What `format` may be."""
+"""Values of `format`."""
 
 
 class Opened(NamedTuple):
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
     split: str | None
     """The split that was read; None if the data has no splits."""
     note: str
-    """What was guessed about the data and which setting overrides each guess."""
+    """Guesses about the data, and the setting that overrides each."""
     parts: tuple[str, ...] = ()
     """Splits that exist in this file or layout, or in files beside it: the names `open_part` takes."""
     settings: Mapping[str, Any] = MappingProxyType({})

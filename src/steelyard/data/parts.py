@@ -1,4 +1,4 @@
-"""The parts of a data set: what people call them, and which files hold them."""
+"""Splits of a data set: their names, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SAME = (
 WORDS = frozenset(word for words in _SAME for word in words) | {
     *("trainval", "eval", "evaluation", "holdout", "extra", "unlabeled", "unlabelled", "unused")
 }
-"""What parts are called."""
+"""Names of splits."""
 
 ALL = "all"
-"""The split that is every part together."""
+"""The split that stands for all splits together."""
 
 ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".parquet", ".pq"), "table"),

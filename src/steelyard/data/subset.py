@@ -23,11 +23,11 @@ AnySample: TypeAlias = tuple[Any, Tensor, int]
 
 @runtime_checkable
 class Labelled(Protocol):
-    """What every data set here has: `labels`, a length, and items (input, target (L,), index)."""
+    """Interface of every data set: `labels`, a length, and items (input, target (L,), index)."""
 
     @property
     def labels(self) -> Labels:
-        """Who has which label."""
+        """The labels of all items."""
 
     def __len__(self) -> int: ...
 
@@ -78,7 +78,7 @@ class Subset(Dataset[AnySample]):
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
-        """How much each item counts in training, where `data` says so."""
+        """Weight of each item in training; None if `data` has none."""
         weights = getattr(self.data, "weights", None)
         return None if weights is None else weights[self.index]
 

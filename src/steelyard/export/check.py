@@ -16,13 +16,13 @@ from steelyard.export.graph import INPUTS, OUTPUTS, examples
 from steelyard.folder.run_folder import Trained
 
 TOLERANCE = 1e-5
-"""How far η of the file may be from η of the run."""
+"""Largest allowed difference between η of the file and η of the run."""
 
 _GRID = (*np.linspace(-40, 40, 321).tolist(), -1e4, -300.0, 300.0, 1e4)
 
 
 class Checked(NamedTuple):
-    """How far a file is from the run it was made of, the worst of all cells."""
+    """Largest differences between an exported file and its run, over all cells."""
 
     probability: float
     """|Δη| of the same inputs."""

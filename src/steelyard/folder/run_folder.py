@@ -50,7 +50,7 @@ class Trained:
 
     model: Model
     reading: ProbabilityModel
-    """How its logits become probabilities and decisions."""
+    """Maps its logits to probabilities and decisions."""
     names: tuple[str, ...]
     """Of the labels, in the order of its logits."""
     counts: Floats
@@ -58,13 +58,13 @@ class Trained:
     n_known: Floats
     """Known labels of each in training, (L,)."""
     single_label: bool
-    """Whether every training item has exactly one label."""
+    """True if every training item has exactly one label."""
     config: str
     """The configuration of its run, as TOML."""
     folder: Path | None = None
     """Its run folder, if it has one."""
     encoder: Encoder | None = None
-    """What makes features of columns, such as texts; None where inputs are features or images already."""
+    """Encoder of columns, such as texts; None if inputs are features or images."""
 
     @property
     def prior(self) -> Floats:
@@ -125,12 +125,12 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was begun here: there is a configuration, and a file beside it that only a run writes."""
+        """Return whether a run was started here: there is a configuration and a file that only a run writes."""
         return (self / "config.toml").is_file() and self._is_marked
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run here came to its end."""
+        """Return whether the run here is finished."""
         return (self / "run.json").is_file()
 
     def create(self, overwrite: bool, config: str, started: Mapping[str, Any]) -> None:
@@ -199,19 +199,19 @@ class RunFolder:
 
     @property
     def _is_marked(self) -> bool:
-        """Whether a file here says that it is of a run."""
+        """Return whether a file here belongs to a run."""
         started, model = self._found("started.json"), self._found("model.json")
         return started.get("format") == _BEGUN or "training labels" in started or model.get("format") == _FORMAT
 
     def _found(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file, empty where there is none that can be read."""
+        """Return the content of a JSON file, empty if it cannot be read."""
         try:
             return self._json(name)
         except ValueError:
             return {}
 
     def read_config(self) -> str:
-        """Return the configuration, which must be the one that the run was begun with."""
+        """Return the configuration, which must be the one the run was started with."""
         text = self._text("config.toml")
         if self._found("started.json").get("config") not in (None, _digest(text)):  # the first version noted none
             raise ValueError(

@@ -42,7 +42,7 @@ __all__ = ["ObjectiveMixin", "compute_metrics", "load_reading", "targets_of"]
 
 FILE = "calibration.json"
 IGNORED = -100
-"""What Hugging Face writes for a label that does not count."""
+"""Value of labels that Hugging Face ignores."""
 
 
 def targets_of(labels: Any) -> Any:

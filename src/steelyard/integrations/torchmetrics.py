@@ -213,10 +213,10 @@ class _Decided(Summed):
 
 
 class _ByLabel(_Decided):
-    """What true, predicted and actual positives of each label tell."""
+    """A ratio of true, predicted and actual positives of each label."""
 
     _ratio: int
-    """Which of `decisions.ratios`."""
+    """Index into `decisions.ratios`."""
 
     def __init__(
         self, n_labels: int, threshold: Threshold = 0.5, average: LabelAverage = "macro", **options: Any

@@ -1,4 +1,4 @@
-"""What the torchmetrics classes share: states that are sums or kept items, and checks of arguments."""
+"""Base classes of the torchmetrics classes, and checks of their arguments."""
 
 from __future__ import annotations
 

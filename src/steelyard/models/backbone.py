@@ -1,4 +1,4 @@
-"""What every backbone says about itself."""
+"""The interface of backbones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Backbone(nn.Module, ABC):
     statistics: Statistics | None = None
     """(mean, std) of the inputs that its weights were trained with; None: to be taken from the training items."""
     trained: bool = True
-    """Whether its weights come from somewhere, or there are none."""
+    """False if its weights are random."""
 
     @abstractmethod
     def forward(self, x: Any) -> Tensor:

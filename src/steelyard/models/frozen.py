@@ -37,7 +37,7 @@ _CELLS = 1 << 22  # of an array that are read at a time
 
 
 class Keeping(NamedTuple):
-    """How features are kept in a folder."""
+    """A folder for features, and how it is shared."""
 
     folder: str | os.PathLike[str]
     shared: bool = False
@@ -181,7 +181,7 @@ def _on(device: torch.device, x: Any) -> Any:
 
 
 class _Mark(NamedTuple):
-    """What features are of: everything that has a say in them, hashed."""
+    """Hashes of everything that determines features."""
 
     backbone: str
     """Weights, statistics, the kind of device, and how images are decoded."""

@@ -1,4 +1,4 @@
-"""What a network is given: features, an image, or regions and words."""
+"""Inputs of a network: features, an image, or regions and words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Input(NamedTuple):
     """
 
     kind: Literal["features", "image", "pair"]
-    """What the network takes."""
+    """Kind of the input."""
     shape: tuple[int, ...]
     """(F,) for features; (C, H, W) for an image, with H = W = 0 if sizes differ; (R, F, T, V) for a pair: R regions
     with F features and T words from a vocabulary of V, where number 0 means no word."""

@@ -15,7 +15,7 @@ from steelyard.models.backbone import IMAGENET, ImageBackbone, init_convolutions
 
 
 class _Kind(NamedTuple):
-    """How much wider and deeper than the first of the family, and the side of the squares it was trained with."""
+    """Width and depth relative to the first of the family, and side of the training images."""
 
     width: float
     depth: float

@@ -12,7 +12,7 @@ from steelyard.models.backbone import Backbone
 from steelyard.models.inputs import Input
 
 OWN = "own"
-"""What `model.backbone` is where a module was given in Python."""
+"""Value of `model.backbone` for a module passed in Python."""
 
 
 @final

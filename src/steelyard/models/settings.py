@@ -1,4 +1,4 @@
-"""What can be set about the network: the section [model] of a configuration."""
+"""The section [model] of a configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BACKBONES = (
     *("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50"),
     *("lite0", "lite1", "lite2", "cross_attention", "own"),
 )
-"""What `backbone` may be, besides timm:NAME and hf:FOLDER."""
+"""Values of `backbone`, besides timm:NAME and hf:FOLDER."""
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def long_batch(
 
 
 def _blank(rows: Rows) -> NDArray[np.bool_]:
-    """Which rows are of items that could not be read."""
+    """Return the rows of items that could not be read."""
     return np.asarray(np.isnan(rows.probabilities).any(1))
 
 

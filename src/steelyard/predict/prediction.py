@@ -28,7 +28,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 
 
 class Predicted(NamedTuple):
-    """What was written."""
+    """Summary of a prediction."""
 
     n_items: int
     """Items, bad ones included."""
@@ -49,7 +49,7 @@ class Scored(NamedTuple):
 
 
 Sink: TypeAlias = Callable[[Scored], None]
-"""What takes items that were scored: a file, or an index."""
+"""Destination of scored items: a file, or an index."""
 
 
 def predict(

@@ -35,11 +35,11 @@ from steelyard.predict.spark_search import pattern_of, reason, spark_errors, spa
 _FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
 _SENTENCE = re.compile(r"^(?:steelyard\.[\w.]+|ValueError): (.+)$", re.MULTILINE)
 _LOADED: dict[str, Trained] = {}
-"""What this process of an executor has loaded, by the name of its broadcast; the last one only."""
+"""The model loaded last by this executor process, by the name of its broadcast."""
 
 
 class Written(NamedTuple):
-    """What was written."""
+    """Summary of a Spark prediction."""
 
     path: str
     n_items: int
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What a task is told beside its rows: (id, path) of images, or (id, features …)."""
+    """Arguments of a task beside its rows, (id, path) of images or (id, features …)."""
 
     source: str
     images: str | None

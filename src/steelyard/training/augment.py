@@ -18,7 +18,7 @@ from steelyard.training.settings import AugmentSettings
 
 STREAM = 0x4147  # keeps these draws apart from those of masks and picked labels under one seed
 OVERLAY = slice(11, 13)
-"""Which of an image's random numbers say whether another is laid over it, and which one."""
+"""Indices of the random numbers that decide whether an image is overlaid, and by which one."""
 _KNOTS = 4  # of an elastic warp, a side
 _N_PLAIN = 14
 

@@ -1,4 +1,4 @@
-"""The one loop: epochs, steps, validation, checkpoints. Read it from top to bottom."""
+"""The training loop: epochs, steps, validation, checkpoints."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class _Training:
 def _settled(
     settings: TrainSettings, schedule: ScheduleSettings, data: Any, objective: Objective, validates: bool
 ) -> tuple[TrainSettings, ScheduleSettings]:
-    """What automatic settings become for a caller who left any; how validation items are annotated is unknown."""
+    """Decide automatic settings; how validation items are annotated is not known here."""
     inside: Any = data.data if isinstance(data, Subset) else data
     is_costly = not (is_array(data) and inside.inputs.ndim == 2)
     has_link = isinstance(objective.loss, PairLoss) and not objective.resolver.no_link
@@ -302,7 +302,7 @@ def _settled(
 
 
 def _converged(records: list[Record], monitor: str) -> bool | None:
-    """Whether the monitor had stopped improving: in the last tenth of the epochs by less than a hundredth."""
+    """Return whether the monitor improved by less than a hundredth in the last tenth of the epochs."""
     found = [record["validation"].get(monitor) for record in records if "validation" in record]
     values = [-value if monitor in LOWER_IS_BETTER else value for value in found if value is not None]
     if not values:
@@ -313,7 +313,7 @@ def _converged(records: list[Record], monitor: str) -> bool | None:
 
 
 def _record(job: Job, steps: int, lr: float) -> Record:
-    """The line that the history gets of the epoch that is done."""
+    """Return the history record of the epoch that just ended."""
     means, seconds = job.means(), job.seconds - job.seconds_before
     record: Record = {
         "epoch": job.epoch,

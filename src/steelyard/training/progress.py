@@ -1,4 +1,4 @@
-"""How training is shown: a bar on a terminal, plain lines elsewhere, nothing where nobody looks."""
+"""Progress of training: a bar on a terminal, plain lines elsewhere, nothing when output is off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS = 30.0
-"""How often a plain line is printed within an epoch."""
+"""Number of plain lines printed per epoch."""
 
 
 class Watch:
@@ -95,7 +95,7 @@ def described(record: dict[str, Any], epochs: int) -> str:
 
 
 class Logger(Protocol):
-    """What `sy.fit(logger=…)` takes: anything that keeps the numbers of an epoch."""
+    """Interface of `sy.fit(logger=…)`: records the numbers of each epoch."""
 
     def log(self, numbers: Mapping[str, float], epoch: int) -> None:
         """Keep numbers such as training/loss and validation/map; of a model without epochs there are none."""

@@ -99,7 +99,7 @@ class Race(NamedTuple):
     folds: NDArray[np.int64]
     candidates: list[Candidate]
     facts: dict[str, Any]
-    """What else is kept of it, as plain JSON."""
+    """Further results, as JSON."""
 
     def document(self) -> dict[str, Any]:
         """Return the race as plain JSON, the best candidates first."""
@@ -108,7 +108,7 @@ class Race(NamedTuple):
 
 
 class _Course:
-    """What all stages of a race share."""
+    """State shared by all stages of a race."""
 
     def __init__(self, items: Items, seed: int, budget: float, say: Say) -> None:
         self.items, self.seed, self.budget, self.say = items, seed, budget, say

@@ -37,7 +37,7 @@ class Step(nn.Module):
         self.compiled: list[Callable[..., Any]] = []
         """A compiled form of the model; in a list, so that its parameters are not counted twice."""
         self.is_compiled = False
-        """Whether `compiled`, where there is one, runs in the model's stead."""
+        """Run `compiled`, if there is one, in place of the model."""
 
     def forward(self, inputs: Any, targets: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the total to minimise, its parts by name, and the logits, which keep their gradient.

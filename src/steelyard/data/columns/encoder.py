@@ -1,4 +1,4 @@
-"""How columns become features: fitted to training items, kept with the run as plain JSON, the same for new items."""
+"""Encoders from columns to features: fitted to training items, saved with the run as JSON, reused for new items."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NGRAMS = (1, 2)
 
 
 class ColumnEncoder(Protocol):
-    """What makes features of one column."""
+    """Encoder of one column."""
 
     kind: ClassVar[str]
     takes: ClassVar[Kind]
 
     @property
     def width(self) -> int:
-        """How many features it makes."""
+        """Number of features it makes."""
 
     def features(self, values: Any) -> Any:
         """Return features (N, width) of the values of a column, an array or sparse."""
@@ -170,7 +170,7 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """How many features there are."""
+        """Number of features."""
         return sum(encoder.width for encoder in self.columns.values())
 
     @property

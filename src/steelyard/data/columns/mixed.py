@@ -16,9 +16,9 @@ from steelyard.labels import Labels
 Kind: TypeAlias = Literal["number", "category", "text"]
 
 TEXTS = "text"
-"""What texts are called that are given without a name."""
+"""Name of a text column that was passed without one."""
 FEATURES = "feature columns"
-"""What the numbers of a manifest are called together, beside a column of texts."""
+"""Name of all numeric columns of a manifest together, beside a text column."""
 FEWEST_WORDS = 4
 """Words of a cell, on average, from which on a column of texts is read as prose."""
 MOST_CATEGORIES = 1000

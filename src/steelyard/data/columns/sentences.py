@@ -19,7 +19,7 @@ from steelyard.data.columns.mixed import Kind
 
 PREFIX = "hf:"
 FOLDER = "encoder"
-"""Where a run keeps its encoder."""
+"""Folder of a run's sentence encoder."""
 _WEIGHTS = "model.safetensors"
 _FILES = (_WEIGHTS, "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _MOST_TOKENS = 256

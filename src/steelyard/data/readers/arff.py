@@ -133,7 +133,7 @@ class Attribute:
 
     @property
     def symbolic(self) -> bool:
-        """Whether some category is not a number."""
+        """True if some category is not a number."""
         return self.categories is not None and not all(_IS_NUMBER.fullmatch(value) for value in self.categories)
 
     @property

@@ -1,4 +1,4 @@
-"""What the columns of a manifest look like: the kind of their cells, and what their names say."""
+"""Kinds of the columns of a manifest, by their cells and their names."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def mostly_values(column: Any) -> bool:
 
 
 def _tally(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """How often each distinct cell that is not blank occurs, and whether it says 1, 0 or −1."""
+    """Return how often each distinct non-blank cell occurs, and whether its value is 1, 0 or −1."""
     if is_number(column.type):
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         values, times = np.unique(numbers[~np.isnan(numbers)], return_counts=True)

@@ -1,4 +1,4 @@
-"""What a manifest means: its form, and the part of each column, guessed where it is not said."""
+"""The meaning of a manifest: its form and the role of each column, guessed unless given."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Form = Literal["wide", "list", "long"]
 
 @dataclass(frozen=True)
 class Guess:
-    """How a manifest is read; what is None in `said` is filled in by `guess(source, said)`.
+    """How a manifest is read; `guess(source, given)` fills in what is None.
 
     form: "wide", a column for each label; "list", all labels of an item in one cell; "long", a row for each label of
         an item.

@@ -187,7 +187,7 @@ def _mixed(
 
 
 def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
-    """What stands in the column of images for each item; None where that is the item's id."""
+    """Return the cell of the image column of each item; None if that is the item's id."""
     if found.path is None or found.id is None or found.path == found.id:
         return None
     codes, texts = filled(source, columns[found.path], "image")

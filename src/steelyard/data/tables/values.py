@@ -1,4 +1,4 @@
-"""What the cells of label and feature columns say, and the types of columns."""
+"""Values of cells in label and feature columns, and types of columns."""
 
 from __future__ import annotations
 
