@@ -16,7 +16,7 @@ from steelyard.losses import BCE, LDAM
 from steelyard.objective import Objective
 from steelyard.objective.role import Role
 from steelyard.training.augment import OVERLAY, augment, check_overlay, n_draws, overlaid, uniforms, union, varied
-from steelyard.training.batches import Batch
+from steelyard.training.batches import TrainingBatch
 from steelyard.training.settings import AugmentSettings
 
 WARPS = AugmentSettings(rotate=30, scale=0.4, shear=0.3, elastic=2)
@@ -107,11 +107,11 @@ def test_a_share_of_the_images_is_left_alone() -> None:
 # laid over
 
 
-def batch(n: int, seed: int = 0) -> Batch:
+def batch(n: int, seed: int = 0) -> TrainingBatch:
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (n, 1, 6, 6), dtype=torch.uint8, generator=generator)
     targets = torch.randint(-1, 2, (n, 5), generator=generator).to(torch.int8)
-    return Batch(images, targets, torch.arange(n))
+    return TrainingBatch(images, targets, torch.arange(n))
 
 
 def test_labels_of_two_items_together() -> None:

@@ -27,7 +27,7 @@ from PIL import Image
 import layouts
 from steelyard.data import ArrayDataset, ImageDataset
 from steelyard.data.images import BadImage, decode
-from steelyard.data.inputs import Batch, inputs_of, open_inputs
+from steelyard.data.inputs import InputBatch, inputs_of, open_inputs
 from steelyard.data.inspect import find_duplicates
 from steelyard.data.readers.vqa import Questions
 from steelyard.data.subset import Subset
@@ -41,7 +41,7 @@ def paint(path: Path, shade: int, side: int = 6) -> Path:
     return path
 
 
-def together(batches: list[Batch]) -> tuple[torch.Tensor, list[str], list[tuple[str, str]]]:
+def together(batches: list[InputBatch]) -> tuple[torch.Tensor, list[str], list[tuple[str, str]]]:
     inputs = torch.cat([batch.inputs for batch in batches])
     ids = [name for batch in batches for name in batch.ids]
     assert len(inputs) == len(ids)

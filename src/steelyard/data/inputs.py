@@ -23,7 +23,7 @@ from steelyard.data.located import ImageFolder, check_name, folder_near, image_f
 from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
 from steelyard.data.readers.npz import names_and_ids, read_array, read_arrays
-from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
+from steelyard.data.streams import FeatureInputs, Image, ImageInputs, InputBatch, Inputs, Kind, OnBad
 from steelyard.data.subset import Labelled, origin
 from steelyard.data.tables.columns import Columns, is_numeric, looks_like_files
 from steelyard.data.tables.guess import Guess, guess
@@ -31,7 +31,7 @@ from steelyard.data.tables.manifest import Manifest, encode
 from steelyard.data.tables.values import feature_column
 from steelyard.labels.ids import Ids
 
-__all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
+__all__ = ["InputBatch", "Inputs", "inputs_of", "open_inputs"]
 
 _BLOCK = 4096  # rows of an array that are taken at a time
 _SPARSE_BLOCK = 256  # of a sparse one, which is written out: a row may have twenty thousand features
@@ -68,7 +68,7 @@ def open_inputs(
         images: folder of the images that a manifest or standard input names; paths that lead out of it are refused.
         size: side of a square, or (height, width), to which images are resized.
         on_bad_image: "error" or "skip"; applies to images that cannot be decoded and to rows with non-finite numbers.
-            See `Batch.bad`.
+            See `InputBatch.bad`.
         kind: the required kind, "image" or "features"; None accepts either.
         split: the split to read. By default all rows of a manifest, `X` of an `.npz` file or else its test or
             validation split, and the training split of a published data set.

@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["image", "features"]
 OnBad: TypeAlias = Literal["error", "skip"]
 
 
-class Batch(NamedTuple):
+class InputBatch(NamedTuple):
     """Some items; the bad ones are in neither `inputs` nor `ids`, so that a batch may have no inputs at all."""
 
     inputs: Tensor
@@ -69,7 +69,7 @@ class Inputs(ABC):
     note: str
 
     @abstractmethod
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
         """Return the items in their order, at most `batch_size` at a time; `workers` processes decode images."""
 
 
@@ -79,7 +79,7 @@ class ImageInputs(Inputs):
 
     Arguments: `images`, called for each pass through them; `n_items`; `size`, (height, width) to which every image is
     squeezed, None if all have one size already; `on_bad_image`, "error" raises `BadImage` at the first image that is
-    missing or cannot be decoded, "skip" lists it in `Batch.bad`; `note`.
+    missing or cannot be decoded, "skip" lists it in `InputBatch.bad`; `note`.
     """
 
     kind: Kind = "image"
@@ -95,7 +95,7 @@ class ImageInputs(Inputs):
         self.n_items, self.note = n_items, note
         self.images, self.size, self.on_bad_image = images, size, on_bad_image
 
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
         """Return the images in their order; `workers` processes decode them, 0 decodes here."""
         check_batches(batch_size, workers)
         # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
@@ -132,12 +132,12 @@ class FeatureInputs(Inputs):
         self.kind, self.n_items, self.note = kind, n_items, note
         self._blocks, self._on_bad = blocks, on_bad
 
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
         """Return the rows in their order; there is nothing for `workers` to do."""
         check_batches(batch_size, workers)
         for rows, ids in _regrouped(self._blocks(), batch_size):
             if self.kind == "image":
-                yield Batch(as_tensor(rows if rows.ndim == 4 else rows[:, None]), list(ids), [])
+                yield InputBatch(as_tensor(rows if rows.ndim == 4 else rows[:, None]), list(ids), [])
                 continue
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
@@ -149,7 +149,7 @@ class FeatureInputs(Inputs):
                 raise DataError(f"{bad[0][1]}: fix or remove it, or give on_bad_image='skip'")
             if bad:
                 numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
-            yield Batch(as_tensor(numbers), list(ids), bad)
+            yield InputBatch(as_tensor(numbers), list(ids), bad)
 
 
 def check_batches(batch_size: int, workers: int) -> None:
@@ -161,13 +161,13 @@ def check_batches(batch_size: int, workers: int) -> None:
 
 
 @final
-class _Decoder(Dataset["Batch | DataError"]):
+class _Decoder(Dataset["InputBatch | DataError"]):
     """Decodes what a loader asks for by `Image`; what goes wrong is told, not raised, for it may be elsewhere."""
 
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size
 
-    def __getitems__(self, images: Sequence[Image]) -> Batch | DataError:
+    def __getitems__(self, images: Sequence[Image]) -> InputBatch | DataError:
         """Return a batch, or the error that says why there is none."""
         pixels: list[NDArray[np.uint8]] = []
         ids: list[str] = []
@@ -186,12 +186,12 @@ class _Decoder(Dataset["Batch | DataError"]):
                 why = error.strerror or error
                 return DataError(f"{image.path} cannot be read ({why}): see to its disk and try again")
         if not pixels:
-            return Batch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
+            return InputBatch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
         shapes = [one.shape for one in pixels]
         if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
             sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
             return DataError(f"{sizes}: images of several sizes make no batch, give size")
-        return Batch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
+        return InputBatch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
 
 
 def _as_it_is(batch: Any) -> Any:

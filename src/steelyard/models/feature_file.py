@@ -24,7 +24,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 _BLOCK = 1 << 24  # bytes tested at a time
 
 
-class Kept(NamedTuple):
+class StoredFeatures(NamedTuple):
     """A whole matrix."""
 
     rows: Matrix
@@ -48,13 +48,13 @@ class FeatureFile:
         self.path, self.shape = path, shape
         self._part, self._log, self._notes = (path.with_suffix(end) for end in (".part", ".log", ".json"))
 
-    def read(self) -> Kept | None:
+    def read(self) -> StoredFeatures | None:
         """Return the matrix, or None where there is none, or one that is corrupt."""
         try:
             notes = json.loads(self._notes.read_text())
             rows = np.load(self.path, mmap_mode="c", allow_pickle=False)
             sound = rows.shape == self.shape and rows.dtype == np.float32 and _checksum(rows) == notes["crc"]
-            return Kept(rows, notes["skipped"]) if sound else None
+            return StoredFeatures(rows, notes["skipped"]) if sound else None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
 

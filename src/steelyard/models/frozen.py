@@ -36,7 +36,7 @@ _RULES = 1  # to be raised whenever the features that a backbone makes of an ite
 _CELLS = 1 << 22  # of an array that are read at a time
 
 
-class Keeping(NamedTuple):
+class FeatureFolder(NamedTuple):
     """A folder for features, and how it is shared."""
 
     folder: str | os.PathLike[str]
@@ -50,7 +50,7 @@ class Keeping(NamedTuple):
 def frozen_data(
     model: Model,
     data: Labelled,
-    folder: str | os.PathLike[str] | Keeping,
+    folder: str | os.PathLike[str] | FeatureFolder,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
@@ -87,7 +87,7 @@ def frozen_data(
         raise ValueError("data holds no items: there is nothing to compute features of")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
-    keeping = folder if isinstance(folder, Keeping) else Keeping(folder)
+    keeping = folder if isinstance(folder, FeatureFolder) else FeatureFolder(folder)
     place, kind = Path(keeping.folder).absolute(), torch.device(device)
     mark = _fingerprint(model, data, kind)
     file = FeatureFile(place / f"features-{mark.backbone}-{mark.items}.npy", (len(data), model.n_features))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from steelyard.models.backbone import IMAGENET, ImageBackbone, init_convolutions
 
 
-class _Kind(NamedTuple):
+class _Variant(NamedTuple):
     """Width and depth relative to the first of the family, and side of the training images."""
 
     width: float
@@ -22,7 +22,7 @@ class _Kind(NamedTuple):
     size: int
 
 
-KINDS = {"lite0": _Kind(1.0, 1.0, 224), "lite1": _Kind(1.0, 1.1, 240), "lite2": _Kind(1.1, 1.2, 260)}
+KINDS = {"lite0": _Variant(1.0, 1.0, 224), "lite1": _Variant(1.0, 1.1, 240), "lite2": _Variant(1.1, 1.2, 260)}
 """The family, by name."""
 
 # (blocks, side of the depthwise convolution, stride of the first, expansion, channels) of each stage of lite0
@@ -72,7 +72,7 @@ class _Convolution(nn.Module):
         return F.relu6(x, inplace=True) if self.active else x
 
 
-class _Block(nn.Module):
+class _InvertedResidual(nn.Module):
     """An inverted residual: 1×1 to more channels, a depthwise convolution, 1×1 to fewer; added to what came in."""
 
     def __init__(self, before: int, after: int, side: int, stride: int, expansion: int) -> None:
@@ -113,7 +113,7 @@ class Lite(ImageBackbone):
             after = 8 * int(channels * kind.width / 8 + 0.5)
             deeper = count if stage in (0, len(_STAGES) - 1) else ceil(count * kind.depth)
             for i in range(deeper):
-                blocks.append(_Block(width, after, side, stride if i == 0 else 1, expansion))
+                blocks.append(_InvertedResidual(width, after, side, stride if i == 0 else 1, expansion))
                 width = after
         self.blocks = nn.Sequential(*blocks)
         self.last = _Convolution(width, 1280, 1, 1, 1, True)

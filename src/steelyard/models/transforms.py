@@ -59,7 +59,7 @@ class SquareRoot(Transform):
         return _unit(x.clamp_min(0).sqrt())
 
 
-class TfIdf(Transform):
+class TfIdfTransform(Transform):
     """x · idf / ‖x · idf‖ of features that are at least 0, idf = 1 + log((1 + N)/(1 + items with x > 0))."""
 
     idf: Tensor
@@ -173,7 +173,7 @@ class Chain(Transform):
         return features
 
 
-SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdf, "svd": Reduced}
+SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdfTransform, "svd": Reduced}
 
 
 def make_transform(kind: str, n_features: int, kernel: str = "", n_landmarks: int = 0, scale: float = 1.0) -> Transform:

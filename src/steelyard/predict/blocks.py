@@ -17,7 +17,7 @@ from steelyard._files import check_place, replacing
 from steelyard.calibrate import Platt, shift_prior
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.files import harmless
-from steelyard.data.streams import Batch, Inputs
+from steelyard.data.streams import InputBatch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.losses.pair import PairLoss
 from steelyard.models.block import BlockHead, Top, top_labels
@@ -30,7 +30,7 @@ from steelyard.predict.prediction import Predicted, Progress, check_batch, check
 class TopRows(NamedTuple):
     """Items of a batch with their first labels, numbers and η (n, k), best first."""
 
-    batch: Batch
+    batch: InputBatch
     labels: Tensor
     probabilities: Tensor
 

@@ -13,7 +13,7 @@ from steelyard.balance.philox import uniform
 from steelyard.labels.targets import UNKNOWN
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
-from steelyard.training.batches import Batch
+from steelyard.training.batches import TrainingBatch
 from steelyard.training.settings import AugmentSettings
 
 STREAM = 0x4147  # keeps these draws apart from those of masks and picked labels under one seed
@@ -121,7 +121,7 @@ def _sampled(images: Tensor, grid: Tensor, padding: str) -> Tensor:
     return out if images.is_floating_point() else out.round_().clamp_(0, 255).to(images.dtype)
 
 
-def overlaid(batch: Batch, chance: float, u: Tensor) -> Batch:
+def overlaid(batch: TrainingBatch, chance: float, u: Tensor) -> TrainingBatch:
     """Return a batch in which, by chance, an image has another of the batch laid over it.
 
     The picture is the larger of the two at every pixel, its labels are the union: present where either is, unknown

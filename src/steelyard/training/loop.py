@@ -104,7 +104,7 @@ def train(
         (2, [2, 2])
     """
     settings, schedule = _settled(settings, schedule, data, objective, validate is not None)
-    training = _Training(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
+    training = _LoopState(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
     job = training.job
     try:
         training.watch.begin(job.epoch, job.step, settings.epochs)
@@ -132,7 +132,7 @@ def train(
     return training.outcome()
 
 
-class _Training:
+class _LoopState:
     """A training from its preparation to its outcome; the arguments are those of `train`, none of them automatic."""
 
     def __init__(

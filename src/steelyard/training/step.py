@@ -14,7 +14,7 @@ from steelyard.models.model import Model
 from steelyard.objective import Objective
 from steelyard.training import group
 from steelyard.training.augment import OVERLAY, augment, overlaid, uniforms
-from steelyard.training.batches import Batch, Batches, Resident
+from steelyard.training.batches import Batches, Resident, TrainingBatch
 from steelyard.training.finite import FiniteMonitor
 from steelyard.training.job import Job
 from steelyard.training.optimizer import set_rate
@@ -150,7 +150,7 @@ class Eager:
             job.average.update(job.model)
         return len(batch.index)
 
-    def update(self, at: Tensor | int, batch: Batch, check: Check | None = None) -> None:
+    def update(self, at: Tensor | int, batch: TrainingBatch, check: Check | None = None) -> None:
         """Take step number `at` of the epoch: forward, backward, optimizer, sums; nothing in it waits for the device.
 
         `check`, if given, is called before the weights move.

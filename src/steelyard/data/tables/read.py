@@ -99,7 +99,7 @@ def table(
     return read_table(source, said, split, size=size, on_bad_image=on_bad_image, cache=cache).data
 
 
-class Table(NamedTuple):
+class ManifestData(NamedTuple):
     """A manifest that was read, and how."""
 
     data: ArrayDataset | ImageDataset | MixedDataset
@@ -118,7 +118,7 @@ def read_table(
     optional: bool = False,
     near: bool = False,
     **how: Unpack[Decoding],
-) -> Table:
+) -> ManifestData:
     """Read a manifest as `table` does, and tell how it was read.
 
     Arguments: `source`; `said` about it; `split`, and `optional`, whether all items will do where there is no such
@@ -140,7 +140,7 @@ def read_table(
     if found.embeddings is not None:
         rows = embeddings_of(found.embeddings, labels, items)
         some = labels if items is None else labels.take(items)
-        return Table(ArrayDataset(rows, some, note), found, part, parts)
+        return ManifestData(ArrayDataset(rows, some, note), found, part, parts)
     if items is not None:
         labels = labels.take(items)
         files = None if files is None else files.take(pa.array(items))
@@ -148,8 +148,10 @@ def read_table(
         features = _features(source, columns, inputs, n)
         if found.text is not None or found.categories:
             mixed = _mixed(source, found, columns, features, items)
-            return Table(MixedDataset(mixed, labels, note), found, part, parts)
-        return Table(ArrayDataset(features if items is None else features[items], labels, note), found, part, parts)
+            return ManifestData(MixedDataset(mixed, labels, note), found, part, parts)
+        return ManifestData(
+            ArrayDataset(features if items is None else features[items], labels, note), found, part, parts
+        )
     cells = labels.ids if files is None else files
     paths, missing = _located(source, found, cells, items, found.images)
     if missing:
@@ -160,7 +162,7 @@ def read_table(
                 otherwise = "or give the folder that holds them with images="
             raise source.error(f"{lacks}: add them, {otherwise}")
         note += f" {lacks}: they are left out."
-    return Table(ImageDataset(paths, labels, **how, note=note), found, part, parts)
+    return ManifestData(ImageDataset(paths, labels, **how, note=note), found, part, parts)
 
 
 def _mixed(
