@@ -66,7 +66,7 @@ def load_config(
         recipe: a name in `config.recipes`, or several of methods joined by "+"; "auto" and None change nothing
             (what "auto" stands for is known once the labels are: see `resolve_auto`).
         sets: texts "section.key=value"; values are TOML, and bare words strings.
-        overrides: a nested dict; what is None in it was not said.
+        overrides: a nested dict; None means not given.
     """
     layers: list[Layer] = []
     if recipe in recipes.SETUPS:

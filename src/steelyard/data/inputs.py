@@ -88,18 +88,18 @@ def open_inputs(
     """
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")
-    side, place = as_size(size), Path(path)
+    side, location = as_size(size), Path(path)
     columns = {"id": id, "path_column": path_column, "features": features, "delimiter": delimiter, "encoding": encoding}
     if str(path) == "-":
         inputs: Inputs = _standard_input(images, side, on_bad_image)
-    elif not place.exists():
+    elif not location.exists():
         raise DataError(f"{path} does not exist: give a file or a folder")
-    elif place.is_dir() and layout_at(place, None):
-        inputs = _labelled(place, side, on_bad_image, split=split)
-    elif place.is_dir() and kind != "features" and next(image_files(place), None) is not None:
-        inputs = _folder(place, side, on_bad_image)
+    elif location.is_dir() and layout_at(location, None):
+        inputs = _labelled(location, side, on_bad_image, split=split)
+    elif location.is_dir() and kind != "features" and next(image_files(location), None) is not None:
+        inputs = _folder(location, side, on_bad_image)
     else:
-        file = file_in(place, None, split)[0] if place.is_dir() else place
+        file = file_in(location, None, split)[0] if location.is_dir() else location
         ending = file.suffix.lower()
         if ending in EXTENSIONS:
             inputs = ImageInputs(lambda: [Image(file.name, str(file))], 1, side, on_bad_image, f"{path} is one image.")
@@ -141,8 +141,8 @@ def inputs_of(data: Labelled, size: Size = None, on_bad_image: OnBad = "error", 
     return _array(whole.inputs, index, ids, as_size(size), on_bad_image, note)
 
 
-def _labelled(place: Path, size: tuple[int, int] | None, on_bad_image: OnBad, **how: Any) -> Inputs:
-    opened = open_data(place, size=size, on_bad_image="skip", **how)
+def _labelled(location: Path, size: tuple[int, int] | None, on_bad_image: OnBad, **how: Any) -> Inputs:
+    opened = open_data(location, size=size, on_bad_image="skip", **how)
     return inputs_of(opened.data, size, on_bad_image, opened.note)
 
 
@@ -157,29 +157,29 @@ def _table(
     on_bad_image: OnBad,
 ) -> Inputs:
     """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
-    said = Guess.of({**named, "images": images})
+    given = Guess.of({**named, "images": images})
     source = Manifest(file, named["delimiter"], named["encoding"] or "utf-8")
-    _check_columns(source, id=[said.id], path_column=[said.path], features=said.features or ())
+    _check_columns(source, id=[given.id], path_column=[given.path], features=given.features or ())
     try:
-        found = guess(source, said)
+        guessed = guess(source, given)
     except DataError:
-        found = Guess()  # it has no labels
-    if split is not None or found.form == "long":
+        guessed = Guess()  # it has no labels
+    if split is not None or guessed.form == "long":
         return _labelled(file, size, on_bad_image, images=images, split=split or ALL, **named)
-    parts = (*labels, *found.label_columns, found.value, found.split)
+    parts = (*labels, *guessed.label_columns, guessed.value, guessed.split)
     columns = Columns(source, [name for name in parts if name is not None])
-    path = columns.take(said.path or columns.path_column())
-    id = columns.take(found.id if found.form else said.id or columns.id_column(path))
+    path = columns.take(given.path or columns.path_column())
+    id = columns.take(guessed.id if guessed.form else given.id or columns.id_column(path))
     free = [name for name in columns.kinds if name not in columns.taken]
     kinds = ("number", "label")
     flat = {name for name in free if columns.kinds[name] in kinds and is_numeric(columns.cells[name])}
-    numbers = said.features or tuple(name for name in free if name in flat or columns.kinds[name] == "vector")
-    sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
-    if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
+    numbers = given.features or tuple(name for name in free if name in flat or columns.kinds[name] == "vector")
+    sure = given.images or given.path or (path is not None and looks_like_files(columns.cells[path]))
+    if kind == "image" or (kind is None and given.features is None and (sure or not numbers)):
         item = path or id
         if item is None or pa.types.is_nested(columns.cells[item].type):
             raise source.error("no column that names image files is found: name it with path_column=")
-        return _image_rows(source, id or item, item, said.images, size, on_bad_image)
+        return _image_rows(source, id or item, item, given.images, size, on_bad_image)
     if not numbers:
         raise source.error("no column of numbers is found: name the feature columns with features=")
     return _feature_rows(source, id or path, numbers, on_bad_image)
@@ -203,12 +203,12 @@ def _image_rows(
         for block in source.stream(dict.fromkeys((id, path))):
             names, files = (pc.utf8_trim_whitespace(block[column]).to_pylist() for column in (id, path))
             for name, file in zip(names, files, strict=True):
-                place = folder.path(file) if file else None
-                if place is None:
-                    what = f"{file!r:.80} leads out of the image folder {home}" if file else "names no image"
-                    yield Image(name or source.row(row), "", reason=f"{source.path}: {source.row(row)} {what}")
+                location = folder.path(file) if file else None
+                if location is None:
+                    problem = f"{file!r:.80} leads out of the image folder {home}" if file else "names no image"
+                    yield Image(name or source.row(row), "", reason=f"{source.path}: {source.row(row)} {problem}")
                 else:
-                    yield Image(name or file, place)
+                    yield Image(name or file, location)
                 row += 1
 
     return ImageInputs(rows, n_items, size, on_bad_image, note)
@@ -294,12 +294,12 @@ def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> 
 
 
 def _standard_input(images: PathLike | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
-    place = None if images is None else ImageFolder(Path(images), Path("-"))
+    location = None if images is None else ImageFolder(Path(images), Path("-"))
 
     def named() -> Iterator[Image]:
         for line in sys.stdin.buffer:
             if name := check_name(os.fsdecode(line).strip("\r\n"), "the standard input"):
-                file = name if place is None else place.path(name)
+                file = name if location is None else location.path(name)
                 if file is None:
                     yield Image(name, "", reason=f"{name!r:.80} leads out of the image folder {images}")
                 else:
@@ -320,9 +320,9 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
     if split is not None or "X" not in arrays:
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
-            wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
+            missing, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
             remedy = "save features as X, or choose a split with split="
-            raise DataError(f"{file} has no array {wanted}: it has {there}; {remedy}")
+            raise DataError(f"{file} has no array {missing}: it has {there}; {remedy}")
         ending = f"_{part or parts[0]}"
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:

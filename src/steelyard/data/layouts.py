@@ -59,9 +59,9 @@ def spots(place: Path, layout: Layout) -> Iterator[Spot]:
                 parts = PurePosixPath(pattern).parts
                 inside = [k for k in range(len(parts) + 1) if here.parts[len(here.parts) - k :] == parts[:k]]
                 roots = [here.parents[k - 1] if k else place for k in inside]
-                found = next((root for root in roots if next(root.glob(pattern), None) is not None), None)
-                if found is not None:
-                    yield Spot(found, year, split)
+                matched = next((root for root in roots if next(root.glob(pattern), None) is not None), None)
+                if matched is not None:
+                    yield Spot(matched, year, split)
                     break
 
 

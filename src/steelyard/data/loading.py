@@ -1,4 +1,4 @@
-"""Items in batches, read here or by processes of their own, and what is said when one of these dies."""
+"""Items in batches, read here or by worker processes, with an error when a worker dies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def fetched(batches: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _begun(batches: DataLoader[Any]) -> Iterator[Any]:
-    """Start the processes of a loader; should one die before all are there, that is all that is said."""
+    """Start the processes of a loader; if one dies before all are running, raise only that."""
     try:
         return iter(batches)
     except RuntimeError as error:

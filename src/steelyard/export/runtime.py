@@ -88,15 +88,15 @@ class OnnxModel:
             yield scored_of(batch, eta, decisions)
 
     def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
-        wanted = self.session.get_inputs()
-        if len(inputs) != len(wanted):
-            raise ValueError(f"{self.path} takes {len(wanted)} inputs, but {len(inputs)} are given: give all of them")
+        slots = self.session.get_inputs()
+        if len(inputs) != len(slots):
+            raise ValueError(f"{self.path} takes {len(slots)} inputs, but {len(inputs)} are given: give all of them")
         fed = {}
-        for x, slot in zip(inputs, wanted, strict=True):
+        for x, slot in zip(inputs, slots, strict=True):
             x = np.ascontiguousarray(x, np.float32) if slot.type == "tensor(float)" else np.ascontiguousarray(x)
             if x.shape[1:] != tuple(slot.shape[1:]):
-                found, shape = (" × ".join(map(str, s)) for s in (x.shape[1:], slot.shape[1:]))
-                raise ValueError(f"an item has {found} {slot.name}, but {self.path} takes {shape}: give such items")
+                actual, shape = (" × ".join(map(str, s)) for s in (x.shape[1:], slot.shape[1:]))
+                raise ValueError(f"an item has {actual} {slot.name}, but {self.path} takes {shape}: give such items")
             fed[slot.name] = x
         return fed
 
@@ -120,12 +120,12 @@ def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
         hint = f"write it with {export}" if given.is_dir() else "give an .onnx file, or a run folder"
         raise ValueError(f"{file} does not exist: {hint}")
     session = _opened(file, threads)
-    found = _read(session, file)
-    if given.is_dir() and found.fingerprints != fingerprints(given):
+    exported = _read(session, file)
+    if given.is_dir() and exported.fingerprints != fingerprints(given):
         raise ValueError(
             f"{file} is older than the run, which was retrained or recalibrated since: export it again with {export}"
         )
-    return found
+    return exported
 
 
 def _opened(file: Path, threads: int) -> Any:

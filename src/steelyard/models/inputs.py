@@ -52,11 +52,11 @@ def input_of(data: Any) -> Input:
             return Input("image", tuple(x.shape))
         if x.ndim == 1 and x.numel():
             return Input("features", tuple(x.shape))
-        found = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
+        shown = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
     else:
-        found = f"a {type(x).__name__}"
+        shown = f"a {type(x).__name__}"
     raise ValueError(
-        f"the first item of data is {found}: give features (F,), images as uint8 (C, H, W), or regions and words "
+        f"the first item of data is {shown}: give features (F,), images as uint8 (C, H, W), or regions and words "
         "(steelyard.data.readers.regions)"
     )
 

@@ -151,8 +151,8 @@ def _published(name: str) -> dict[str, Tensor]:
 
 def _renamed(name: str) -> str:
     """The name here of a tensor of the package: `_blocks.3._bn1.weight` is `blocks.3.depthwise.norm.weight`."""
-    if found := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
-        block, part, kind = found.groups()
+    if match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
+        block, part, kind = match.groups()
         return f"blocks.{block}.{_IN_BLOCK[part]}.{kind}"
     part, kind = name.split(".")
     return f"{_OUTSIDE[part]}.{kind}"

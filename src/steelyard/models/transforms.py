@@ -97,9 +97,9 @@ class Reduced(Transform):
         from sklearn.utils.extmath import randomized_svd
 
         cells = x.cells if isinstance(x, SparseRows) else x.cpu().numpy()
-        found = randomized_svd(cells, min(self.n_outputs, *cells.shape), n_iter=4, random_state=seed)[2]
+        result = randomized_svd(cells, min(self.n_outputs, *cells.shape), n_iter=4, random_state=seed)[2]
         self.directions.zero_()
-        self.directions[:, : len(found)] = torch.from_numpy(found.T.copy()).to(self.directions)
+        self.directions[:, : len(result)] = torch.from_numpy(result.T.copy()).to(self.directions)
 
     def forward(self, x: FeatureMatrix) -> Tensor:
         """Return projections (B, D)."""

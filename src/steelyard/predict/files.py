@@ -122,8 +122,8 @@ def joined(parts: list[PredictedRows]) -> PredictedRows:
     """Return rows one after the other; an unread item comes after its batch, with a probability of NaN."""
     ids = [name for part in parts for name in (*part.ids, *part.unread)]
     eta = [np.pad(part.probabilities, ((0, len(part.unread)), (0, 0)), constant_values=np.nan) for part in parts]
-    said = [np.pad(part.decisions, ((0, len(part.unread)), (0, 0))) for part in parts]
-    return PredictedRows(ids, np.concatenate(eta), np.concatenate(said), [])
+    decisions = [np.pad(part.decisions, ((0, len(part.unread)), (0, 0))) for part in parts]
+    return PredictedRows(ids, np.concatenate(eta), np.concatenate(decisions), [])
 
 
 def wide(rows: PredictedRows, schema: pa.Schema) -> pa.RecordBatch:
@@ -180,14 +180,14 @@ def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _wide_records(rows: PredictedRows, names: Sequence[str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for name, eta, said in zip(rows.ids, rows.probabilities, rows.decisions, strict=True):
+    result: list[dict[str, Any]] = []
+    for name, eta, decision in zip(rows.ids, rows.probabilities, rows.decisions, strict=True):
         if np.isnan(eta).any():
-            found.append({"id": name, "labels": None, "probabilities": None})
+            result.append({"id": name, "labels": None, "probabilities": None})
             continue
-        labels = [names[c] for c in np.flatnonzero(said).tolist()]
-        found.append({"id": name, "labels": labels, "probabilities": dict(zip(names, map(_short, eta), strict=True))})
-    return found
+        labels = [names[c] for c in np.flatnonzero(decision).tolist()]
+        result.append({"id": name, "labels": labels, "probabilities": dict(zip(names, map(_short, eta), strict=True))})
+    return result
 
 
 def _short(value: np.float32) -> float:

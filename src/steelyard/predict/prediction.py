@@ -189,10 +189,10 @@ def batch_logits(
         and (keeping := kept_for(trained, known[1], console)) is not None
     ):
         head, features = features_for(model, known[1], keeping, batch_size, place, workers, console)
-        found = batches_of(head, *known, features, batch_size)
+        result = batches_of(head, *known, features, batch_size)
     else:
-        found = ((_logits(model, batch, place), batch) for batch in inputs.batches(batch_size, workers))
-    for logits, batch in found:
+        result = ((_logits(model, batch, place), batch) for batch in inputs.batches(batch_size, workers))
+    for logits, batch in result:
         check_finite(logits.numpy(), batch, "the model")
         yield logits, batch
 

@@ -134,14 +134,14 @@ def predict(
         try:
             with _whole(target) as place:
                 rows.mapInArrow(score, schema).write.mode("error").parquet(uri_of(place))
-                found = spark.read.schema(schema).parquet(pattern_of(place))
-                found = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
-                written = Written(target, found.count(), found.filter(found["c1"].isNull()).count())
+                result = spark.read.schema(schema).parquet(pattern_of(place))
+                result = result.toDF(*(f"c{i}" for i in range(len(result.columns))))
+                written = Written(target, result.count(), result.filter(result["c1"].isNull()).count())
         finally:
             files.destroy()
     except spark_errors() as error:
-        said = _SENTENCE.findall(str(error))
-        raise ValueError(said[-1] if said else f"Spark cannot predict from {source}: {reason(error)}") from None
+        lines = _SENTENCE.findall(str(error))
+        raise ValueError(lines[-1] if lines else f"Spark cannot predict from {source}: {reason(error)}") from None
     return written
 
 

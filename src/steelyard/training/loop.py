@@ -303,8 +303,8 @@ def _settled(
 
 def _converged(records: list[Record], monitor: str) -> bool | None:
     """Return whether the monitor improved by less than a hundredth in the last tenth of the epochs."""
-    found = [record["validation"].get(monitor) for record in records if "validation" in record]
-    values = [-value if monitor in LOWER_IS_BETTER else value for value in found if value is not None]
+    scores_seen = [record["validation"].get(monitor) for record in records if "validation" in record]
+    values = [-value if monitor in LOWER_IS_BETTER else value for value in scores_seen if value is not None]
     if not values:
         return None
     before = values[: -max(1, round(STILL_IMPROVING[0] * len(values)))]

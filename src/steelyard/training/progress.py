@@ -85,13 +85,13 @@ def watch(console: Console) -> Watch:
 
 def described(record: dict[str, Any], epochs: int) -> str:
     """Return an epoch's record as one line."""
-    said = [f"epoch {record['epoch']}/{epochs}", f"loss {record['loss']:.4f}"]
+    text = [f"epoch {record['epoch']}/{epochs}", f"loss {record['loss']:.4f}"]
     names = {"map": "mAP", "f1": "F1", "ace": "ACE", "error": "error"}
     for key, value in (record.get("validation") or {}).items():
         if key in names and value is not None:
-            said.append(f"{names[key]} {100 * value:.1f}")
-    said.append(f"{record['seconds']:.1f} s")
-    return "  ".join(said)
+            text.append(f"{names[key]} {100 * value:.1f}")
+    text.append(f"{record['seconds']:.1f} s")
+    return "  ".join(text)
 
 
 class Logger(Protocol):

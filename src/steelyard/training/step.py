@@ -65,10 +65,10 @@ class Step(nn.Module):
         return value.total, parts, logits
 
 
-def pick_device(name: str, said: str = "train.device") -> torch.device:
+def pick_device(name: str, argument: str = "train.device") -> torch.device:
     """Return the device of this name; "auto" is the GPU of this process, or the CPU without one.
 
-    name: auto, cpu, cuda or cuda:N. said: where it was given, to be named where it is wrong.
+    name: auto, cpu, cuda or cuda:N. argument: its name, for errors.
     """
     has_gpu = torch.cuda.is_available()
     try:
@@ -76,16 +76,16 @@ def pick_device(name: str, said: str = "train.device") -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{said} is {name!r}: give auto, cpu, cuda or cuda:N")
+        raise ValueError(f"{argument} is {name!r}: give auto, cpu, cuda or cuda:N")
     if device.type == "cpu":
         return device
     if not has_gpu:
-        raise ValueError(f"{said} is {name!r}, but this machine has no usable GPU: give cpu or auto")
+        raise ValueError(f"{argument} is {name!r}, but this machine has no usable GPU: give cpu or auto")
     if device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     if device.index >= (n := torch.cuda.device_count()):
         raise ValueError(
-            f"{said} is {name!r}, but this machine has {n} GPUs, numbered from 0: give cuda:{n - 1} or less"
+            f"{argument} is {name!r}, but this machine has {n} GPUs, numbered from 0: give cuda:{n - 1} or less"
         )
     return device
 

@@ -55,10 +55,12 @@ class Numbers:
 
     def features(self, values: Any) -> Any:
         """Return the numbers, (N, width)."""
-        found = values.reshape(len(values), -1)
-        if found.shape[1] != self.width and len(found):
-            raise ValueError(f"it holds {found.shape[1]} numbers per item, but {self.width} in training: give as many")
-        return found
+        numbers = values.reshape(len(values), -1)
+        if numbers.shape[1] != self.width and len(numbers):
+            raise ValueError(
+                f"it holds {numbers.shape[1]} numbers per item, but {self.width} in training: give as many"
+            )
+        return numbers
 
 
 @final
@@ -83,11 +85,11 @@ class Categories:
     def features(self, values: Any) -> Any:
         """Return 0 and 1, (N, width)."""
         place = {name: j for j, name in enumerate(self.values)}
-        found = np.zeros((len(values), self.width), np.float32)
+        numbers = np.zeros((len(values), self.width), np.float32)
         for i, cell in enumerate(values.to_pylist()):
             if cell in place:
-                found[i, place[cell]] = 1
-        return found
+                numbers[i, place[cell]] = 1
+        return numbers
 
 
 @final
@@ -182,7 +184,7 @@ class Encoder:
     def features(self, columns: Mapping[str, Column]) -> Any:
         """Return the features (N, width) of items, float32: sparse where a part is."""
         parts = []
-        if self.text is not None and list(columns) == [TEXTS]:  # of texts alone nobody said what they are called
+        if self.text is not None and list(columns) == [TEXTS]:  # texts passed alone have no column name
             columns = {self.text: columns[TEXTS]}
         for name, encoder in self.columns.items():
             if name not in columns:

@@ -141,9 +141,9 @@ def _begun(file: BinaryIO) -> BinaryIO:
 
 def _why(error: Exception) -> str:
     """Return what numpy or zipfile found, less its advice to unpickle."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    unsafe = "allow_pickle" in said or "Python objects" in said
-    return "it holds Python objects, never loaded" if unsafe else said[:120]
+    message = " ".join(str(error).split()) or type(error).__name__
+    unsafe = "allow_pickle" in message or "Python objects" in message
+    return "it holds Python objects, never loaded" if unsafe else message[:120]
 
 
 def names_and_ids(

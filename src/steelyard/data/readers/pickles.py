@@ -51,11 +51,11 @@ class _PlainUnpickler(pickle._Unpickler):
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _ADMITTED.get((module.replace("numpy._core", "numpy.core"), name))
-        if found is None:
+        admitted = _ADMITTED.get((module.replace("numpy._core", "numpy.core"), name))
+        if admitted is None:
             shown = repr(f"{module}.{name}")[1:-1]
             raise DataError(f"names {shown:.80}, which is not plain data: do not trust it, download it from its owners")
-        return found
+        return admitted
 
 
 class _Dtype:

@@ -124,9 +124,9 @@ def _tally(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         return times, np.isin(values, (-1, 0, 1))
     codes, texts = encode(column)
     words = texts.to_pylist()
-    said = np.array([word not in BLANK for word in words], bool)
+    filled = np.array([word not in BLANK for word in words], bool)
     hard = np.array([value_of(word) in (-1, 0, 1) for word in words], bool)
-    return np.bincount(codes[codes >= 0], minlength=len(words))[said], hard[said]
+    return np.bincount(codes[codes >= 0], minlength=len(words))[filled], hard[filled]
 
 
 def plain(name: str) -> str:
@@ -136,8 +136,8 @@ def plain(name: str) -> str:
 
 def family(name: str) -> str:
     """The name of a column without the number at its end; nothing if it has none."""
-    found = re.fullmatch(r"(.*?)\d+", name, re.S)
-    return found[1] + "#" if found else ""
+    match = re.fullmatch(r"(.*?)\d+", name, re.S)
+    return match[1] + "#" if match else ""
 
 
 def looks_like_files(column: Any) -> bool:

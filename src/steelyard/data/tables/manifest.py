@@ -131,10 +131,10 @@ class Manifest:
         """
         lines: dict[int, int] = {}
         if not self.is_parquet and rows:
-            wanted, last = set(rows), max(rows)
+            expected, last = set(rows), max(rows)
             with contextlib.suppress(csv.Error, UnicodeDecodeError):
                 for i, (line, _) in enumerate(itertools.islice(self._records(), last + 1)):
-                    if i in wanted:
+                    if i in expected:
                         lines[i] = line
         return [f"line {lines[i]}" if i in lines else self.row(i) for i in rows]
 
@@ -276,10 +276,10 @@ class Manifest:
         if "UTF8" in message:
             return self._encoding_error()
         if mistake := _RAGGED.search(message):
-            row, wanted, got = mistake.groups()
+            row, expected, got = mistake.groups()
             shown = self._named(self._ragged(), f"row {row} has {got} cells")
             remedy = "add or remove some, and put quotes around a cell that holds the delimiter"
-            return self.error(f"{shown}, but the header has {wanted}: {remedy}")
+            return self.error(f"{shown}, but the header has {expected}: {remedy}")
         if mistake := _NO_NUMBER.search(message):
             column, row, cell = mistake.groups()
             arrow = f"row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}"

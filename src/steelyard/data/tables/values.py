@@ -109,11 +109,11 @@ def feature_column(
     n = len(column)
     if pa.types.is_nested(column.type):
         lengths = np.asarray(pc.list_value_length(column).fill_null(0))
-        wanted = width if width is not None else int(lengths[0]) if n else 0
-        if len(odd := np.flatnonzero(lengths != wanted)):
+        expected = width if width is not None else int(lengths[0]) if n else 0
+        if len(odd := np.flatnonzero(lengths != expected)):
             cell = f"{source.place(start + int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers"
-            raise source.error(f"{cell}, but the first row has {wanted}: make all feature vectors equally long")
-        width, column = wanted, pc.list_flatten(column)
+            raise source.error(f"{cell}, but the first row has {expected}: make all feature vectors equally long")
+        width, column = expected, pc.list_flatten(column)
     try:
         with np.errstate(over="ignore"):  # what is too large for float32 is not finite: the caller refuses it
             return np.asarray(column.cast(pa.float64())).astype(np.float32).reshape(n, 1 if width is None else width)
