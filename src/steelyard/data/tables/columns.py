@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steelyard.data.files import quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.parts import WORDS
-from steelyard.data.tables.manifest import BLANK, Manifest, encode
+from steelyard.data.tables.manifest import BLANK, NUMBER, Manifest, encode
 from steelyard.data.tables.values import is_list, is_number, is_text, value_of, without_decimals
 
 PATHS = {"path", "file", "filename", "filepath", "image", "img", "imagepath", "imagefile", "imagename", "photo"}
@@ -101,13 +101,18 @@ def kind_of(column: Any) -> str:
 
 def is_numeric(column: Any) -> bool:
     """Can every cell be a feature?"""
-    if is_text(column.type) and not pa.types.is_dictionary(column.type):
-        column = pc.utf8_trim_whitespace(column)
-    try:
-        column.cast(pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return bool(column.null_count == 0)
+    kind = column.type
+    if is_text(kind):
+        fits = pc.all(_are_numbers(column)).as_py() is not False
+    else:
+        fits = is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)
+    return bool(fits and column.null_count == 0)
+
+
+def _are_numbers(column: Any) -> Any:
+    """Return whether each text is a number."""
+    cells = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    return pc.match_substring_regex(cells, f"^(?:{NUMBER})$", ignore_case=True)
 
 
 def mostly_values(column: Any) -> bool:
@@ -181,13 +186,5 @@ def is_category(column: Any) -> bool:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not is_text(kind):
         return False
-    cells = [cell for cell in pc.utf8_trim_whitespace(column.cast(pa.string())).to_pylist() if cell]
-    return bool(cells) and not any(map(_is_float, cells))
-
-
-def _is_float(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    filled = pc.not_equal(pc.utf8_trim_whitespace(column.cast(pa.string())), "")
+    return bool(pc.any(filled).as_py()) and not pc.any(_are_numbers(column)).as_py()

@@ -28,6 +28,9 @@ from steelyard.data.files import DataError, check_regular
 BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
 """Cells that say nothing."""
 
+NUMBER: Final = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)"
+"""A cell that Arrow reads as a number, in upper or lower case."""
+
 _DELIMITERS = (",", "\t", ";", "|")
 _OTHER_FILES = {b"PK\x03\x04": "an Excel or zip file", b"\x1f\x8b": "a gzip file"}
 _BLOCK = 1 << 23  # bytes of CSV parsed at a time, and what is looked at to guess
@@ -36,6 +39,7 @@ _LONGEST_NAME = 400  # characters of a column's
 MOST_NAMED: Final = 10
 """Mistakes that one sentence names."""
 _TEXT = pa.dictionary(pa.int32(), pa.string())
+_IS_NUMBER = re.compile(NUMBER, re.ASCII | re.IGNORECASE)
 _RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to double: invalid value '(.*)'", re.S)
 
@@ -297,7 +301,7 @@ class Manifest:
         for line, cells in self._records():
             for j in columns:
                 cell = cells[j].strip() if j < len(cells) else ""
-                if cell not in BLANK and not _is_number(cell):
+                if cell not in BLANK and not _IS_NUMBER.fullmatch(cell.strip()):
                     yield f"line {line}, column {self.columns[j]!r} holds {cell!r:.60}"
 
     def _named(self, mistakes: Iterator[str], otherwise: str) -> str:
@@ -323,14 +327,6 @@ class Manifest:
 
 def _float_columns(kinds: Mapping[str, Any]) -> list[int]:
     return [int(key) for key, kind in kinds.items() if kind == pa.float64()]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell
 
 
 def _first_block(path: Path, *options: Any) -> Any:
