@@ -29,7 +29,7 @@ class Taken(Exception):
 
 
 def lock(descriptor: int, shared: bool = False, waits: bool = True) -> bool:
-    """Lock an open file until it is closed; return whether it was. Without locks of the system nobody is kept out."""
+    """Lock an open file until it is closed; return whether it was locked. Without system locks it stays open to all."""
     if fcntl is None:
         return True
     try:
@@ -75,7 +75,7 @@ def _acquired(path: Path, waits: bool) -> int:
         if descriptor is not None:
             return descriptor
         holder = _holder(path)
-        if holder is None:  # it was let go, or taken over
+        if holder is None:  # it was released, or taken over
             continue
         if not waits and ((holder and _is_alive(holder)) or time.monotonic() > patience):
             raise Taken(_described(holder))

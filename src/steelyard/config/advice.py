@@ -135,7 +135,7 @@ ELSEWHERE = {
 
 
 def resolve_auto(labels: Labels, elsewhere: bool = False) -> tuple[str, str]:
-    """Return the name of the recipe that "auto" stands for with these training labels, and why.
+    """Return the name of the recipe that "auto" selects for these training labels, and why.
 
     Args:
         labels: of the training items.

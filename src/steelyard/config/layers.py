@@ -1,4 +1,4 @@
-"""Nested settings laid one over the other: each layer checked against the sections, and named where it is wrong."""
+"""Nested settings in layers: each layer is checked against the sections, and errors name it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _build(cls: type[Settings], tree: Mapping[str, Any]) -> Settings:
 
 
 def _unknown(name: str, prefix: str, known: Mapping[str, Any], root: type) -> str:
-    """The sentence that refuses a name that is not there."""
+    """Return the error message for an unknown name."""
     elsewhere = [f"{table}.{name}" for table, cls in tables(root) if name in fields_of(cls)]
     near = closest(name, known)
     meant = f"{prefix}{near}" if near else next(iter(elsewhere), None)

@@ -64,7 +64,7 @@ def load_config(
     Args:
         file: a TOML file with the sections of `Config`.
         recipe: a name in `config.recipes`, or several of methods joined by "+"; "auto" and None change nothing
-            (what "auto" stands for is known once the labels are: see `resolve_auto`).
+            ("auto" is resolved once the labels are known: see `resolve_auto`).
         sets: texts "section.key=value"; values are TOML, and bare words strings.
         overrides: a nested dict; None means not given.
     """

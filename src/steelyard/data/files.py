@@ -1,4 +1,4 @@
-"""Files of a data set, read so that a damaged one is named in one sentence: which file, which line, what to do."""
+"""Reading the files of a data set, with errors in one sentence: which file, which line, how to fix it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def damaged(path: PathLike, fault: str) -> DataError:
 
 @contextmanager
 def faults_of(where: PathLike) -> Iterator[None]:
-    """Name a file in front of what a `ValueError` says about its content."""
+    """Prefix a `ValueError` about the content of a file with its name."""
     try:
         yield
     except DataError:
@@ -49,7 +49,7 @@ def faults_of(where: PathLike) -> Iterator[None]:
 
 
 def folder(root: PathLike, name: str) -> Path:
-    """Return the folder `root/name`, or say that it is missing."""
+    """Return the folder `root/name`; raise if it is missing."""
     path = Path(root) / name
     if not path.is_dir():
         raise DataError(f"{path} is not a folder: give the root that holds {name}")
@@ -68,7 +68,7 @@ def first_file(candidates: Iterable[Path], what: str) -> Path:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what is there but is neither a file nor a folder: opening a pipe would wait for who writes into it."""
+    """Raise for anything but a file or a folder: opening a pipe would wait for its writer."""
     mode = Path(path).stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise DataError(f"{os.fspath(path)} is a pipe, a socket or a device, not a file: give a file, or remove it")
@@ -106,7 +106,7 @@ def decode(content: bytes | mmap.mmap, path: PathLike) -> str:
 
 
 def read_text(path: PathLike) -> str:
-    """Return the text of a UTF-8 file; a byte-order mark is taken away, and lines end as Unix ends them."""
+    """Return the text of a UTF-8 file without byte-order mark, with Unix line ends."""
     return decode(read_bytes(path), path)
 
 

@@ -117,7 +117,7 @@ def _pixels(image: Image.Image, size: tuple[int, int] | None, box: Box | None) -
     full = image.size
     reduced = None
     if size is not None and image.format in ("JPEG", "MPO"):  # others may not be asked for EXIF before they load
-        # How large the whole image must stay for the part that is wanted of it to be twice `size`, in the file's axes.
+        # Size at which the whole image must be decoded for its crop to be at least twice `size`, in the file's axes.
         swapped = _turned(image)[0]
         wide, tall = 2 * size[1], 2 * size[0]
         if box is not None:

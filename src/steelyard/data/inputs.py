@@ -156,7 +156,7 @@ def _table(
     size: tuple[int, int] | None,
     on_bad_image: OnBad,
 ) -> Inputs:
-    """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
+    """Return the inputs of a manifest, as a stream if it has one row per item and every row is needed."""
     given = Guess.of({**named, "images": images})
     source = Manifest(file, named["delimiter"], named["encoding"] or "utf-8")
     _check_columns(source, id=[given.id], path_column=[given.path], features=given.features or ())

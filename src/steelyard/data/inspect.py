@@ -102,7 +102,7 @@ def _equal_keys(keys: Sequence[Any]) -> Groups:
 
 
 def _repeated(hashes: Iterable[int], n: int) -> NDArray[np.int64]:
-    """The positions of hashes that are there more than once; only these items are then compared."""
+    """Return the positions of hashes that occur more than once; only these items are compared."""
     _, which, times = np.unique(np.fromiter(hashes, np.int64, n), return_inverse=True, return_counts=True)
     return np.flatnonzero(times[which] > 1)
 

@@ -51,7 +51,7 @@ def _begin(parent: int, worker: int) -> None:
 def fetched(batches: DataLoader[Any]) -> Iterator[Any]:
     """Yield what a loader gives, or raise what it gives as an exception; the death of a process is one sentence.
 
-    What its data raises must come as a value: an EOFError, for one, is how a dead process is met.
+    Errors of its data must be returned as values, because an EOFError, for one, signals a dead process.
     """
     iterator = _begun(batches)
     while True:

@@ -15,7 +15,7 @@ from steelyard.data.images import EXTENSIONS
 class ImageFolder:
     """A folder of images, in which files are looked up by names whose endings may be left out.
 
-    folder: the folder; no file outside of it is given out.
+    folder: the folder; files outside it are never returned.
     manifest: the file whose images they are, for the message.
     """
 
@@ -28,7 +28,7 @@ class ImageFolder:
         self._usual = ""  # the ending of the last image that was named without one: most have the same
 
     def find(self, name: str) -> tuple[str, bool] | None:
-        """Return the path that `name` stands for, and whether there is such a file; None if it leads out."""
+        """Return the path named by `name` and whether the file exists; None if it leads out of the folder."""
         file = self._inside(name)
         if file is None:
             return None
@@ -39,7 +39,7 @@ class ImageFolder:
         return file + self._usual, self._usual != ""
 
     def path(self, name: str) -> str | None:
-        """Return the path that `name` stands for, looked for only if it has no ending; None if it leads out."""
+        """Return the path named by `name`, searched for only if it has no ending; None if it leads outside."""
         if name.lower().endswith(EXTENSIONS):
             return self._inside(name)
         found = self.find(name)

@@ -233,7 +233,7 @@ def _open_mlt(location: Path, format: str, images: PathLike | None, how: Decodin
     return Opened(data, format, None, note, settings={"path": location, "images": images, **how})
 
 
-# ---- files of one's own
+# ---- the user's own files
 
 
 def _open_file(

@@ -61,7 +61,7 @@ def open_part(
 def align(opened: Opened, names: Sequence[str], unseen: Literal["error", "drop"] = "error") -> Opened:
     """Return the data with exactly the labels `names`, in that order, see `aligned`; `.note` says what that changed.
 
-    What a label that the data does not have is taken as: see `open_part`.
+    For labels that the data does not have, see `open_part`.
     """
     data, labels = copy.copy(opened.data), opened.data.labels
     lists = opened.settings.get("form") in ("list", "long")

@@ -31,10 +31,10 @@ ENDINGS = {
 
 
 def part_named(split: str, there: Sequence[str]) -> str | None:
-    """Return the one of the parts `there` that `split` means, None if there is none.
+    """Return the one of the splits `there` that `split` names, None if there is none.
 
-    It is the one of that very name, or of that name in upper or lower case, or of a name that means the same: train
-    and training; val, valid, validation and dev; test and testing.
+    An exact match comes first, then one that ignores case, then a synonym: train and training; val, valid, validation
+    and dev; test and testing.
     """
     if split in there:
         return split
@@ -77,7 +77,7 @@ def file_in(
     """Return the data file of a folder, and the part that its name says it holds where it is chosen by that.
 
     format: what kind of file, as `open_data` names it; None takes any.
-    split: the part that is wanted; a file of another part is not taken for it, but one that may hold several parts is.
+    split: the split to read; a file named after another split does not match, one that may hold several splits does.
     layouts: the layouts that the folder is none of, for the message.
     """
     kind = "npz" if format == "labels" else format

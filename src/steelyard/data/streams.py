@@ -1,4 +1,4 @@
-"""Items without labels as a stream of batches: images decoded on the way, and rows of numbers."""
+"""Streams of batches without labels: images, decoded on the way, and rows of numbers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Image(NamedTuple):
 
     id: str
     path: str
-    """Its file; "" where there is none."""
+    """Image file; "" if there is none."""
     box: Box | None = None
-    """The part of it that is meant."""
+    """Crop of the image; None for all of it."""
     reason: str = ""
-    """Why it is bad, where that is known before it is opened."""
+    """Reason why it is bad, if known before it is opened."""
 
 
 class Inputs(ABC):
@@ -153,7 +153,7 @@ class FeatureInputs(Inputs):
 
 
 def check_batches(batch_size: int, workers: int) -> None:
-    """Refuse numbers that are none."""
+    """Check the number of items per batch and of workers."""
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: give at least 1")
     if workers < 0:
@@ -162,7 +162,7 @@ def check_batches(batch_size: int, workers: int) -> None:
 
 @final
 class _Decoder(Dataset["InputBatch | DataError"]):
-    """Decodes what a loader asks for by `Image`; what goes wrong is told, not raised, for it may be elsewhere."""
+    """Decodes images for a loader; errors are returned, not raised, because it may run in another process."""
 
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size

@@ -104,7 +104,7 @@ class OnnxModel:
 def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
     """Load a file of `export`: the file itself, which needs nothing beside it, or a run folder with its model.onnx.
 
-    That of a run folder must be of the run as it is now: one made before the run was trained or calibrated anew is
+    That of a run folder must match the run: one exported before the run was retrained or recalibrated is
     refused.
 
     Args:

@@ -207,7 +207,7 @@ class _Decided(Summed):
         self.register_buffer("threshold", limit, persistent=False)
 
     def _decide(self, pair: Pair) -> Pair:
-        """Return the decisions in the place of the probabilities."""
+        """Return decisions instead of probabilities."""
         decided = labelled(pair, self.n_labels).values >= self.threshold.to(pair.values.dtype)
         return Pair(decided, pair.targets, pair.known, pair.from_numpy)
 

@@ -45,7 +45,7 @@ class Summed(Metric):
 
 
 class Kept(Metric):
-    """A metric that has to keep every item: values (n, L) and targets (n, L), a tensor a batch of each."""
+    """A metric that keeps every item: values (n, L) and targets (n, L), one tensor of each per batch."""
 
     is_differentiable = False
     full_state_update = False

@@ -60,13 +60,13 @@ class FeatureFile:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out, waiting for them if they were first; where files have no locks, nobody waits."""
+        """Lock the file against other processes, waiting if they came first; without file locks, do not wait."""
         with _at(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = self.path.with_suffix(".lock").open("w")
         with file:
             with _at(self.path):
-                lock(file.fileno())  # let go by the system however the process ends
+                lock(file.fileno())  # released by the system however the process ends
             yield
 
     @contextmanager

@@ -108,7 +108,7 @@ def _timm(name: str) -> ModuleType:
 
 
 def _create(timm: ModuleType, name: str, pretrained: bool, arguments: dict[str, int]) -> Any:
-    """The net without its classifier; whatever keeps its weights from coming is told in one sentence."""
+    """Return the net without its classifier; if its weights cannot be fetched, raise an error that says why."""
     if not pretrained:
         return timm.create_model(name, pretrained=False, num_classes=0, **arguments)
     cause = None

@@ -83,7 +83,7 @@ def top_rows(
             with torch.inference_mode():
                 top = top_labels(head, model.features(batch.inputs.to(device)), k, read)
         if not bool(torch.isfinite(top.scores).all()):
-            raise ValueError("an output of the model is not finite: its weights, or an item, are damaged")
+            raise ValueError("an output of the model is not finite: its weights or an item are corrupt")
         yield TopRows(batch, top.labels.cpu(), torch.sigmoid(top.scores.cpu()).float())
 
 

@@ -68,7 +68,7 @@ class Batches(ABC):
 
     Args:
         sampler: which items an epoch visits; of several processes it gives each its share.
-        batch_size: items of a step, over all processes together.
+        batch_size: items per step, over all processes together.
     """
 
     def __init__(self, sampler: PlannedSampler, batch_size: int) -> None:

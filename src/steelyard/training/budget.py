@@ -12,7 +12,7 @@ from steelyard.training.settings import AUTOMATIC, Monitor, SamplerSettings, Sch
 STEPS = 2000
 """Steps that a network on features is given at least, where that takes no more than `EPOCHS[1]` epochs."""
 EPOCHS = (30, 100)
-"""The fewest and the most epochs; of images, of which every step is dear, always the fewest."""
+"""Minimum and maximum number of epochs; images, whose steps are expensive, always get the minimum."""
 BATCHES = (16, 128)
 """The smallest and the largest batch."""
 PER_EPOCH = 20

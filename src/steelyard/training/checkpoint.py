@@ -1,4 +1,4 @@
-"""Checkpoints: all of a training's state in one file, from which it goes on exactly."""
+"""Checkpoints: the whole state of training in one file, from which it resumes exactly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Checkpoints:
         self._best_before = ""  # the best epoch's file that the checkpoint before the next one goes on with
 
     def save(self, epoch: int, step: int, state: State) -> None:
-        """Write a checkpoint that goes on with `step` of `epoch`, then remove all but it and the one before."""
+        """Write a checkpoint that resumes at `step` of `epoch`, then remove all but it and the previous one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self._file(epoch, step)
         save_tensors(new, state.tensors, {**state.notes, "format": FORMAT})
@@ -86,7 +86,7 @@ class Checkpoints:
         return load_tensors(self.folder / name)[0]
 
     def forget(self, epoch: int, step: int) -> None:
-        """Remove the checkpoint that goes on with `step` of `epoch`, if there is one: its weights proved bad."""
+        """Remove the checkpoint that resumes at `step` of `epoch`, if there is one: its weights proved bad."""
         self._file(epoch, step).unlink(missing_ok=True)
 
     def _loaded(self, file: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -223,7 +223,7 @@ def read_history(path: Path) -> list[Record]:
 
 
 class History:
-    """The history of a run that goes on with `epoch`: what was written of that and later epochs is dropped."""
+    """History of a run that resumes at `epoch`; records of that and later epochs are dropped."""
 
     def __init__(self, path: Path, epoch: int, writes: bool = True) -> None:
         self.path, self.writes = path, writes

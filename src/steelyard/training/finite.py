@@ -68,7 +68,7 @@ class FiniteMonitor:
             self._keep(self.first, self.slopes, ~torch.isfinite(slopes).all(dim=0))
 
     def check(self, epoch: int, labels: Labels, lr: float) -> None:
-        """Raise if a step was bad, in words that say where and, as far as it shows, why; every process must call it."""
+        """Raise if a step was bad, naming where and, if visible, why; every process must call it."""
         step = int(self.step)
         if not group.agreed(step >= 0):
             return

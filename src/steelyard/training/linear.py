@@ -281,7 +281,7 @@ class _Memory:
         return q.neg_()
 
     def add(self, s: Tensor, y: Tensor) -> None:
-        """Note a step s and the change y of the gradient; a label whose slope did not rise notes nothing."""
+        """Record a step s and the change y of the gradient, except for labels whose slope did not rise."""
         sy = (s * y).sum(0)
         yhy = (y * y * self.inverse).sum(0)
         good = sy > 1e-10 * yhy.clamp_min(1e-30)

@@ -18,7 +18,7 @@ class Watch:
     """Shows nothing; the others say more."""
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
-        """Training begins, or goes on, with `step` of `epoch`."""
+        """Training starts, or resumes, at `step` of `epoch`."""
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         """`step` steps of `steps` are done."""
@@ -37,7 +37,7 @@ class Lines(Watch):
         self.console, self._last = console, time.monotonic()
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
-        """Say where it goes on."""
+        """Print where training resumes."""
         if 1 < epoch <= epochs or step > 0:
             self.console.print(f"Going on with epoch {epoch} of {epochs}, step {step + 1}.", highlight=False)
 

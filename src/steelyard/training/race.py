@@ -350,7 +350,7 @@ def _map(scores: Tensor, targets: Tensor) -> float:
 
 
 def work_units(time: str) -> float:
-    """Return the budget that a time such as 90s, 2m or 1h stands for."""
+    """Return the budget for a time such as 90s, 2m or 1h."""
     number, unit = (time[:-1], time[-1]) if time[-1:] in ("s", "m", "h") else (time, "s")
     try:
         seconds = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]

@@ -204,7 +204,7 @@ class Encoder:
         return csr_array(hstack(parts, format="csr", dtype=np.float32))
 
     def encoded(self, data: MixedDataset) -> ArrayDataset:
-        """Return items with features in the place of columns."""
+        """Return items with features instead of columns."""
         return ArrayDataset(self.features(data.columns), data.labels, data.note, data.weights)
 
     def save(self, folder: str | os.PathLike[str]) -> None:

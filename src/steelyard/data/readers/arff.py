@@ -138,7 +138,7 @@ class Attribute:
 
     @property
     def codes(self) -> dict[str, float]:
-        """The number that stands for each category: itself, or its place in the declaration where one is symbolic."""
+        """Number of each category: its own value, or its position in the declaration if any category is symbolic."""
         listed = self.categories or ()
         return {value: float(i if self.symbolic else value) for i, value in enumerate(listed)}
 

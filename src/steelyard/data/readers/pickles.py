@@ -129,7 +129,7 @@ def _from_bytes(raw: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
 
 
 def _plain(value: Any, done: dict[int, Any]) -> Any:
-    """Put the rebuilt arrays in the place of what stood in for them; what is referred to twice is visited once."""
+    """Replace stand-ins by the rebuilt arrays; objects referred to twice are visited once."""
     if isinstance(value, _Array):
         if value.value is None:
             raise DataError("holds an array without content: it is corrupt, download it again")

@@ -1,4 +1,4 @@
-"""Questions about images whose regions were described by a detector: two inputs an item, as LXMERT takes them."""
+"""Questions about images with features of detected regions: two inputs per item, as LXMERT takes them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def embeddings_of(path: Path, labels: Labels, items: NDArray[np.int64] | None) -
         path: an `.npy` file with a row for each item of the manifest, in its order; or an `.npz` file with an array X,
             likewise, or with `ids` beside it, which name its rows: their order and further rows do not matter then.
         labels: of all items of the manifest.
-        items: positions of those that are wanted; None for all.
+        items: positions of the items to return; None for all.
     """
     ids: Any = None
     if path.suffix.lower() == ".npz":

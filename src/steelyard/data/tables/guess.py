@@ -59,10 +59,10 @@ class Guess:
     labels: the label columns (wide), or the column that holds label names (list, long).
     value: in long form, the column with the value of the label; without one every row is a present label.
     features: columns of numbers that are the input; by default, without images, all that have no other part.
-    separator: in list form, what stands between two labels in a cell; None, or "none", if a cell is one label.
+    separator: in list form, the separator between labels in a cell; None, or "none", if each cell is one label.
     absent: what a label is that is not mentioned (wide: a blank cell), "negative" or "unknown"; by default negative in
         list form and in long form without values, else unknown.
-    minus_one: what −1 stands for in a label column, "unknown" or "negative".
+    minus_one: meaning of −1 in a label column, "unknown" or "negative".
     names: in list and long form, the labels in their order; None takes those that occur, sorted.
     images: the folder of the images.
     split: the column that says which part an item belongs to, train, val or test; None if none does.
@@ -356,7 +356,7 @@ def _value_column(columns: Columns, given: Guess) -> str | None:
 
 
 def _separator(columns: Columns, name: str, given: Guess) -> str | None:
-    """Return what stands between the labels of a cell, None where a cell is one label."""
+    """Return the separator between labels of a cell; None if each cell is one label."""
     column = columns.cells[name]
     if given.separator is not None or pa.types.is_nested(column.type):
         return given.separator

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError, check_regular
 
 BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
-"""Cells that say nothing."""
+"""Blank cells."""
 
 NUMBER: Final = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)"
 """A cell that Arrow reads as a number, in upper or lower case."""
@@ -45,7 +45,7 @@ _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error t
 
 
 class Manifest:
-    """A CSV file with a header, or a Parquet file; which of them it is is seen from its first bytes.
+    """A CSV file with a header, or a Parquet file, told apart by their first bytes.
 
     White space around a cell and empty lines are ignored. Mistakes are named by their line in a CSV file, or their row
     in a Parquet file. A column without a name is called "column 3" after its place.
@@ -121,15 +121,15 @@ class Manifest:
             raise DataError(f"{self.path}: there is no column {name!r}, given as {argument}: {hint}")
 
     def row(self, i: int) -> str:
-        """Say which row of the file item `i` of a column stands in, empty lines not counted; see `places`."""
+        """Return the row of the file that holds item `i` of a column, not counting empty lines; see `places`."""
         return f"row {i + 1 if self.is_parquet else i + 2}"
 
     def place(self, i: int) -> str:
-        """Say where in the file item `i` of a column stands; see `places`."""
+        """Return the position in the file of item `i` of a column; see `places`."""
         return self.places([i])[0]
 
     def places(self, rows: Sequence[int]) -> list[str]:
-        """Say where in the file items of a column stand: the lines of a CSV file at which their rows begin.
+        """Return the positions in the file of items of a column: for CSV, the lines at which their rows begin.
 
         A CSV file is read through once more for that, as cells may hold line breaks.
         """
@@ -245,7 +245,7 @@ class Manifest:
     ) -> Any:
         """Call `read` with the file and how to read it; a mistake is looked for in one thread, where rows are counted.
 
-        kinds: the types of the columns that are wanted.
+        kinds: the types of the columns to read.
         block: bytes parsed at a time, and more where a row is longer.
         """
         block = block or _BLOCK

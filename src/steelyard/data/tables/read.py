@@ -342,7 +342,7 @@ def _choose(
     """Return the items of the part `split`, by default of the training part, `"all"` for every one, and how.
 
     columns: those of `found`, read.
-    optional: take all items where there is no such part.
+    optional: take all items if the split does not exist.
 
     Returned are positions among all items, None for all of them; the part they are, None where there are no parts; all
     parts, in the order in which the column names them first; and what was chosen and how to choose otherwise.

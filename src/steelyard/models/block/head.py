@@ -128,7 +128,7 @@ class BlockHead(nn.Module):
         return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
 
     def optimize_by(self, optimizer: BlockOptimizer) -> None:
-        """Begin anew with another optimizer; states of the one before are dropped."""
+        """Switch to another optimizer; states of the previous one are dropped."""
         self.moments = Moments(self.weight, self.bias, optimizer, self.share.start)
 
     def narrow(self, dtype: torch.dtype) -> None:
