@@ -364,9 +364,9 @@ def test_what_is_no_file_of_ours(run: Path, tmp_path: Path) -> None:
     bare = saved_run(tmp_path / "my run", small_run()).path
     for file, written, message in (
         (tmp_path / "none.onnx", None, r"does not exist: give an .onnx file, or a run folder"),
-        (tmp_path / "damaged.onnx", content[:900], "no ONNX file, or a damaged one"),
+        (tmp_path / "damaged.onnx", content[:900], "not a valid ONNX file"),
         (tmp_path / "foreign.onnx", foreign.SerializeToString(), "was not written by steelyard export"),
-        (tmp_path / "lost.onnx", lost.SerializeToString(), r"metadata of .* is damaged"),
+        (tmp_path / "lost.onnx", lost.SerializeToString(), r"metadata of .* is corrupt"),
         (bare, None, re.escape(f"write it with steelyard export '{bare}'")),
     ):
         if written is not None:

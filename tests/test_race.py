@@ -23,7 +23,7 @@ from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost
 from steelyard.training.race import (
     BUDGET,
     RATE,
-    Evidence,
+    FinalistScores,
     run_race,
     winner,
     work_units,
@@ -289,11 +289,11 @@ def test_labels_with_assumed_negatives_are_judged_by_rank() -> None:
     both = [flat, ranks]
 
     def chosen(assumed: list[bool]) -> int:
-        return winner(Evidence(both, [1.0, 1.0], y, torch.tensor(assumed)), [0, 0])
+        return winner(FinalistScores(both, [1.0, 1.0], y, torch.tensor(assumed)), [0, 0])
 
     assert macro_log_loss(flat[:, :1], y[:, :1]) < macro_log_loss(ranks[:, :1], y[:, :1])
     assert chosen([True, True]) == 0  # 0.67 and 1 against 1 and 0.3
-    evidence = Evidence([z[:, :1] for z in both], [1.0, 1.0], y[:, :1], torch.tensor([True]))
+    evidence = FinalistScores([z[:, :1] for z in both], [1.0, 1.0], y[:, :1], torch.tensor([True]))
     assert winner(evidence, [0, 0]) == 1
     assert winner(evidence._replace(assumed=torch.tensor([False])), [0, 0]) == 0
     assert chosen([True, False]) == 0  # a tie of mean ranks: the first

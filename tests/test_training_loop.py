@@ -636,7 +636,7 @@ def test_stopped_at_a_random_step(
 ) -> None:
     before = [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)]
     steps = random.Random(f"{number}{seed}").randrange(1, 9)
-    with pytest.raises(Stopped, match="the same command goes on from there"):
+    with pytest.raises(Stopped, match="run the same command again to continue"):
         run("role", tmp_path, watch=BreakOff(steps, number=number), checkpoint_seconds=1e6)
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
     state = Checkpoints(tmp_path / "checkpoint").load()

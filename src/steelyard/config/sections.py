@@ -104,10 +104,10 @@ class DataSettings:
         names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
         more = ("separator", "absent", "minus_one", "split_column", "group", "text", "embeddings", "categories")
         renamed = {"class_names": self.names} if self.names else {}
-        said = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
+        given = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
         if len(self.labels) == 1:
-            said["labels"] = self.labels[0]
-        return said | renamed
+            given["labels"] = self.labels[0]
+        return given | renamed
 
     @property
     def image_cache(self) -> str | None:

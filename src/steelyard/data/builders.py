@@ -72,11 +72,11 @@ def exponential_long_tail(classes: ArrayLike, n_max: int, rho: float, seed: int 
     counts, order = np.bincount(which), np.argsort(which, kind="stable")
     first = np.cumsum(counts) - counts
     chosen = []
-    for c, wanted in enumerate(exponential_counts(n_max, len(counts), rho)):
-        if wanted > counts[c]:
-            raise ValueError(f"class {c} has {counts[c]} items, but the long tail wants {wanted}: lower n_max")
+    for c, target in enumerate(exponential_counts(n_max, len(counts), rho)):
+        if target > counts[c]:
+            raise ValueError(f"class {c} has {counts[c]} items, but the long tail needs {target}: lower n_max")
         chosen.append(
-            order[first[c] + draws.distinct(draws.key(seed, "exponential long tail", c), int(wanted), int(counts[c]))]
+            order[first[c] + draws.distinct(draws.key(seed, "exponential long tail", c), int(target), int(counts[c]))]
         )
     return np.sort(np.concatenate(chosen))
 
@@ -134,13 +134,13 @@ def pareto_long_tail(
     inside = np.zeros(len(labels), bool)
     have = np.zeros(labels.n_labels, np.int64)
     least = np.zeros(labels.n_labels, np.int64)
-    for c, wanted in zip(ranked, pareto_counts(n_max, len(ranked), alpha).tolist(), strict=True):
+    for c, target in zip(ranked, pareto_counts(n_max, len(ranked), alpha).tolist(), strict=True):
         own = members[starts[c] : starts[c + 1]]
-        step = 1 if wanted > have[c] else -1
+        step = 1 if target > have[c] else -1
         own = own[inside[own] == (step < 0)]
-        tried = min(wanted - int(have[c]), len(own)) if step > 0 else len(own)
+        tried = min(target - int(have[c]), len(own)) if step > 0 else len(own)
         for item in own[draws.distinct(draws.key(seed, "pareto long tail", c), tried, len(own))].tolist():
-            if have[c] == wanted:
+            if have[c] == target:
                 break
             has = columns[row_starts[item] : row_starts[item + 1]]
             if step > 0 or (have[has] > least[has]).all():

@@ -25,7 +25,7 @@ Sample: TypeAlias = tuple[Tensor, Tensor, int]
 
 
 class Decoding(TypedDict, total=False):
-    """How images are decoded; see the arguments of `ImageDataset`."""
+    """Settings of image decoding; see the arguments of `ImageDataset`."""
 
     size: Size
     on_bad_image: Literal["error", "skip"]
@@ -77,12 +77,12 @@ class ArrayDataset(Dataset[Sample]):
 
 
 def item_weights(weights: Any, n: int) -> NDArray[np.float32]:
-    """Return how much each of n items counts, (N,), float32; what cannot be that is refused."""
+    """Return checked weights of n items, (N,), float32."""
     values = np.asarray(weights, np.float64)
     if values.shape != (n,):
         raise ValueError(f"sample_weight has shape {values.shape}: give one number for each of {n} items")
     if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: mend it")
+        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: fix it")
     return values.astype(np.float32)
 
 
@@ -98,7 +98,7 @@ def sparse_features(inputs: Any) -> csr_array:
 
 
 def as_inputs(array: Any) -> NDArray[Any]:
-    """Return rows of an `ArrayDataset` as it gives them out: images uint8 (n, C, H, W), features float32."""
+    """Return rows in the form of `ArrayDataset`'s items: images uint8 (n, C, H, W), features float32."""
     if issparse(array):
         return np.asarray(array.toarray(), np.float32)
     if array.dtype != np.uint8 or array.ndim < 3:
@@ -163,7 +163,7 @@ class ImageDataset(Dataset[Sample]):
         self._cache = None
         if cache is not None and self.size is not None:
             self._cache = ImageCache(cache, self.paths, self.size, self.boxes)
-        # One byte an item, shared by all worker processes.
+        # One byte per item, shared by all worker processes.
         self._skipped = torch.zeros(len(labels), dtype=torch.uint8)
         if on_bad_image == "skip":
             self._skipped.share_memory_()
@@ -189,7 +189,7 @@ class ImageDataset(Dataset[Sample]):
         return np.flatnonzero(self._skipped.numpy())
 
     def note_skipped(self, index: NDArray[np.int64]) -> None:
-        """Take note of bad images that were met when something that is kept, such as features, was made of all."""
+        """Record bad images that were met while features of all images were computed."""
         self._skipped[torch.from_numpy(index)] = 1
 
     def __len__(self) -> int:
@@ -214,7 +214,7 @@ class ImageDataset(Dataset[Sample]):
         return samples
 
     def _image(self, i: int) -> NDArray[np.uint8] | None:
-        """Image `i` from the cache or its file; None where it is bad and may be."""
+        """Return image `i` from the cache or its file; None if it is bad and may be skipped."""
         path = str(self._paths[i])
         if self._cache is not None and (kept := self._cache.read(i, path)) is not None:
             return kept
@@ -249,7 +249,7 @@ def checked_index(indices: Sequence[int], n: int) -> NDArray[np.int64]:
 def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
     b = np.asarray(boxes, np.float64)
     if b.shape != (n, 4):
-        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) of each of {n} items")
+        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) for each of {n} items")
     bad = ~(np.isfinite(b).all(1) & (b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3]))
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
@@ -258,7 +258,7 @@ def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
 
 
 def _as_texts(paths: Any) -> pa.Array:
-    """Return paths as one Arrow array, without a Python string for each where they are one already."""
+    """Return paths as one Arrow array; an Arrow array stays one."""
     if isinstance(paths, pa.ChunkedArray):
         paths = paths.combine_chunks()
     if isinstance(paths, pa.Array):

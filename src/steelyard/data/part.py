@@ -45,15 +45,15 @@ def open_part(
         ['c']
     """
     if split is None and path is None:
-        raise ValueError("split and path are both left out: say which other part to open")
+        raise ValueError("split and path are both missing: give one of them")
     names = opened.data.labels.names
-    place, name = Path(opened.settings["path"] if path is None else path), split
+    location, name = Path(opened.settings["path"] if path is None else path), split
     if path is None and (name := part_named(split or "", opened.parts)) is None:
         have = f"it has {', '.join(map(repr, opened.parts))}; give one of them, or" if opened.parts else "give"
-        raise DataError(f"{place} has no part {split!r}: {have} the path of other data")
-    if path is None and place.is_file():  # its name may say which part it is
-        place = siblings(place).get(name or "", place)
-    part = open_data(**_fitting(opened, place, split) | {"path": place, "split": name})
+        raise DataError(f"{location} has no part {split!r}: {have} the path of other data")
+    if path is None and location.is_file():  # its name may say which part it is
+        location = siblings(location).get(name or "", location)
+    part = open_data(**_fitting(opened, location, split) | {"path": location, "split": name})
     _check_alike(opened, part)
     return align(part, names, unseen)
 
@@ -61,30 +61,30 @@ def open_part(
 def align(opened: Opened, names: Sequence[str], unseen: Literal["error", "drop"] = "error") -> Opened:
     """Return the data with exactly the labels `names`, in that order, see `aligned`; `.note` says what that changed.
 
-    What a label that the data does not have is taken as: see `open_part`.
+    For labels that the data does not have, see `open_part`.
     """
     data, labels = copy.copy(opened.data), opened.data.labels
     lists = opened.settings.get("form") in ("list", "long")
     negative = lists and opened.settings.get("absent") == "negative"
     with faults_of(opened.settings.get("path", "the data")):
         data.labels = aligned(labels, names, "negative" if negative else "unknown", unseen)
-    note, here, wanted = opened.note, set(labels.names), set(names)
+    note, here, expected = opened.note, set(labels.names), set(names)
     if lacking := [name for name in names if name not in here]:
         note += f" It does not have {listed(lacking)}: taken as {'absent' if negative else 'unknown'}."
-    if extra := [name for name in labels.names if name not in wanted]:
+    if extra := [name for name in labels.names if name not in expected]:
         note += f" Left out, for the training part does not have them: {listed(extra)}."
     return opened._replace(data=data, note=note)
 
 
-def _fitting(opened: Opened, place: Path, split: str | None) -> dict[str, Any]:
+def _fitting(opened: Opened, location: Path, split: str | None) -> dict[str, Any]:
     """The settings of `opened` that fit other data at `place`."""
     given = dict(opened.settings)
     kept = {name: given[name] for name in _ALWAYS if name in given}
     format = given.get("format")
-    if place.is_dir() and (layout := layout_at(place, format)):
+    if location.is_dir() and (layout := layout_at(location, format)):
         kept["year"] = given.get("year") if layout == opened.format else None
         return kept | ({"names": opened.data.labels.names} if layout in ("vqa", "vqa_regions") else {})
-    file = file_in(place, format, split)[0] if place.is_dir() else place
+    file = file_in(location, format, split)[0] if location.is_dir() else location
     kind = format or ENDINGS.get(file.suffix.lower())
     if kind != opened.format or kind not in ("table", "npz"):
         return kept
@@ -99,7 +99,7 @@ def _fitting(opened: Opened, place: Path, split: str | None) -> dict[str, Any]:
     if given.get("images") is not None and given.get("path_column") in source.columns:
         cells = encode(source.sample()[given["path_column"]])[1].to_pylist()[:20]
         folder = ImageFolder(Path(given["images"]), file)
-        if not any(found is not None and found[1] for found in map(folder.find, cells)):
+        if not any(match is not None and match[1] for match in map(folder.find, cells)):
             del given["images"]  # those of the other part may lie beside it
     return given
 
@@ -114,7 +114,9 @@ def _check_alike(opened: Opened, part: Opened) -> None:
     )
     if first != second:
         where = part.settings["path"]
-        raise DataError(f"{where}: its inputs are {second}, but in the training part {first}: see images and features")
+        raise DataError(
+            f"{where}: its inputs are {second}, but in the training part {first}: check images= and features="
+        )
 
 
 def aligned(
@@ -134,8 +136,8 @@ def aligned(
     check_choice(absent, ("unknown", "negative"), "absent")
     check_choice(unseen, ("error", "drop"), "unseen")
     names = several(names, "names")
-    wanted = set(names)
-    if extra := [name for name in labels.names if name not in wanted]:
+    expected = set(names)
+    if extra := [name for name in labels.names if name not in expected]:
         among = f"among the {len(names)} labels of the training part"
         if unseen == "error":
             which, verb = ("label", "is") if len(extra) == 1 else ("labels", "are")

@@ -23,11 +23,11 @@ AnySample: TypeAlias = tuple[Any, Tensor, int]
 
 @runtime_checkable
 class Labelled(Protocol):
-    """What every data set here has: `labels`, a length, and items (input, target (L,), index)."""
+    """Interface of every data set: `labels`, a length, and items (input, target (L,), index)."""
 
     @property
     def labels(self) -> Labels:
-        """Who has which label."""
+        """The labels of all items."""
 
     def __len__(self) -> int: ...
 
@@ -78,7 +78,7 @@ class Subset(Dataset[AnySample]):
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
-        """How much each item counts in training, where `data` says so."""
+        """Weight of each item in training; None if `data` has none."""
         weights = getattr(self.data, "weights", None)
         return None if weights is None else weights[self.index]
 
@@ -91,10 +91,10 @@ class Subset(Dataset[AnySample]):
     def __getitems__(self, indices: Sequence[int]) -> list[AnySample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
         places = checked_index(indices, len(self))
-        wanted = self.index[places].tolist()
+        rows = self.index[places].tolist()
         many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
-        samples = [self.data[i] for i in wanted] if many is None else many(wanted)
-        return [(item, target, place) for (item, target, _), place in zip(samples, places.tolist(), strict=True)]
+        samples = [self.data[i] for i in rows] if many is None else many(rows)
+        return [(item, target, position) for (item, target, _), position in zip(samples, places.tolist(), strict=True)]
 
 
 def origin(data: Labelled) -> tuple[Labelled, NDArray[np.int64]]:

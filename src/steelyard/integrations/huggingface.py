@@ -42,7 +42,7 @@ __all__ = ["ObjectiveMixin", "compute_metrics", "load_reading", "targets_of"]
 
 FILE = "calibration.json"
 IGNORED = -100
-"""What Hugging Face writes for a label that does not count."""
+"""Value of labels that Hugging Face ignores."""
 
 
 def targets_of(labels: Any) -> Any:
@@ -79,14 +79,14 @@ def compute_metrics(objective: Objective) -> Callable[[Any], dict[str, float]]:
     def measured(prediction: Any) -> dict[str, float]:
         logits = torch.as_tensor(np.asarray(prediction.predictions), dtype=torch.float32)
         targets = torch.as_tensor(targets_of(prediction.label_ids))
-        found = {"map": mean_average_precision(logits, targets)}
+        scores = {"map": mean_average_precision(logits, targets)}
         if isinstance(objective.loss, PairLoss):
             with torch.no_grad():
                 eta = objective.probability(logits.to(_place(objective))).cpu()
-            found["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
+            scores["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
             error = calibration_error(eta, targets)
-            found |= {"ace": float(error.ace), "ece": float(error.ece)}
-        return found
+            scores |= {"ace": float(error.ace), "ece": float(error.ece)}
+        return scores
 
     return measured
 
@@ -145,9 +145,9 @@ class ObjectiveMixin:
             thresholds: what they are for: "f1" or "half".
         """
         counts, known = _counts(self.train_dataset, self.objective)  # type: ignore[attr-defined]
-        said = self.predict(data)  # type: ignore[attr-defined]
-        logits = torch.as_tensor(np.asarray(said.predictions), dtype=torch.float32)
-        targets = torch.as_tensor(targets_of(said.label_ids))
+        predicted = self.predict(data)  # type: ignore[attr-defined]
+        logits = torch.as_tensor(np.asarray(predicted.predictions), dtype=torch.float32)
+        targets = torch.as_tensor(targets_of(predicted.label_ids))
         reading = ProbabilityModel.of_objective(self.objective.cpu(), self.loss_part, counts, known)
         self.objective.to(self.args.device)  # type: ignore[attr-defined]
         reading = reading.fit(logits, targets)

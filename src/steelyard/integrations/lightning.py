@@ -80,15 +80,16 @@ class ObjectiveCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the objective, and refuse what could not be carried, before anything is trained."""
-        found = [part for part in pl_module.modules() if isinstance(part, Objective)]
-        if len(found) != 1:
+        objectives = [part for part in pl_module.modules() if isinstance(part, Objective)]
+        if len(objectives) != 1:
             raise ValueError(
-                f"{type(pl_module).__name__} holds {len(found)} objectives: assign one steelyard.Objective in __init__"
+                f"{type(pl_module).__name__} holds {len(objectives)} objectives: assign one steelyard.Objective in "
+                "__init__"
             )
-        self._objective = found[0]
+        self._objective = objectives[0]
         if stage == "fit" and (trainer.max_epochs is None or trainer.max_epochs < 1):
             raise ValueError(
-                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so say them"
+                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so give max_epochs"
             )
         self._keep_buffers_apart(pl_module)
 

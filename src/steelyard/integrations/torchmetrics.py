@@ -207,16 +207,16 @@ class _Decided(Summed):
         self.register_buffer("threshold", limit, persistent=False)
 
     def _decide(self, pair: Pair) -> Pair:
-        """Return the decisions in the place of the probabilities."""
+        """Return decisions instead of probabilities."""
         decided = labelled(pair, self.n_labels).values >= self.threshold.to(pair.values.dtype)
         return Pair(decided, pair.targets, pair.known, pair.from_numpy)
 
 
 class _ByLabel(_Decided):
-    """What true, predicted and actual positives of each label tell."""
+    """A ratio of true, predicted and actual positives of each label."""
 
     _ratio: int
-    """Which of `decisions.ratios`."""
+    """Index into `decisions.ratios`."""
 
     def __init__(
         self, n_labels: int, threshold: Threshold = 0.5, average: LabelAverage = "macro", **options: Any

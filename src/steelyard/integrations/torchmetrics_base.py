@@ -1,4 +1,4 @@
-"""What the torchmetrics classes share: states that are sums or kept items, and checks of arguments."""
+"""Base classes of the torchmetrics classes, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Summed(Metric):
 
 
 class Kept(Metric):
-    """A metric that has to keep every item: values (n, L) and targets (n, L), a tensor a batch of each."""
+    """A metric that keeps every item: values (n, L) and targets (n, L), one tensor of each per batch."""
 
     is_differentiable = False
     full_state_update = False

@@ -52,7 +52,9 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels, module: n
     """
     settings = replace(settings, backbone=_decided(settings, input))
     if settings.head == "members":
-        raise ValueError("model.head is members, which only a race makes: choose another, or train with --recipe auto")
+        raise ValueError(
+            "model.head is members, which only a race produces: choose another, or train with --recipe auto"
+        )
     if settings.mirror and input.kind != "image":
         raise ValueError(f"model.mirror is true, but the data has {input.kind}, no images: set it to false")
     backbone = _backbone(settings, input, module)
@@ -102,7 +104,7 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor], mo
         settings = ModelSettings(**{"bias": "zero", **description["settings"]})  # before there was this setting
         n_labels = int(description["n_labels"])
     except (KeyError, TypeError) as error:
-        raise ValueError(f"description is none of a model of ours ({error!r}): give what describe() gave") from None
+        raise ValueError(f"description does not describe a model ({error!r}): give what describe() returned") from None
     state = dict(tensors)
     empty = torch.empty(0)
     with torch.random.fork_rng(devices=[]):
@@ -179,7 +181,7 @@ def _decided(settings: ModelSettings, input: Input) -> str:
     name = settings.backbone
     if name.startswith("hf:"):
         if input.kind != "features":
-            raise ValueError(f"model.backbone is {name}, which takes texts: name their column, data.text")
+            raise ValueError(f"model.backbone is {name}, which takes texts: name their column with data.text")
         return "linear"  # the data holds what the encoder made of its texts
     if name == OWN:
         return name
@@ -193,7 +195,7 @@ def _decided(settings: ModelSettings, input: Input) -> str:
         )
     if input.kind == "image" and name not in ("resnet12", "resnet32", "small") and input.shape[0] not in (1, 3):
         n = input.shape[0]
-        raise ValueError(f"the images have {n} channels: {name} takes 1 or 3, small, resnet12 and resnet32 any")
+        raise ValueError(f"the images have {n} channels: {name} takes 1 or 3; choose small, resnet12 or resnet32")
     return name
 
 
@@ -208,7 +210,7 @@ def _for_own(settings: ModelSettings, n_outputs: int, n_labels: int) -> ModelSet
     """The settings of a model around a module of the user's own: no head where its outputs are logits already."""
     for name in ("frozen", "keep_statistics", "weights"):
         if getattr(settings, name) not in (False, "", "auto"):
-            raise ValueError(f"model.{name} is set, but the model is a module of your own: do that to it beforehand")
+            raise ValueError(f"model.{name} is set, but the model is a module of your own: set it up before passing it")
     return replace(settings, head="none") if settings.head == "linear" and n_outputs == n_labels else settings
 
 
@@ -260,7 +262,7 @@ def _assembled(
     elif settings.head == "places":
         if not isinstance(backbone, ImageBackbone) or backbone.map_channels() != features:
             raise ValueError(
-                f"model.head is places, but {settings.backbone} has no maps of its features: choose model.backbone "
+                f"model.head is places, but {settings.backbone} has no feature maps: choose model.backbone "
                 "lite0, lite1, lite2, resnet12, resnet32 or a convolutional network of timm, or head = linear"
             )
         head = PlacesHead(features, n_labels, settings.dropout)
@@ -278,7 +280,7 @@ def _start_from(path: str, backbone: Backbone, name: str) -> None:
     try:
         tensors = load_file(require(path))
     except SafetensorError:
-        raise DataError(f"{path} is no safetensors file, or a damaged one: convert or fetch it again") from None
+        raise DataError(f"{path} is not a valid safetensors file: convert or download it again") from None
     if any(key.startswith("backbone.") for key in tensors):
         if "normalise.mean" in tensors and "normalise.std" in tensors:
             mean, std = (tuple(tensors[f"normalise.{part}"].flatten().tolist()) for part in ("mean", "std"))

@@ -36,8 +36,8 @@ _RULES = 1  # to be raised whenever the features that a backbone makes of an ite
 _CELLS = 1 << 22  # of an array that are read at a time
 
 
-class Keeping(NamedTuple):
-    """How features are kept in a folder."""
+class FeatureFolder(NamedTuple):
+    """A folder for features, and how it is shared."""
 
     folder: str | os.PathLike[str]
     shared: bool = False
@@ -50,7 +50,7 @@ class Keeping(NamedTuple):
 def frozen_data(
     model: Model,
     data: Labelled,
-    folder: str | os.PathLike[str] | Keeping,
+    folder: str | os.PathLike[str] | FeatureFolder,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
@@ -87,14 +87,14 @@ def frozen_data(
         raise ValueError("data holds no items: there is nothing to compute features of")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
-    keeping = folder if isinstance(folder, Keeping) else Keeping(folder)
+    keeping = folder if isinstance(folder, FeatureFolder) else FeatureFolder(folder)
     place, kind = Path(keeping.folder).absolute(), torch.device(device)
     mark = _fingerprint(model, data, kind)
     file = FeatureFile(place / f"features-{mark.backbone}-{mark.items}.npy", (len(data), model.n_features))
     with file.alone():
         if (kept := file.read()) is None:
             if keeping.say is not None and file.path.exists():
-                keeping.say(f"{file.path} is damaged: its features are computed again")
+                keeping.say(f"{file.path} is corrupt: its features are computed again")
             loans = Loans(len(data))
             if keeping.shared and mark.keys is not None:
                 write_keys(file, mark.keys)
@@ -103,7 +103,7 @@ def frozen_data(
                 _compute(model, data, writer, loans, kind, batch_size, workers, progress)
             kept = file.read()
     if kept is None:
-        raise DataError(f"{file.path} is damaged as soon as it is written: check the disk, or give another folder")
+        raise DataError(f"{file.path} is corrupt right after writing: check the disk, or give another folder")
     if keeping.shared:
         note_use(file)
         prune(place)
@@ -181,7 +181,7 @@ def _on(device: torch.device, x: Any) -> Any:
 
 
 class _Mark(NamedTuple):
-    """What features are of: everything that has a say in them, hashed."""
+    """Hashes of everything that determines features."""
 
     backbone: str
     """Weights, statistics, the kind of device, and how images are decoded."""
@@ -216,8 +216,8 @@ def _fingerprint(model: Model, data: Labelled, device: torch.device) -> _Mark:
         items.update(b"\0" + source.fingerprint(index))
     else:
         raise ValueError(
-            f"data is a {type(source).__name__}: features are kept of an ArrayDataset, ImageDataset or RegionDataset; "
-            "compute others by model.features"
+            f"data is a {type(source).__name__}: features can be kept for an ArrayDataset, ImageDataset or "
+            "RegionDataset; compute others with model.features"
         )
     return _Mark(backbone.hexdigest()[:16], items.hexdigest()[:32], keys)
 

@@ -1,4 +1,4 @@
-"""What a network is given: features, an image, or regions and words."""
+"""Inputs of a network: features, an image, or regions and words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Input(NamedTuple):
     """
 
     kind: Literal["features", "image", "pair"]
-    """What the network takes."""
+    """Kind of the input."""
     shape: tuple[int, ...]
     """(F,) for features; (C, H, W) for an image, with H = W = 0 if sizes differ; (R, F, T, V) for a pair: R regions
     with F features and T words from a vocabulary of V, where number 0 means no word."""
@@ -40,7 +40,7 @@ def input_of(data: Any) -> Input:
         Input(kind='features', shape=(5,))
     """
     if len(data) == 0:
-        raise ValueError("data holds no items: a network cannot be shaped without one")
+        raise ValueError("data holds no items: give at least one, to determine the shape of the network")
     source = origin(data)[0]
     if isinstance(source, ImageDataset):
         return Input("image", (3, *(source.size or (0, 0))))
@@ -52,11 +52,11 @@ def input_of(data: Any) -> Input:
             return Input("image", tuple(x.shape))
         if x.ndim == 1 and x.numel():
             return Input("features", tuple(x.shape))
-        found = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
+        shown = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
     else:
-        found = f"a {type(x).__name__}"
+        shown = f"a {type(x).__name__}"
     raise ValueError(
-        f"the first item of data is {found}: give features (F,), images as uint8 (C, H, W), or regions and words "
+        f"the first item of data is {shown}: give features (F,), images as uint8 (C, H, W), or regions and words "
         "(steelyard.data.readers.regions)"
     )
 

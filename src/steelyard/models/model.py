@@ -110,7 +110,7 @@ class Model(nn.Module):
 
     @property
     def has_memory(self) -> bool:
-        """Whether training must feed `observe` after every step: the head is OLTR's."""
+        """True if training must call `observe` after every step: the head is OLTR's."""
         return isinstance(self.head, OLTRHead)
 
     def observe(self, features: Tensor, targets: Tensor) -> None:

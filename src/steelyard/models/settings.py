@@ -1,4 +1,4 @@
-"""What can be set about the network: the section [model] of a configuration."""
+"""The section [model] of a configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BACKBONES = (
     *("auto", "linear", "mlp", "small", "resnet12", "resnet32", "resnet50"),
     *("lite0", "lite1", "lite2", "cross_attention", "own"),
 )
-"""What `backbone` may be, besides timm:NAME and hf:FOLDER."""
+"""Values of `backbone`, besides timm:NAME and hf:FOLDER."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class ModelSettings:
     dropout: float = 0.0
     """Probability of dropping a feature before the last layer, in training."""
     reachability: float = 1.0
-    """Numerator r of the oltr head's reachability r/γ, γ the distance to the nearest centroid: 1 in the paper's formula,
-    10 in the authors' code."""
+    """Numerator r of the oltr head's reachability r/γ, γ the distance to the nearest centroid: 1 in the paper, 10 in
+    the authors' code."""
     mirror: bool = False
     """Whether evaluation and prediction average the logits of an image and its mirror image: twice the time, and
     slightly better scores where left and right do not matter."""
@@ -74,7 +74,7 @@ class ModelSettings:
         if not any(self.backbone.startswith(start) and self.backbone != start for start in elsewhere):
             check_choice(self.backbone, (*BACKBONES, "timm:NAME", "hf:FOLDER"), "model.backbone")
             if self.backbone == "timm:NAME":
-                raise ValueError("model.backbone is 'timm:NAME': put a model of timm for NAME, e.g. timm:resnet50")
+                raise ValueError("model.backbone is 'timm:NAME': replace NAME by a timm model, e.g. timm:resnet50")
         check_choice(self.head, get_args(Head), "model.head")
         check_choice(self.bias, ("prior", "zero"), "model.bias")
         if self.frozen not in (True, False, "auto"):
@@ -88,13 +88,13 @@ class ModelSettings:
             raise ValueError(f"model.reachability is {self.reachability}: it must be above 0 and finite")
         if self.is_frozen and self.head == "places":
             raise ValueError(
-                "model.head is places, but model.frozen is true: of a frozen backbone the maps that it looks at are "
-                "not kept; set frozen = false, or head = linear"
+                "model.head is places, but model.frozen is true: the feature maps of a frozen backbone are not "
+                "kept; set frozen = false, or head = linear"
             )
         if self.is_frozen and self.mirror:
             raise ValueError(
-                "model.mirror is true, but model.frozen is true too: of a frozen backbone the features of images as "
-                "they are are kept, and no others; set one of them to false"
+                "model.mirror is true, but model.frozen is true too: a frozen backbone keeps features of the "
+                "original images only; set one of them to false"
             )
         if self.embeddings and self.head != "ml_gcn":
             raise ValueError(f"model.embeddings is given, but model.head is {self.head!r}: set it to ml_gcn")

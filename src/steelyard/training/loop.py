@@ -1,4 +1,4 @@
-"""The one loop: epochs, steps, validation, checkpoints. Read it from top to bottom."""
+"""The training loop: epochs, steps, validation, checkpoints."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def train(
         (2, [2, 2])
     """
     settings, schedule = _settled(settings, schedule, data, objective, validate is not None)
-    training = _Training(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
+    training = _LoopState(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
     job = training.job
     try:
         training.watch.begin(job.epoch, job.step, settings.epochs)
@@ -132,7 +132,7 @@ def train(
     return training.outcome()
 
 
-class _Training:
+class _LoopState:
     """A training from its preparation to its outcome; the arguments are those of `train`, none of them automatic."""
 
     def __init__(
@@ -213,7 +213,7 @@ class _Training:
                 started = self._pause(started)
                 self._save()
                 if group.agreed(stop.is_set()):
-                    raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
+                    raise Stopped(f"stopped in epoch {job.epoch}; run the same command again to continue")
         self._pause(started)
 
     def end_epoch(self, stop: Event) -> None:
@@ -239,7 +239,7 @@ class _Training:
         if group.agreed(is_due or stop.is_set() or is_last or job.stopped_early):
             self._save()
         if group.agreed(stop.is_set()) and not is_last:
-            raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
+            raise Stopped(f"stopped after epoch {job.epoch - 1}; run the same command again to continue")
 
     def outcome(self) -> Outcome:
         """Return what came of it; the objective gets the class weights of the epoch that is kept."""
@@ -289,7 +289,7 @@ class _Training:
 def _settled(
     settings: TrainSettings, schedule: ScheduleSettings, data: Any, objective: Objective, validates: bool
 ) -> tuple[TrainSettings, ScheduleSettings]:
-    """What automatic settings become for a caller who left any; how validation items are annotated is unknown."""
+    """Decide automatic settings; how validation items are annotated is not known here."""
     inside: Any = data.data if isinstance(data, Subset) else data
     is_costly = not (is_array(data) and inside.inputs.ndim == 2)
     has_link = isinstance(objective.loss, PairLoss) and not objective.resolver.no_link
@@ -302,9 +302,9 @@ def _settled(
 
 
 def _converged(records: list[Record], monitor: str) -> bool | None:
-    """Whether the monitor had stopped improving: in the last tenth of the epochs by less than a hundredth."""
-    found = [record["validation"].get(monitor) for record in records if "validation" in record]
-    values = [-value if monitor in LOWER_IS_BETTER else value for value in found if value is not None]
+    """Return whether the monitor improved by less than a hundredth in the last tenth of the epochs."""
+    scores_seen = [record["validation"].get(monitor) for record in records if "validation" in record]
+    values = [-value if monitor in LOWER_IS_BETTER else value for value in scores_seen if value is not None]
     if not values:
         return None
     before = values[: -max(1, round(STILL_IMPROVING[0] * len(values)))]
@@ -313,7 +313,7 @@ def _converged(records: list[Record], monitor: str) -> bool | None:
 
 
 def _record(job: Job, steps: int, lr: float) -> Record:
-    """The line that the history gets of the epoch that is done."""
+    """Return the history record of the epoch that just ended."""
     means, seconds = job.means(), job.seconds - job.seconds_before
     record: Record = {
         "epoch": job.epoch,

@@ -46,7 +46,7 @@ def cifar10(root: PathLike, train: bool = True, batches: Sequence[int] = _BATCHE
     if missing := [file.name for file in files if not file.is_file()]:
         there = [batch for batch in _BATCHES if (home / f"data_batch_{batch}{'.bin' * binary}").is_file()]
         remedy = f", or ask for what is there with batches={tuple(there)}" if train and there else ""
-        raise DataError(f"{home} lacks {', '.join(missing)}: fetch it again{remedy}")
+        raise DataError(f"{home} lacks {', '.join(missing)}: download it again{remedy}")
     if binary:
         batches_read, meta = [_records(file, 1, 0) for file in files], home / "batches.meta.txt"
         return _dataset(files, batches_read, read_lines(meta), meta)
@@ -96,7 +96,7 @@ def _dataset(files: list[Path], batches: list[tuple[Any, Any]], names: list[str]
 def _records(file: Path, n_label_bytes: int, which: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     content, record = np.frombuffer(read_bytes(file), np.uint8), n_label_bytes + _PIXELS
     if len(content) % record:
-        raise damaged(file, f"it has {len(content)} bytes, no multiple of {record}, and is cut off")
+        raise damaged(file, f"it has {len(content)} bytes, no multiple of {record}, so it is truncated")
     rows = content.reshape(-1, record)
     return rows[:, n_label_bytes:], rows[:, which]
 
@@ -106,7 +106,7 @@ def _python(files: list[Path], key: str, meta: Path, names_key: str) -> ArrayDat
     try:
         names = [name if isinstance(name, str) else bytes.decode(name) for name in listed]
     except (UnicodeDecodeError, TypeError):
-        raise damaged(meta, f"{names_key} holds something else than names") from None
+        raise damaged(meta, f"{names_key} holds entries that are not names") from None
     batches = []
     for file in files:
         batch = read_pickle(file)

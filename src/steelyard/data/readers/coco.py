@@ -71,7 +71,7 @@ def coco(
 
 
 def _slim(record: dict[str, Any]) -> Any:
-    """Keep of an annotation its image and category, of an image its id and name: outlines are let go at once."""
+    """Reduce an annotation to its image and category, and an image to its id and name; outlines are dropped at once."""
     if "category_id" in record and "image_id" in record:
         return record["image_id"], record["category_id"]
     if "file_name" in record and "id" in record:

@@ -77,7 +77,7 @@ def cub(root: PathLike, split: str, min_certainty: int = 1, **how: Unpack[Decodi
 
 
 def _numbered(path: Path) -> list[str]:
-    """What stands behind the numbers 1, 2, … at the start of the lines."""
+    """Return the entries that follow the numbers 1, 2, … at the start of each line."""
     entries = []
     for i, line in enumerate(read_lines(path), 1):
         number, _, entry = line.partition(" ")

@@ -93,13 +93,13 @@ def mlt_at(place: Path) -> str | None:
 
 def mlt_root(place: Path, format: str, images: PathLike | None) -> Path | None:
     """Return the folder that holds the images of a split: `images`, or one around `place`; None where none does."""
-    wanted = MLT[format].images
+    image_folder = MLT[format].images
     if images is not None:
-        if not (Path(images) / wanted).is_dir():
-            raise DataError(f"images is {images}, but there is no {wanted} in it: give the folder that holds it")
+        if not (Path(images) / image_folder).is_dir():
+            raise DataError(f"images is {images}, but there is no {image_folder} in it: give the folder that holds it")
         return Path(images)
     here = place.absolute()
-    return next((root for root in (here, *here.parents) if (root / wanted).is_dir()), None)
+    return next((root for root in (here, *here.parents) if (root / image_folder).is_dir()), None)
 
 
 def mlt_labels(split: PathLike, names: Sequence[str]) -> Labels:

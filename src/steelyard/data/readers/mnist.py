@@ -56,10 +56,10 @@ def read_idx(path: PathLike, n_dimensions: int) -> NDArray[np.uint8]:
             if header[:4] != magic:
                 raise damaged(path, f"it begins with {header[:4].hex()}, not with {magic.hex()} as such an idx file")
             if len(header) < 4 + 4 * n_dimensions:
-                raise damaged(path, "it is cut off inside its header")
+                raise damaged(path, "it is truncated inside its header")
             shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
             if math.prod(max(side, 1) for side in shape) > _MOST_PER_BYTE * file.stat().st_size:
-                raise damaged(path, f"it states the shape {shape}, which it cannot hold, and is damaged")
+                raise damaged(path, f"it states the shape {shape}, which it cannot hold, so it is corrupt")
             content = stream.read(math.prod(shape) + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(path, f"it is no whole gzip file ({error})") from None

@@ -86,7 +86,7 @@ def _classes(home: Path, classes: str) -> tuple[list[str], list[str]]:
         codes = list(dict.fromkeys(line for line in read_lines(listing) if line != "LabelName"))
         for i, code in enumerate(codes, 1):
             if code not in title:
-                raise DataError(f"{listing}: class {i}, {code!r:.40}, is not described in {path}: fetch both again")
+                raise DataError(f"{listing}: class {i}, {code!r:.40}, is not described in {path}: download both again")
     shared = Counter(title[code] for code in codes)
     return codes, [title[code] if shared[title[code]] == 1 else f"{title[code]} ({code})" for code in codes]
 
@@ -103,7 +103,7 @@ def _rows(
     classes, listed = encode(columns["LabelName"])
     confidence = columns["Confidence"].to_numpy()
     if not len(items):
-        raise DataError(f"{path} has a header and no rows: fetch it again")
+        raise DataError(f"{path} has a header and no rows: download it again")
     column = pc.index_in(listed, pa.array(codes, pa.large_string())).fill_null(-1).to_numpy(zero_copy_only=False)
     labels = np.append(column, -1)[classes]
     fits = np.append(pc.match_substring_regex(ids, r"^[0-9A-Za-z_-]+$").to_numpy(zero_copy_only=False), False)
@@ -114,10 +114,10 @@ def _rows(
             i = int(np.argmax(bad))
             raise DataError(f"{path}: {source.place(i)}: {name} is {columns[name][i].as_py()!r:.60}: {what}")
 
-    refuse(~fits[items], "ImageID", "no image id, correct it or remove that line")
-    refuse((confidence != 0) & (confidence != 1), "Confidence", "a verified label has 1 or 0; fetch it again")
+    refuse(~fits[items], "ImageID", "not an image id: correct it or remove that line")
+    refuse((confidence != 0) & (confidence != 1), "Confidence", "a verified label has 1 or 0; download it again")
     if not others_allowed:
-        refuse(foreign, "LabelName", f"not among the {len(codes)} classes: fetch both files again")
+        refuse(foreign, "LabelName", f"not among the {len(codes)} classes: download both files again")
     known = ~foreign
     return ids, items[known], labels[known], confidence[known].astype(np.int8)
 

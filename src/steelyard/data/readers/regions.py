@@ -1,4 +1,4 @@
-"""Questions about images whose regions were described by a detector: two inputs an item, as LXMERT takes them."""
+"""Questions about images with features of detected regions: two inputs per item, as LXMERT takes them."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class WordTable:
 
     def numbers(self, text: str, length: int) -> NDArray[np.int64]:
         """Return the numbers of the first `length` words of `text`, 0 where it has fewer."""
-        found = [self._number.get(word, 1) for word in words_of(text)[:length]]
-        return np.array(found + [0] * (length - len(found)), np.int64)
+        result = [self._number.get(word, 1) for word in words_of(text)[:length]]
+        return np.array(result + [0] * (length - len(result)), np.int64)
 
 
 def words_of(text: str) -> list[str]:
@@ -147,12 +147,12 @@ class RegionDataset(Dataset[PairSample]):
 
     def fingerprint(self, index: NDArray[np.int64]) -> bytes:
         """Return a hash of the inputs at `index`: their questions, their images, and path and stamp of the file."""
-        found = hashlib.sha256(repr((str(Path(self.path).absolute()), stamp_of(str(self.path)), self.length)).encode())
-        found.update("\0".join(self.words.words).encode())
-        found.update(self._row[index].tobytes())
+        digest = hashlib.sha256(repr((str(Path(self.path).absolute()), stamp_of(str(self.path)), self.length)).encode())
+        digest.update("\0".join(self.words.words).encode())
+        digest.update(self._row[index].tobytes())
         for i in index.tolist():
-            found.update(b"\0" + self.questions.questions[i].encode())
-        return found.digest()
+            digest.update(b"\0" + self.questions.questions[i].encode())
+        return digest.digest()
 
 
 def vqa_regions(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> RegionDataset:
@@ -220,19 +220,19 @@ def convert_regions(
         for file in files:
             with file.open(encoding="ascii", errors="replace") as lines:
                 for i, line in enumerate(lines, 1):
-                    number, found = _read(line, f"{file}, line {i}")
+                    number, rows = _read(line, f"{file}, line {i}")
                     if not ids:
-                        shape = (0, regions, found.shape[1])
+                        shape = (0, regions, rows.shape[1])
                         _write_header(out, shape)
-                    if (width := found.shape[1]) != shape[2]:
+                    if (width := rows.shape[1]) != shape[2]:
                         raise DataError(
                             f"{file}, line {i}: {width} features, not {shape[2]} as the first: take one set"
                         )
                     if number in ids:
-                        raise DataError(f"{file}, line {i}: image {number} is there twice: give each image once")
+                        raise DataError(f"{file}, line {i}: image {number} occurs twice: give each image once")
                     ids[number] = None
                     kept = np.zeros(shape[1:], np.float16)
-                    kept[: len(found)] = found[:regions]
+                    kept[: len(rows)] = rows[:regions]
                     out.write(kept.tobytes())
                     if progress is not None:
                         progress(len(ids))
@@ -250,20 +250,22 @@ def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
     """The number of an image and the features of its boxes."""
     fields = line.rstrip("\r\n").split("\t")
     if len(fields) not in _FIELDS:
-        raise DataError(f"{where} has {len(fields)} fields, not 6 or 10: it is no TSV of region features, or cut off")
+        raise DataError(
+            f"{where} has {len(fields)} fields, not 6 or 10: it is not a TSV of region features, or cut off"
+        )
     name, boxes, content = fields[0], fields[-3], fields[-1]
     number = re.search(r"\d+$", name)
     if number is None or not re.fullmatch(r"[1-9]\d{0,5}", boxes):
         raise damaged(where, f"image {name!r:.60} with {boxes!r:.20} boxes, not whole numbers")
     try:
-        found = np.frombuffer(base64.b64decode(content, validate=True), np.dtype("<f4"))
+        rows = np.frombuffer(base64.b64decode(content, validate=True), np.dtype("<f4"))
     except (binascii.Error, ValueError):
         raise damaged(where, "the features are not base64 of float32") from None
-    if not found.size or found.size % int(boxes):
-        raise damaged(where, f"{found.size} numbers are not the features of {boxes} boxes")
-    if not (np.abs(found) <= np.finfo(np.float16).max).all():
+    if not rows.size or rows.size % int(boxes):
+        raise damaged(where, f"{rows.size} numbers are not the features of {boxes} boxes")
+    if not (np.abs(rows) <= np.finfo(np.float16).max).all():
         raise damaged(where, "a feature is not finite, or beyond float16")
-    return int(number.group()), found.reshape(int(boxes), -1)
+    return int(number.group()), rows.reshape(int(boxes), -1)
 
 
 def _write_header(out: BinaryIO, shape: tuple[int, int, int]) -> None:

@@ -67,10 +67,10 @@ def voc(
 def _class_column(path: Path, ids: list[str]) -> Values:
     """The values 1, 0, −1 of one class, which must be stated for the images of `ids` in that order."""
     values = []
-    for i, (line, wanted) in enumerate(zip_longest(read_lines(path), ids), 1):
+    for i, (line, expected) in enumerate(zip_longest(read_lines(path), ids), 1):
         name, _, value = (line or "").partition(" ")
-        if name != wanted:
-            raise damaged(path, f"line {i} is of {name!r:.60}, but the split has {wanted!r:.60}")
+        if name != expected:
+            raise damaged(path, f"line {i} is of {name!r:.60}, but the split has {expected!r:.60}")
         if value.strip() not in ("1", "0", "-1"):
             raise damaged(path, f"line {i} has the value {value.strip()!r:.40} and must have 1, 0 or -1")
         values.append(int(value))

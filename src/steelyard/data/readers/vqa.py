@@ -83,7 +83,7 @@ def vqa(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> Ques
         item = row.pop(number)
         given = field(record, "answers", list, answer_file, where)
         if not all(isinstance(answer, str) for answer in given):
-            raise damaged(answer_file, f"{where}: answers holds something else than answers")
+            raise damaged(answer_file, f"{where}: answers holds entries that are not answers")
         cells += [(item, column[answer], n) for answer, n in Counter(given).items() if answer in column]
     if row:
         raise damaged(answer_file, f"it does not answer the question {next(iter(row))}")

@@ -128,7 +128,7 @@ class BlockHead(nn.Module):
         return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
 
     def optimize_by(self, optimizer: BlockOptimizer) -> None:
-        """Begin anew with another optimizer; states of the one before are dropped."""
+        """Switch to another optimizer; states of the previous one are dropped."""
         self.moments = Moments(self.weight, self.bias, optimizer, self.share.start)
 
     def narrow(self, dtype: torch.dtype) -> None:
@@ -206,11 +206,11 @@ class BlockHead(nn.Module):
                 f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here"
             )
         checked(objective)
-        job = _Job(self, targets, objective, lr, index)
+        job = _BlockPass(self, targets, objective, lr, index)
         total: Tensor = _Pass.apply(self.first(features), job)  # type: ignore[no-untyped-call]
         return Value(total, {"loss": total})
 
-    def go_through(self, x: Tensor, job: _Job) -> tuple[Tensor, Tensor | None]:
+    def go_through(self, x: Tensor, job: _BlockPass) -> tuple[Tensor, Tensor | None]:
         """Return the objective and, where features want it, their gradient; see `step`."""
         targets, loss, items, own = job.targets, checked(job.objective), job.items, slice(0, len(x))
         is_split = self.share != slice(0, self.n_labels)
@@ -300,7 +300,7 @@ class BlockHead(nn.Module):
         return penalty
 
 
-class _Job(NamedTuple):
+class _BlockPass(NamedTuple):
     """One pass over the blocks: with a learning rate the weights move."""
 
     head: BlockHead
@@ -315,7 +315,7 @@ class _Pass(torch.autograd.Function):
     """The objective as a function of features; its gradient comes out of the same pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, job: _Job) -> Tensor:
+    def forward(ctx: Any, x: Tensor, job: _BlockPass) -> Tensor:
         total, gradient = job.head.go_through(x, job._replace(needs_gradient=ctx.needs_input_grad[0]))
         ctx.save_for_backward(gradient)
         ctx.dtype = x.dtype

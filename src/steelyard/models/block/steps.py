@@ -125,7 +125,8 @@ class Moments(nn.Module):
         if fuses(weight.device) and weight.dtype != torch.float64:
             update_(weight, gradient, states, first, key, numbers, get_args(Kind).index(rule.kind), stochastic)
         else:
-            plain_update_(weight, gradient, states, first, key, numbers, rule.kind, stochastic)
+            bits = noise(weight.shape, first, key, weight.device)
+            plain_update_(weight, gradient, states, bits, numbers, rule.kind, stochastic)
 
     def step_bias(self, bias: Tensor, slopes: Tensor, first: int, lr: float, scale: float) -> None:
         """Move the bias (n,) of the labels from `first` on by the gradient scale · slopes (n,), float64."""
@@ -149,17 +150,15 @@ def plain_update_(
     weight: Tensor,
     gradient: Tensor,
     states: list[Tensor | None],
-    first: int,
-    key: int,
+    bits: Tensor,
     numbers: tuple[float, ...],
     kind: Kind,
     stochastic: bool,
 ) -> None:
-    """Do by plain torch what the kernel `block_update.update` does, with the same random bits."""
+    """Do in plain torch what the kernel `block_update.update` does; with `noise` as `bits` the results are the same."""
     lr, scale, decay, beta1, beta2, eps, up1, up2 = numbers
     m_state, v_state, m_scale, v_scale = states
     wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    bits = noise(weight.shape, first, key, weight.device)
     w, g = weight.to(wide), gradient.to(wide) * scale
     if kind != "adam":
         g = g + decay * w
