@@ -48,7 +48,7 @@ class Weighting(nn.Module, ABC):
         present = t.clamp_min(0).to(dtype) if t.dtype != torch.bool else t.to(dtype)
         return self.weights(present).expand(t.shape)
 
-    def kernel(self) -> fused.Rebalanced | None:
+    def kernel(self) -> fused.KernelRebalanced | None:
         """Return these weights as the fused kernels know them, None if they do not."""
         return None
 
@@ -204,15 +204,15 @@ class Rebalanced(Weighting):
         n = check_counts(counts, floor=floor)
         self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
         self.register_buffer("inverse", n.min() / n, persistent=False)
-        self._copied: tuple[Tensor, int, fused.Rebalanced] | None = None
+        self._copied: tuple[Tensor, int, fused.KernelRebalanced] | None = None
 
-    def kernel(self) -> fused.Rebalanced | None:
+    def kernel(self) -> fused.KernelRebalanced | None:
         """Return these weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
         if type(self) is not Rebalanced or torch.compiler.is_compiling():
             return None
         numbers, of, copied = (self.alpha, self.beta, self.mu), self.inverse, self._copied
         if copied is None or copied[0] is not of or copied[1] != of._version or copied[2][1:] != numbers:
-            self._copied = copied = of, of._version, fused.Rebalanced(of.to(torch.float32), *numbers)
+            self._copied = copied = of, of._version, fused.KernelRebalanced(of.to(torch.float32), *numbers)
         return copied[2]
 
     def weights(self, present: Tensor) -> Tensor:

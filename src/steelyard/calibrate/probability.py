@@ -260,9 +260,9 @@ class ProbabilityModel:
             if self.link is None:
                 raise NoLink(f"calibration is {kind!r}, but {self.why}: choose temperature, platt or isotonic")
             return replace(plain, kind=kind)
-        z, t, fold_of_item = self._checked(logits, targets, folds)
+        z, t, fold_of = self._checked(logits, targets, folds)
         bases = plain._bases(z)
-        kind, base, trials = settle(kind, bases, self.link is not None, t, fold_of_item, self.level, refitted)
+        kind, base, trials = settle(kind, bases, self.link is not None, t, fold_of, self.level, refitted)
         if kind == "link":
             return replace(plain, trials=trials)
         calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
@@ -297,11 +297,9 @@ class ProbabilityModel:
         """
         if self.calibrator is None:
             return self.probability(logits)
-        z, t, fold_of_item = self._checked(logits, targets, folds)
+        z, t, fold_of = self._checked(logits, targets, folds)
         _, dtype, from_numpy = read_logits(logits[:0])
-        odds = cross_fitted(
-            self.kind, self._scores(z), t, folds_of(t) if fold_of_item is None else fold_of_item, self.level
-        )
+        odds = cross_fitted(self.kind, self._scores(z), t, folds_of(t) if fold_of is None else fold_of, self.level)
         return given_back(rounded_eta(self._shifted(odds.clamp(LOG_ZERO, -LOG_ZERO)), dtype), from_numpy)
 
     def with_prior(self, to_prior: ArrayLike | None) -> ProbabilityModel:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import SOFTPLUS, Mask, Pair, Rebalanced, Rule, _Plan, _plan, _run, _word
+from steelyard.kernels.fused import SOFTPLUS, KernelPair, KernelRebalanced, KernelRule, Mask, _Plan, _plan, _run, _word
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
@@ -38,14 +38,14 @@ class Terms(NamedTuple):
     and those by label cover all labels.
     """
 
-    pair: Pair
-    rule: Rule
+    pair: KernelPair
+    rule: KernelRule
     absent: float
     bias: Tensor
     by_label: Tensor | None = None
     by_item: Tensor | None = None
     by_cell: Tensor | None = None
-    rebalanced: Rebalanced | None = None
+    rebalanced: KernelRebalanced | None = None
     drawn: Tensor | None = None
     mask: Mask | None = None
 

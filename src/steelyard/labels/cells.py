@@ -17,7 +17,7 @@ Index: TypeAlias = NDArray[np.int64]
 _BLOCK = 1 << 22  # dense cells of a block of rows
 
 
-class Cells(NamedTuple):
+class SparseCells(NamedTuple):
     """The cells of an (N, L) table that differ from `fill`, 0 or −1: a CSR array that also stores zeros.
 
     Its data are int8 where every value is 1, 0 or −1, else float32.
@@ -27,14 +27,14 @@ class Cells(NamedTuple):
     fill: int
 
     @classmethod
-    def from_dense(cls, values: Array) -> Cells:
+    def from_dense(cls, values: Array) -> SparseCells:
         """Compress checked `values` (N, L), with the fill value that leaves fewer cells to keep."""
         parts = [values[start:stop] for start, stop in row_blocks(*values.shape)]
         surplus = sum(np.count_nonzero(part == UNKNOWN) - np.count_nonzero(part == 0) for part in parts)
         return cls.from_blocks(map(narrow, parts), values.shape, UNKNOWN if surplus > 0 else 0)
 
     @classmethod
-    def from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, ...], fill: int) -> Cells:
+    def from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, ...], fill: int) -> SparseCells:
         """Compress blocks of consecutive rows, `narrow`."""
         lengths: list[Array] = [np.zeros(1, np.int64)]
         columns: list[Array] = [np.zeros(0, np.int32)]
@@ -48,7 +48,7 @@ class Cells(NamedTuple):
         return cls(as_csr(np.concatenate(data), np.concatenate(columns), starts, shape), fill)
 
     @classmethod
-    def from_listed(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> Cells:
+    def from_listed(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> SparseCells:
         """Compress distinct cells, `narrow`; those equal to `fill` are left out."""
         kept = data != fill
         if not kept.all():
@@ -63,7 +63,7 @@ class Cells(NamedTuple):
         values[np.repeat(np.arange(len(index)), np.diff(rows.indptr)), rows.indices] = rows.data
         return values
 
-    def take(self, index: Index) -> Cells:
+    def take(self, index: Index) -> SparseCells:
         """Return the rows at `index`, compressed."""
         rows = self.matrix[index]
         rows.data = as_stored(rows.data)
@@ -76,7 +76,7 @@ class Cells(NamedTuple):
         ones.eliminate_zeros()
         return ones
 
-    def arranged(self, columns: Index, n_labels: int, missing: int) -> Cells:
+    def arranged(self, columns: Index, n_labels: int, missing: int) -> SparseCells:
         """Return L = `n_labels` columns: column c at `places[c]`, dropped where that is −1; all others hold `missing`.
 
         Where what is missing would have to be kept, the fill value is the one that leaves fewer cells to keep, and no
@@ -88,7 +88,7 @@ class Cells(NamedTuple):
         there = column >= 0
         data = cells.data[there]
         if len(kept) == n_labels or missing == self.fill:
-            return Cells.from_listed(cells.row[there], column[there], data, shape, self.fill)
+            return SparseCells.from_listed(cells.row[there], column[there], data, shape, self.fill)
         n_other = shape[0] * len(kept) - np.count_nonzero(data == missing)
         fill = missing if n_other < len(data) + shape[0] * (n_labels - len(kept)) else self.fill
 
@@ -98,7 +98,7 @@ class Cells(NamedTuple):
                 block[:, columns[kept]] = self.dense(np.arange(start, stop))[:, kept]
                 yield block
 
-        return Cells.from_blocks(blocks(), shape, fill)
+        return SparseCells.from_blocks(blocks(), shape, fill)
 
 
 def as_csr(data: Array, columns: Array, starts: Array, shape: tuple[int, ...]) -> Any:

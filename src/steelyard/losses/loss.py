@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.checks import check_choice
-from steelyard.kernels.fused import IGNORED, Mask, Rebalanced, Rule
+from steelyard.kernels.fused import IGNORED, KernelRebalanced, KernelRule, Mask
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 
 Reduction = Literal["mean", "item", "sum", "none"]
@@ -94,7 +94,7 @@ def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
     return Cells(a, counted.to(dtype) - a, counted, a if targets.hard else None)
 
 
-class Batch(NamedTuple):
+class LossBatch(NamedTuple):
     """Checked targets and what decides how they enter a loss: a rule for unknown labels, a mask, weights.
 
     `cells` applies them in this order. Rule, mask and class-wise weights are here twice: as functions, and as the fused
@@ -102,14 +102,14 @@ class Batch(NamedTuple):
     """
 
     targets: Targets
-    rule: Rule | None = IGNORED
+    rule: KernelRule | None = IGNORED
     """None: the kernels do not know it."""
     resolve: Callable[[], Cells] | None = None
     """The cells under the rule; None: unknown labels are ignored."""
     mask: Mask | None = None
     kept: Callable[[], Tensor] | None = None
     """The mask (B, L)."""
-    rebalanced: Rebalanced | None = None
+    rebalanced: KernelRebalanced | None = None
     weights: Callable[[Tensor], Tensor] | None = None
     """Weights that follow from the present labels (B, L); the kernels know them if `rebalanced` is given."""
     weight: Tensor | None = None
@@ -163,15 +163,15 @@ class Loss(nn.Module, ABC):
         """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
         return self.evaluate_batch(logits, self.batch(logits, targets, weight))
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`; a loss that has a fused kernel may use it here."""
         return self.evaluate(logits, batch.cells(compute_dtype(logits)), divisor)
 
-    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Batch:
+    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> LossBatch:
         """Return checked targets and weights, unknown labels ignored."""
         self.check_logits(logits)
         checked = as_targets(targets, logits, self.validate)
-        return Batch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
+        return LossBatch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
 
     def check_logits(self, logits: Tensor) -> None:
         """Raise unless `logits` is a real floating (B, L) tensor with this loss's L."""

@@ -13,7 +13,7 @@ from steelyard.kernels import fused
 from steelyard.kernels.choice import fuses
 from steelyard.kernels.compiled import compiled, compiles
 from steelyard.labels.targets import ArrayLike, as_tensor, refuse
-from steelyard.losses.loss import Batch, Cells, Loss, NoLink, Reduction, compute_dtype
+from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, Reduction, compute_dtype
 
 
 class PairLoss(Loss):
@@ -142,7 +142,7 @@ class AnalyticLoss(PairLoss):
         if _COMPUTING & vars(cls).keys() and "kernel" not in vars(cls):
             cls.kernel = AnalyticLoss.kernel  # type: ignore[method-assign]
 
-    def kernel(self) -> fused.Pair | None:
+    def kernel(self) -> fused.KernelPair | None:
         """Return this pair as the fused kernels know it, None if they do not."""
         return None
 
@@ -161,11 +161,11 @@ class AnalyticLoss(PairLoss):
         """Return ℓ₋(z), what an absent label costs."""
         return self.sided(_as_float(z), 0.0)[0]
 
-    def kernel_for(self, logits: Tensor) -> fused.Pair | None:
+    def kernel_for(self, logits: Tensor) -> fused.KernelPair | None:
         """Return the pair for the fused kernels, None where they are not for this loss or these logits."""
         return self.kernel() if fuses(logits.device) and fused.takes(logits) else None
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`, by one launch where the fused kernels know all that is in it."""
         pair = self.kernel_for(logits)
         if pair is None or batch.rule is None or (batch.weights is None) != (batch.rebalanced is None):
@@ -190,7 +190,7 @@ class AnalyticLoss(PairLoss):
         divisor = self.divisor(logits.shape, cells) if divisor is None else divisor
         pair = self.kernel_for(logits)
         if pair is not None:
-            given = fused.Cells(cells.a, cells.b, cells.counted, cells.side is not None)
+            given = fused.KernelCells(cells.a, cells.b, cells.counted, cells.side is not None)
             each, known_divisor = self.reduction == "none", divisor
             return fused.value(
                 logits, given, pair, lambda z: self._plain(z, cells, known_divisor), each=each, divisor=divisor
@@ -251,7 +251,7 @@ class FormulaLoss(PairLoss):
         tiny = torch.finfo(torch.float64).tiny
         return (torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))).to(z.dtype)
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`, compiled as a whole where it is targets and weights alone."""
         if compiles(logits.device) and batch.resolve is None and batch.weights is None:
             return compiled(_plainly, self, logits, batch, divisor)
@@ -266,7 +266,7 @@ class FormulaLoss(PairLoss):
         return cost if self.reduction == "none" else cost / divisor
 
 
-def _plainly(loss: PairLoss, logits: Tensor, batch: Batch, divisor: Tensor | float | None) -> Tensor:
+def _plainly(loss: PairLoss, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None) -> Tensor:
     """Return the loss of a batch by plain means."""
     cells = batch.cells(compute_dtype(logits))
     return loss._plain(logits, cells, loss.divisor(logits.shape, cells) if divisor is None else divisor)

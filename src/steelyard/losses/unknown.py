@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steelyard.balance.checks import check_range
 from steelyard.balance.pseudo_labels import PseudoLabels
-from steelyard.kernels.fused import IGNORED, Rule
+from steelyard.kernels.fused import IGNORED, KernelRule
 from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype, known_cells
 
@@ -54,7 +54,7 @@ class Resolver(nn.Module, ABC):
     def prepare(self, targets: Tensor, index: Tensor) -> None:
         """Compute what does not need the logits of a batch; the next call may be that of this batch."""
 
-    def rule(self, logits: Tensor) -> Rule | None:
+    def rule(self, logits: Tensor) -> KernelRule | None:
         """Return this rule as the fused kernels know it, None if they do not; called in place of the rule itself."""
         return None
 
@@ -81,7 +81,7 @@ class Resolver(nn.Module, ABC):
 class Weighted(Resolver):
     """A rule that only weighs: known negatives by one number, unknown labels, taken as negatives, by another."""
 
-    def weights(self, n_labels: int) -> Rule:
+    def weights(self, n_labels: int) -> KernelRule:
         """Return the weights in a table of so many labels; here unknown labels are left out."""
         return IGNORED
 
@@ -98,7 +98,7 @@ class Weighted(Resolver):
         unknown = (~known(targets.values)).to(dtype)
         return cells._replace(b=cells.b * rule.negative + unknown * rule.unknown, counted=None)
 
-    def rule(self, logits: Tensor) -> Rule | None:
+    def rule(self, logits: Tensor) -> KernelRule | None:
         """Return the rule; a subclass that computes cells in its own way has none."""
         return self.weights(logits.shape[1]) if type(self).forward is Weighted.forward else None
 
@@ -127,9 +127,9 @@ class Negative(Weighted):
 
     assumes_negative = True
 
-    def weights(self, n_labels: int) -> Rule:
+    def weights(self, n_labels: int) -> KernelRule:
         """Return the weights."""
-        return Rule(True, 1.0, 1.0)
+        return KernelRule(True, 1.0, 1.0)
 
 
 class WeakNegative(Weighted):
@@ -143,9 +143,9 @@ class WeakNegative(Weighted):
 
     assumes_negative = True
 
-    def weights(self, n_labels: int) -> Rule:
+    def weights(self, n_labels: int) -> KernelRule:
         """Return the weights."""
-        return Rule(True, 1.0, 1 / max(n_labels - 1, 1))
+        return KernelRule(True, 1.0, 1 / max(n_labels - 1, 1))
 
 
 class WeakAssumedNegative(Weighted):
@@ -166,11 +166,11 @@ class WeakAssumedNegative(Weighted):
         super().__init__()
         self.register_buffer("weight", torch.ones(()))  # torch.compile drops what is written to a float64 scalar
 
-    def weights(self, n_labels: int) -> Rule:
+    def weights(self, n_labels: int) -> KernelRule:
         """Return the weights, and note that of negatives."""
         share = 1 / max(n_labels - 1, 1)
         self.weight.fill_(share)
-        return Rule(True, share, share)
+        return KernelRule(True, share, share)
 
     def class_weights(self) -> tuple[float, Tensor]:
         """Return (1, 1/(L−1)); (1, 1) before the first batch."""

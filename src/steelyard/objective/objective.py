@@ -15,11 +15,11 @@ from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.weighting import ExpectedWeights, Weighting
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
 from steelyard.losses.distribution_balanced import WeightedLoss
-from steelyard.losses.loss import Batch, Cells, Loss, NoLink, compute_dtype, or_one
+from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, compute_dtype, or_one
 from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.losses.unknown import Ignore, Negative, Resolver, WeakAssumedNegative, WeakNegative
 
-Rule = Literal["ignore", "negative", "weak_negative", "wan"]
+RuleName = Literal["ignore", "negative", "weak_negative", "wan"]
 RULES: dict[str, type[Resolver]] = {
     "ignore": Ignore,
     "negative": Negative,
@@ -77,7 +77,7 @@ class Objective(nn.Module):
     def __init__(
         self,
         loss: Loss | WeightedLoss,
-        unknown: Rule | Resolver = "ignore",
+        unknown: RuleName | Resolver = "ignore",
         masking: PartialLabelMasking | None = None,
         weighting: Weighting | None = None,
         regularizers: Sequence[LabelPair] = (),
@@ -90,7 +90,9 @@ class Objective(nn.Module):
         if not isinstance(loss, Loss):
             raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses")
         if not isinstance(unknown, Resolver) and unknown not in RULES:
-            raise ValueError(f"unknown is {unknown!r}: choose one of {', '.join(get_args(Rule))}, or give a Resolver")
+            raise ValueError(
+                f"unknown is {unknown!r}: choose one of {', '.join(get_args(RuleName))}, or give a Resolver"
+            )
         for name, parts, kind in (("weighting", weightings, Weighting), ("regularizers", regularizers, LabelPair)):
             for part in parts:
                 if not isinstance(part, kind):
@@ -213,7 +215,7 @@ class Objective(nn.Module):
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
 
-    def _batch(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Batch:
+    def _batch(self, targets: Targets, logits: Tensor, index: Tensor | None) -> LossBatch:
         """Return a batch with its rule, mask and weights; while training, note the weights of positives and negatives.
 
         A rule that the fused kernels do not know may have a state: it is called once.
@@ -223,7 +225,7 @@ class Objective(nn.Module):
         if rule is None:
             cells = resolve()
             resolve = lambda: cells  # noqa: E731
-        batch = Batch(targets, rule, resolve)
+        batch = LossBatch(targets, rule, resolve)
         if self.masking is not None and self.training:
             masking, shown = self.masking, self.masked(targets)
             mask = masking.of_batch(shown, index)
@@ -239,7 +241,7 @@ class Objective(nn.Module):
         """Return the targets as PLM's masks see them."""
         return targets.values.clamp_min(0) if self.resolver.assumes_negative else targets.values
 
-    def _divisor(self, logits: Tensor, batch: Batch) -> Tensor | float | None:
+    def _divisor(self, logits: Tensor, batch: LossBatch) -> Tensor | float | None:
         """Return what the sum over cells is divided by, over the whole batch of all processes; None with one alone."""
         processes = n_processes()
         if processes == 1:

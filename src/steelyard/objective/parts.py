@@ -17,7 +17,7 @@ from steelyard.losses.partial_rules import Changing
 from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.role import Role
 
-Value: TypeAlias = bool | int | float | str | tuple[float, ...]
+ArgumentValue: TypeAlias = bool | int | float | str | tuple[float, ...]
 Slot = Literal["loss", "unknown", "masking", "weighting", "label_pair"]
 
 SUPPLIED = frozenset(
@@ -37,7 +37,7 @@ class Part:
     """
 
     kind: str
-    arguments: Mapping[str, Value] = field(default_factory=dict)
+    arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arguments", dict(self.arguments))
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     """Its constructor; None where there is nothing to make."""
     beside: Callable[..., Any] | None = None
     """A second constructor, of what goes with it: the store of pseudo-labels, deferral."""
-    stand_ins: Mapping[str, tuple[Value, str]] = {}
+    stand_ins: Mapping[str, tuple[ArgumentValue, str]] = {}
     """Defaults, and what they stand for, of arguments that have none."""
 
 
@@ -119,7 +119,7 @@ def check_kind(slot: Slot, kind: Any) -> str:
     return str(checked(f"objective.{slot}.kind", kind, Literal[tuple(KINDS[slot])]))
 
 
-def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
+def check_argument(slot: Slot, kind: str, name: str, value: Any) -> ArgumentValue:
     """Return `value` as the argument `name` of that kind wants it, or raise."""
     known, key = arguments(slot, kind), f"objective.{slot}.{name if name.isprintable() else repr(name):.80}"
     if name not in known:
@@ -128,7 +128,7 @@ def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
         meant = closest(name, known)
         hint = f"did you mean {meant}?" if meant else f"it has {', '.join(known)}"
         raise ValueError(f"{key} is given, but objective.{slot} is {kind!r}, which has no such argument: {hint}")
-    fitting: Value = checked(key, value, known[name].type)
+    fitting: ArgumentValue = checked(key, value, known[name].type)
     return fitting
 
 
