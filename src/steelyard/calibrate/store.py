@@ -148,27 +148,27 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
 
 
-def text_of(reading: ProbabilityModel) -> str:
+def text_of(model: ProbabilityModel) -> str:
     """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
     content = {
-        "kind": reading.kind,
-        "base": reading.base,
-        "how": reading.how,
-        "loss": {"kind": reading.loss.kind, "arguments": dict(reading.loss.arguments)},
-        "counts": reading.counts.tolist(),
-        "n_known": reading.n_known.tolist(),
-        "link": None if reading.link is None else as_document(reading.link),
-        "why": reading.why,
-        "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
-        **{name: _plain(getattr(reading, name)) for name in _VECTORS},
-        "sets": _sets_plain(reading.sets),
-        "sets_there": _sets_plain(reading.sets_there),
-        "n_fitted": reading.n_fitted,
-        "fitted_to": reading.fitted_to,
-        "chosen_on": reading.chosen_on,
-        "thresholds": _plain(reading.thresholds),
-        "aim": asdict(reading.aim),
-        "trials": dict(reading.trials),
+        "kind": model.kind,
+        "base": model.base,
+        "how": model.how,
+        "loss": {"kind": model.loss.kind, "arguments": dict(model.loss.arguments)},
+        "counts": model.counts.tolist(),
+        "n_known": model.n_known.tolist(),
+        "link": None if model.link is None else as_document(model.link),
+        "why": model.why,
+        "calibrator": None if model.calibrator is None else as_document(model.calibrator),
+        **{name: _plain(getattr(model, name)) for name in _VECTORS},
+        "sets": _sets_plain(model.sets),
+        "sets_there": _sets_plain(model.sets_there),
+        "n_fitted": model.n_fitted,
+        "fitted_to": model.fitted_to,
+        "chosen_on": model.chosen_on,
+        "thresholds": _plain(model.thresholds),
+        "aim": asdict(model.aim),
+        "trials": dict(model.trials),
     }
     return sealed(content, READING_FORMAT, VERSION)
 
