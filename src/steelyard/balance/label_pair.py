@@ -109,7 +109,7 @@ class _PairSum(torch.autograd.Function):
 
 
 def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
-    """The fused version, where it is for such scores and Triton is there."""
+    """Return the fused kernel, or None where it does not take such scores or Triton is missing."""
     if scores.dtype == torch.float64 or not fuses(scores.device):
         return None
     from steelyard.kernels import label_pairs
@@ -118,7 +118,7 @@ def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def _all_pairs(s: Tensor, positive: Tensor, negative: Tensor, cells: int = 1 << 24) -> tuple[Tensor, Tensor]:
-    """Return the sum and its gradient over all pairs, positive or not: no value is waited for, as a device wants it."""
+    """Return the sum and its gradient over all pairs, positive or not: a device never waits for a value."""
     n_items, n_labels = s.shape
     grad, total = torch.zeros_like(s), s.new_zeros(())
     step = max(1, cells // (n_items * n_labels))  # labels at a time

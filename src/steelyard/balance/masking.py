@@ -43,7 +43,7 @@ class PartialLabelMasking(nn.Module):
         initial: r̄ of the first epoch: that of the data, or its mean, min or max over classes, or given (L,).
         seed: of the masks, which are a pure function of (seed, epoch, item, label).
         observes: whose outputs move the ratios: "training" (the paper), or "validation": those of items that training
-            has not seen, of which it is not over-confident. The objective then leaves `observe` to who validates.
+            has not seen, of which it is not over-confident. The objective then leaves `observe` to the validation.
 
     Examples:
         >>> masking = sy.balance.PartialLabelMasking(torch.tensor([400.0, 20.0]), n_known=1000, initial="mean")
@@ -212,7 +212,7 @@ class PartialLabelMasking(nn.Module):
         )
 
     def step(self) -> None:
-        """End the epoch: move the ratios by what was observed (in all processes), and start counting anew."""
+        """End the epoch: move the ratios by what was observed (in all processes), and reset the counts."""
         if self.rate > 0:
             moved = self._clipped(self.ratio * torch.exp(self.rate * self.divergence()))
             self.ratio.copy_(torch.where(self.maskable, moved, self.ratio))
@@ -225,7 +225,7 @@ class PartialLabelMasking(nn.Module):
         return torch.tensor([self.epoch, self.n_drawn])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take back what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.epoch, self.n_drawn = (int(v) for v in state)
         self.ahead.forget()
 

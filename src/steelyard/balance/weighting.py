@@ -1,4 +1,4 @@
-"""How much a label counts: weightings, each a map from targets (B, L) to weights that broadcast to (B, L)."""
+"""Weightings: maps from targets (B, L) to weights that broadcast to (B, L)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
 
 
 class Weighting(nn.Module, ABC):
-    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to the degree it says.
+    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to that degree.
 
     Examples:
         >>> class Rarest(sy.balance.Weighting):
@@ -61,7 +61,7 @@ class Weighting(nn.Module, ABC):
         raise ValueError(f"{type(self).__name__} has no weights by label and by item: choose another weighting")
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note that an epoch begins; most weightings do not care."""
+        """Begin an epoch; most weightings do nothing."""
 
 
 class InverseFrequency(Weighting):
@@ -99,7 +99,7 @@ class InverseFrequency(Weighting):
 
 
 class ClassBalanced(Weighting):
-    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four readings.
+    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four variants.
 
     Class weights 1/E(n_c) are normalised to mean 1. "class" gives each class its own. The others give an item one
     weight, from its positive classes: "mean_effective" 1/mean E(n_c) (the Distribution-Balanced paper's text),
@@ -109,7 +109,7 @@ class ClassBalanced(Weighting):
     Args:
         counts: positives n_c of each class (L,).
         beta: β ∈ [0, 1) (.9999; the Distribution-Balanced paper: .99 VOC-MLT, .9 COCO-MLT).
-        mode: the reading.
+        mode: the variant.
         floor: stands in for a count of 0, which is refused otherwise.
 
     Examples:
@@ -252,7 +252,7 @@ class Deferred(Weighting):
         return self.weighting.weights(present) if self.epoch >= self.start else present.new_ones(())
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note of the epoch (from 1)."""
+        """Begin an epoch, counted from 1."""
         self.epoch = epoch
         self.weighting.start_epoch(epoch, n_epochs)
 

@@ -1,4 +1,4 @@
-"""What is η? Links, fitted calibrators, shifted priors and thresholds."""
+"""Probabilities η and decisions: links, fitted calibrators, shifted priors, thresholds."""
 
 from steelyard.calibrate.bands import HeldOutCells, bands_of, fit_bands
 from steelyard.calibrate.calibrator import Calibrator, NotFitted

@@ -1,4 +1,4 @@
-"""What every calibrator is: a monotone map from logits to probabilities η, fitted on held-out labels."""
+"""The base of calibrators: a monotone map from logits to probabilities η, fitted on held-out labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CELLS_AT_ONCE = 1 << 18
 
 
 class NotFitted(ValueError):
-    """Raised where a calibrator is used before it was fitted.
+    """Raised when a calibrator is used before it is fitted.
 
     Examples:
         >>> sy.calibrate.Platt()(torch.zeros(1, 2))
@@ -149,7 +149,7 @@ def read_logits(logits: ArrayLike) -> tuple[Tensor, torch.dtype, bool]:
     """Return logits (N, L) as float64, the dtype to answer in, and whether they were an array."""
     z = logits if isinstance(logits, Tensor) else as_tensor(logits, "logits")
     if z.ndim != 2 or z.dtype.is_complex:
-        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row an item")
+        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row per item")
     dtype = compute_dtype(z) if z.dtype.is_floating_point else torch.float64
     return z.to(torch.float64), dtype, not isinstance(logits, Tensor)
 

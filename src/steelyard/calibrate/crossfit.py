@@ -1,4 +1,4 @@
-"""What held-out items decide: the kind of calibrator, by cross-fitting, and whether label sets explain them better."""
+"""Choices by cross-fitting on held-out items: the kind of calibrator, and whether to use label sets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAKERS: dict[str, Fitted] = {"temperature": Temperature, "platt": Platt, "isoton
 """The calibrators that are fitted, the simpler first."""
 
 BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
-"""What a calibrator may take, and what is said of it then: all undone, class-aware sampling left in, z itself."""
+"""The inputs of a calibrator and how reports name them: all undone, class-aware sampling left in, z itself."""
 N_FOLDS = 5
 LARGE = 4e6
 """Cells of a table of which calibrators are cross-fitted on two halves."""
@@ -135,7 +135,7 @@ def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
 
 
 class CalibratorChoice(NamedTuple):
-    """Which calibrator was chosen, what it takes, and the log-loss of each that was tried, out of fold."""
+    """The chosen calibrator, its input, and the out-of-fold log-loss of each that was tried."""
 
     kind: str
     base: str
@@ -275,5 +275,5 @@ def label_sets(log_odds: Tensor, targets: Tensor) -> LabelSets | None:
 
 
 def _is_clear(gain: Tensor) -> bool:
-    """Whether gains (N,) are above 0 on average, beyond their error; one that is −inf or NaN decides against it."""
+    """Return whether gains (N,) are above 0 on average, beyond their error; one of −inf or NaN decides against it."""
     return bool(gain.mean() > ERRORS * gain.std(correction=0) / len(gain) ** 0.5)

@@ -1,4 +1,4 @@
-"""How many labels an item has: probabilities that know it, and that follow it to items without labels."""
+"""Distributions of label sets: probabilities that account for the number of labels of an item."""
 
 from __future__ import annotations
 
@@ -221,12 +221,12 @@ class LabelSets:
 
 def _check_known(targets: Tensor) -> None:
     """Refuse an unknown label, −1, and what is no label, NaN among it."""
-    remedy = "of an item with unknown labels it cannot be told how many it has, so leave it out"
+    remedy = "the number of labels of an item with unknown ones is unknown, so leave the item out"
     refuse(targets == UNKNOWN, "targets", targets, remedy)
     bad = ~((targets >= 0) & (targets <= 1))
     refuse(bad, "targets", targets, "a label is 1 present, 0 absent, or between them soft")
 
 
 def _logit(p: Tensor) -> Tensor:
-    """The log-odds of p, of what float64 can tell from 0 and 1 where p is either."""
+    """Return the log-odds of p, clipped to what float64 distinguishes from 0 and 1."""
     return torch.logit(p.clamp(1e-15, 1 - 1e-15))

@@ -37,7 +37,7 @@ FITTED: dict[str, Fitted] = {maker.__name__: maker for maker in MAKERS.values()}
 READING_FORMAT = "steelyard reading"
 _KINDS = ("none", "link", *MAKERS)
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
-"""The vectors that a reading may lack, and what null stands for in each."""
+"""The vectors that a model may lack, and the meaning of null in each."""
 _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
 
 
@@ -91,7 +91,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check the path") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it anew") from None
+        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it again") from None
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _refuse(constant: str) -> None:
 
 
 def text_of(model: ProbabilityModel) -> str:
-    """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
+    """Return a probability model as JSON, one line per field; NaN and infinity are null."""
     content = {
         "kind": model.kind,
         "base": model.base,
@@ -174,8 +174,8 @@ def text_of(model: ProbabilityModel) -> str:
 
 
 def fields_of(text: str, source: str) -> dict[str, Any]:
-    """Return the fields of a reading from its text; `source` is the file to name where it is damaged."""
-    broken, again = f"{source} does not hold a whole calibration (", "): write it anew with steelyard calibrate"
+    """Return the fields of a probability model from its text; `source` is the file to name where it is damaged."""
+    broken, again = f"{source} does not hold a whole calibration (", "): write it again with steelyard calibrate"
     with _refused(broken, again):
         content = unsealed(text, READING_FORMAT, VERSION)
         counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))

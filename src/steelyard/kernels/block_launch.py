@@ -31,7 +31,7 @@ class Listed(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What every cell's slope depends on beside its logit.
+    """All that the slope of a cell depends on, except its logit.
 
     `absent` is the coefficient of cells that are not listed; `by_label` (L,) and `by_item` (B,) are weights, `by_cell`
     (n,) those of listed cells, `drawn` (B,) is Σ_j present_j inverse_j for re-balanced ones. All tensors are float32,

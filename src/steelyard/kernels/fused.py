@@ -74,7 +74,7 @@ class KernelCells(NamedTuple):
 
 
 class KernelRule(NamedTuple):
-    """What unknown labels are: ignored, or negatives of weight `unknown` beside known ones of weight `negative`."""
+    """A rule for unknown labels: ignored, or negatives of weight `unknown` beside known ones of weight `negative`."""
 
     assumed: bool = False
     negative: float = 1.0
@@ -276,7 +276,7 @@ def _summed(
 
 
 class _Plan:
-    """What a launch is given beside tensors and numbers, and, once launched, the kernel compiled for it."""
+    """The constants of a launch and, once launched, the kernel compiled for it."""
 
     def __init__(
         self,

@@ -108,27 +108,27 @@ def as_csr(data: Array, columns: Array, starts: Array, shape: tuple[int, ...]) -
 
 
 def row_blocks(n_items: int, n_labels: int) -> Iterator[tuple[int, int]]:
-    """First and last row (exclusive) of consecutive blocks of at most four million cells."""
+    """Yield first and last row (exclusive) of consecutive blocks of at most four million cells."""
     step = max(1, _BLOCK // n_labels)
     for start in range(0, n_items, step):
         yield start, min(start + step, n_items)
 
 
 def column_type(n_labels: int) -> np.dtype[Any]:
-    """The smallest unsigned integer that holds the number of a label."""
+    """Return the smallest unsigned integer type that holds the number of a label."""
     return np.min_scalar_type(n_labels - 1)
 
 
 def narrow(values: Array) -> Array:
-    """Checked values as float32 where they are wider: what that rounds to 0 or 1 is not soft."""
+    """Return checked values as float32 where they are wider; a value that this rounds to 0 or 1 is not soft."""
     return values.astype(np.float32) if values.dtype.kind == "f" and values.dtype.itemsize > 4 else values
 
 
 def is_soft(values: Array) -> bool:
-    """Whether a value lies strictly between 0 and 1."""
+    """Return whether a value lies strictly between 0 and 1."""
     return values.dtype.kind == "f" and bool(((values > 0) & (values < 1)).any())
 
 
 def as_stored(data: Array) -> Array:
-    """Checked values as int8, or as float32 where one is soft."""
+    """Return checked values as int8, or as float32 where one is soft."""
     return data.astype(np.float32 if is_soft(data) else np.int8, copy=False)

@@ -1,4 +1,4 @@
-"""Who has which label: the frozen table of all labels and its statistics."""
+"""The frozen table of all labels, and its statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every loss over labels shares: its inputs, its cells and its reductions."""
+"""The base of all losses: checks of inputs, coefficients of labels, reductions."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Cells(NamedTuple):
         return self._replace(a=self.a * weight, b=self.b * weight)
 
     def inert(self, z: Tensor) -> Tensor:
-        """Return z fit to be multiplied by coefficients of 0: what does not count may be anything, even NaN."""
+        """Return z with 0 at cells that do not count: they may be anything, even NaN, which times 0 is NaN."""
         if self.counted is None:
             return z
         if z.device.type == "cpu" and not torch.compiler.is_compiling() and math.isfinite(z.detach().sum().item()):
-            return z  # a selection is the slowest thing on a CPU, and all is finite as it is
+            return z  # all is finite: skip the selection, the slowest step on a CPU
         return torch.where(self.counted, z, 0)
 
     def rows(self, rows: slice) -> Cells:
@@ -63,7 +63,7 @@ class Cells(NamedTuple):
 
 
 class NoLink(ValueError):
-    """Raised where a loss is asked for probabilities it does not have.
+    """Raised when probabilities are asked of a loss that has none.
 
     Examples:
         >>> try:
@@ -179,7 +179,7 @@ class Loss(nn.Module, ABC):
             kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             raise ValueError(f"logits is {kind}: give a floating-point tensor (B, L)")
         if logits.ndim != 2:
-            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row an item")
+            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row per item")
         if self.n_labels is not None and logits.shape[1] != self.n_labels:
             raise ValueError(f"logits has {logits.shape[1]} labels, but this loss was made for {self.n_labels}")
 

@@ -137,7 +137,7 @@ class AnalyticLoss(PairLoss):
     """
 
     def __init_subclass__(cls) -> None:
-        """Take away the kernel of a class that changes what its parent computes and gives no kernel of its own."""
+        """Remove the inherited kernel from a class that changes the computation and has no kernel of its own."""
         super().__init_subclass__()
         if _COMPUTING & vars(cls).keys() and "kernel" not in vars(cls):
             cls.kernel = AnalyticLoss.kernel  # type: ignore[method-assign]
@@ -195,7 +195,7 @@ class AnalyticLoss(PairLoss):
             return fused.value(
                 logits, given, pair, lambda z: self._plain(z, cells, known_divisor), each=each, divisor=divisor
             )
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # they take plain code apart
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # they trace plain code
             return self._plain(logits, cells, divisor)
         out: Tensor = _OnePass.apply(logits, self, cells, divisor)  # type: ignore[no-untyped-call]
         return out
@@ -267,7 +267,7 @@ class FormulaLoss(PairLoss):
 
 
 def _plainly(loss: PairLoss, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None) -> Tensor:
-    """Return the loss of a batch by plain means."""
+    """Return the loss of a batch without kernels, by automatic differentiation."""
     cells = batch.cells(compute_dtype(logits))
     return loss._plain(logits, cells, loss.divisor(logits.shape, cells) if divisor is None else divisor)
 
@@ -299,7 +299,7 @@ class _OnePass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         slope, logits = ctx.saved_tensors
-        if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
+        if torch.is_grad_enabled():  # second derivatives: by automatic differentiation
             value = ctx.loss._plain(logits, ctx.cells, ctx.divisor)
             (grad,) = torch.autograd.grad(value, logits, upstream, create_graph=True)
             return grad, None, None, None
@@ -307,7 +307,7 @@ class _OnePass(torch.autograd.Function):
 
 
 def _blocks(logits: Tensor) -> list[slice]:
-    """Return the blocks of rows to go through: all at once on a device, some 64,000 cells a thread on a CPU."""
+    """Return the blocks of rows to go through: all at once on a device, some 64,000 cells per thread on a CPU."""
     n_rows, n_labels = logits.shape
     if logits.device.type != "cpu":
         return [slice(0, n_rows)]

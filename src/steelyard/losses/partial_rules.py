@@ -30,7 +30,7 @@ class Changing(Resolver):
     no_link = "unknown labels were changed by the model's own outputs, which no link undoes"
 
     def _register_now(self, *values: float) -> None:
-        """Keep what depends on the epoch in a tensor, which a recorded training step reads anew."""
+        """Keep what depends on the epoch in a tensor, which a captured training step reads again."""
         self.register_buffer("now", torch.tensor(values, dtype=torch.float64), persistent=False)
         self.now: Tensor
 

@@ -1,4 +1,4 @@
-"""What to do with labels nobody annotated: resolvers, each a map from targets to the cells of a loss."""
+"""Rules for unknown labels (resolvers): maps from targets to the coefficients of a loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steelyard.losses.loss import Cells, compute_dtype, known_cells
 class Resolver(nn.Module, ABC):
     """A rule for unknown labels: (targets, logits.detach(), index) → cells.
 
-    It may add terms of its own to the objective (`extra`), remember what the model said (`remember`), and it knows the
+    It may add terms of its own to the objective (`extra`), store the model's outputs (`remember`), and it knows the
     class weights w₊, w₋ that its rule puts on known labels (`class_weights`), so that they can be undone.
 
     Examples:
@@ -36,20 +36,20 @@ class Resolver(nn.Module, ABC):
     """The reduction this rule needs of its loss; None: any."""
 
     assumes_negative: bool = False
-    """Whether an unknown label is a negative to this rule, and so to PLM's masks."""
+    """True if unknown labels are negatives under this rule, and so for PLM's masks."""
 
     no_link: str = ""
-    """Why nothing undoes what this rule does to unknown labels; empty where class weights do."""
+    """The reason why class weights cannot undo this rule; empty where they can."""
 
     start_at_zero: bool = False
-    """Whether training starts at logits of 0, not where the first cells are stationary."""
+    """True to start training at logits of 0, not where the first cells are stationary."""
 
     @abstractmethod
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note that an epoch (from 1) begins."""
+        """Begin an epoch, counted from 1."""
 
     def prepare(self, targets: Tensor, index: Tensor) -> None:
         """Compute what does not need the logits of a batch; the next call may be that of this batch."""
@@ -63,7 +63,7 @@ class Resolver(nn.Module, ABC):
         return {}
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
-        """Take note of the model's outputs on a training batch; `probability` reads them as the objective does."""
+        """Store what the rule needs of the model's outputs on a training batch; `probability` gives their η."""
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
         """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
@@ -208,7 +208,7 @@ class Pseudo(Resolver):
         return Cells(cells.a + unknown * soft, cells.b + unknown * (1 - soft))
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Read what the epoch before wrote."""
+        """Begin an epoch: read what the epoch before wrote."""
         self.store.start_epoch(epoch)
 
     def stored(self) -> PseudoLabels | None:
@@ -216,7 +216,7 @@ class Pseudo(Resolver):
         return self.store
 
     def needs_link(self) -> bool:
-        """Return whether the store wants the corrected η."""
+        """Return whether the store keeps the corrected η."""
         return self.store.feedback == "link"
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
@@ -236,7 +236,7 @@ def read_for(store: PseudoLabels, index: Tensor, targets: Tensor) -> Tensor:
     if soft.shape != targets.shape:
         raise ValueError(
             f"the pseudo-labels at index have shape {tuple(soft.shape)}, but targets has {tuple(targets.shape)}: give "
-            "one index an item, and PseudoLabels of as many labels"
+            "one index per item, and PseudoLabels of as many labels"
         )
     return soft
 
@@ -247,7 +247,7 @@ def write_back(store: PseudoLabels, index: Tensor, logits: Tensor, probability: 
 
 
 def need_index(index: Tensor | None) -> Tensor:
-    """Return the items' numbers, which a rule that keeps something for every item cannot do without."""
+    """Return the items' numbers; raise if they are missing, for a rule that keeps a value per item."""
     if index is None:
         raise ValueError("index is missing: pseudo-labels belong to items, so give each item's number in the data set")
     return index

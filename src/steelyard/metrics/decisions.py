@@ -1,4 +1,4 @@
-"""How good decisions are: precision, recall, F1 and exact match."""
+"""Metrics of decisions: precision, recall, F1, Jaccard, Hamming loss, exact match."""
 
 from __future__ import annotations
 

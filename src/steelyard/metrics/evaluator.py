@@ -1,4 +1,4 @@
-"""Batches in, everything out: an evaluator that keeps scores compactly and computes every metric of this room."""
+"""Batches in, everything out: an evaluator that keeps scores compactly and computes every metric of this module."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Evaluator:
             raise ValueError(f"n_labels is {n_labels}: give at least one label")
         self.names = tuple(map(str, range(n_labels) if names is None else several(names, "names")))
         if len(self.names) != n_labels:
-            raise ValueError(f"names has {len(self.names)} entries, but n_labels is {n_labels}: give one name a label")
+            raise ValueError(f"names has {len(self.names)} entries, but n_labels is {n_labels}: give a name per label")
         if not 1 <= bins <= _MOST_BINS:
             raise ValueError(f"bins is {bins!r:.20}: give 1 to {_MOST_BINS:,} bins, 15 being the usual choice")
         if dtype not in ("float32", "float16"):
@@ -69,7 +69,7 @@ class Evaluator:
         self.n_labels = n_labels
         self.counts: Array | None = None if counts is None else check_counts(counts).copy()
         if self.counts is not None and len(self.counts) != n_labels:
-            raise ValueError(f"counts has {len(self.counts)} entries, but n_labels is {n_labels}: give one a label")
+            raise ValueError(f"counts has {len(self.counts)} entries, but n_labels is {n_labels}: give one per label")
         self.bins = bins
         self.dtype = dtype
         self._store = Store(n_labels, np.dtype(dtype))
@@ -92,7 +92,7 @@ class Evaluator:
             raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}")
         p, t = pair.values, pair.targets
         if pair.known is not None:
-            p = torch.where(pair.known, p, 0.0)  # what stands at an unknown label is nobody's business, NaN included
+            p = torch.where(pair.known, p, 0.0)  # values at unknown labels are ignored (they may be NaN)
         kept = p.to(getattr(torch, self.dtype)).cpu().numpy()
         t = t.float() if t.dtype.is_floating_point else t.to(torch.int8)
         self._store.append(kept, t.cpu().numpy())

@@ -27,7 +27,7 @@ class SortedRows(NamedTuple):
     known: Tensor
     """Known cells, (R, M)."""
     order: Tensor
-    """Where each cell stood before."""
+    """The column of each cell before sorting."""
     start: Tensor
     """The place before the run of tied scores that a cell belongs to, from −1."""
     end: Tensor

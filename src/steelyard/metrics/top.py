@@ -1,4 +1,4 @@
-"""How good the first labels of every item are, by streams: P@k, nDCG@k, PSP@k where labels are too many to score."""
+"""P@k, nDCG@k and PSP@k of each item's first labels, streamed: for more labels than can all be scored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is minimised: unknown labels resolved → masked → weighted → loss → reduction, plus regularisers."""
+"""The objective: unknown labels resolved → masked → weighted → loss → reduction, plus regularisers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RULES: dict[str, type[Resolver]] = {
 
 
 class Value(NamedTuple):
-    """What an objective is worth: the total to minimise, and its parts by name, which add up to it.
+    """The value of an objective: the total to minimise, and its parts by name, which add up to it.
 
     Args:
         total: the sum of the parts, a scalar.
@@ -145,7 +145,7 @@ class Objective(nn.Module):
     def forward(self, logits: Tensor, targets: ArrayLike, index: Tensor | None = None) -> Value:
         """Return the value of a batch; `index` (B,) are the items' numbers in the data set.
 
-        In training mode labels are masked, and note is taken of what PLM, pseudo-labels and class weights need.
+        In training mode labels are masked, and PLM, pseudo-labels and class weights are updated.
         """
         self._join()
         self.loss.check_logits(logits)
@@ -195,7 +195,7 @@ class Objective(nn.Module):
     def log_odds(self, logits: Tensor) -> Tensor:
         """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone."""
         if not isinstance(self.loss, PairLoss):
-            raise NoLink(f"{type(self.loss).__name__} has no probability a label: fit a calibrator instead")
+            raise NoLink(f"{type(self.loss).__name__} has no probability per label: fit a calibrator instead")
         if self.resolver.no_link:
             raise NoLink(f"{self.resolver.no_link}: fit a calibrator instead")
         w_pos, w_neg = self.class_weights()
@@ -210,7 +210,7 @@ class Objective(nn.Module):
         return torch.tensor([self.epoch, self.expected is not None and self.expected.fresh])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take back what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.epoch = int(state[0])
         if self.expected is not None:
             self.expected.fresh = bool(state[1])

@@ -44,7 +44,7 @@ class Part:
 
 
 class Kind(NamedTuple):
-    """What makes a part."""
+    """The constructors of a kind of part."""
 
     maker: Callable[..., Any] | None = None
     """Its constructor; None where there is nothing to make."""
@@ -120,7 +120,7 @@ def check_kind(slot: Slot, kind: Any) -> str:
 
 
 def check_argument(slot: Slot, kind: str, name: str, value: Any) -> ArgumentValue:
-    """Return `value` as the argument `name` of that kind wants it, or raise."""
+    """Return `value` as the type of the argument `name` of that kind, or raise."""
     known, key = arguments(slot, kind), f"objective.{slot}.{name if name.isprintable() else repr(name):.80}"
     if name not in known:
         if not known:
@@ -195,12 +195,12 @@ def _try(slot: Slot, part: Part) -> None:
 
 
 def default_kind(slot: Slot) -> str:
-    """Return the kind of a part of which nothing is said: the first."""
+    """Return the default kind of a part: the first."""
     return next(iter(KINDS[slot]))
 
 
 def has_link(loss: Part, unknown: Part | None = None) -> bool:
-    """Whether a loss, under a rule for unknown labels, gives each label a probability of its own."""
+    """Return whether a loss, under a rule for unknown labels, gives each label its own probability."""
     if unknown is not None and issubclass(cast(type, KINDS["unknown"][unknown.kind].maker), Changing):
         return False
     if loss.kind == "hill":

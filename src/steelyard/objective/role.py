@@ -23,7 +23,7 @@ class Role(Resolver):
     Label terms are averaged over B·L; R(x) = ((mean_i Σ_j x_ij − k)/L)², k the expected positives of an item. The
     first half's label terms are cells of the objective's loss (over BCE they are the paper's), the rest is `extra`.
     A known negative, which the paper's setting does not have, is treated as a known positive is: −log(1 − ŷ).
-    θ starts uniform in σ⁻¹([.4, .6]), at ±σ⁻¹(.995) for known labels, and wants ten times the learning rate.
+    θ starts uniform in σ⁻¹([.4, .6]), at ±σ⁻¹(.995) for known labels, and is trained with ten times the learning rate.
 
     Args:
         targets: the training labels (N, L): they set N, L and the first estimates.
