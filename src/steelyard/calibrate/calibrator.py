@@ -127,7 +127,7 @@ class Held:
 def finite_where_known(logits: ArrayLike, targets: ArrayLike) -> Held:
     """Check logits (N, L) and targets (N, L): a known label needs a finite logit."""
     pair = paired(logits, targets, "logits")
-    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    known = pair.mask
     remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
     refuse(~torch.isfinite(pair.values) & known, "logits", pair.values, remedy)
     return Held(pair.values, pair.targets, known)
@@ -170,12 +170,6 @@ def check_labels(z: Tensor, n_labels: int) -> None:
     """Raise unless z has the labels that a calibrator was fitted on."""
     if z.shape[1] != n_labels:
         raise ValueError(f"logits has {z.shape[1]} labels, but the calibrator was fitted on {n_labels}")
-
-
-def check_per(per: str) -> None:
-    """Raise unless `per` is one of the two."""
-    if per not in ("label", "pooled"):
-        raise ValueError(f'per is {per!r:.80}: give "label" or "pooled"')
 
 
 def one_per_label(values: ArrayLike | float, n_labels: int, name: str) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.calibrate.calibrator import (
     Calibrator,
     NotFitted,
@@ -18,7 +19,6 @@ from steelyard.calibrate.calibrator import (
     State,
     as_vector,
     check_labels,
-    check_per,
     held_out,
 )
 from steelyard.calibrate.lines import (
@@ -79,7 +79,7 @@ class Isotonic(Calibrator):
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:
-        check_per(per)
+        check_choice(Per, per=per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._pooled: Curve | None = None

@@ -7,7 +7,8 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, check_per, held_out
+from steelyard.balance.checks import check_choice
+from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, held_out
 from steelyard.calibrate.lines import (
     IDENTITY_POSITIVES,
     PRIOR_POSITIVES,
@@ -33,7 +34,7 @@ class Scaling(Calibrator):
     """True if b is fitted; else it stays 0."""
 
     def __init__(self, per: Per = "label", prior_positives: float = PRIOR_POSITIVES) -> None:
-        check_per(per)
+        check_choice(Per, per=per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._line: Line | None = None

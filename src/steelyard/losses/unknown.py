@@ -88,15 +88,11 @@ class Weighted(Resolver):
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
         rule, dtype = self.weights(logits.shape[1]), compute_dtype(logits)
-        if not rule.assumed:
-            cells = known_cells(targets, dtype)
-            return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
-        if rule.negative == rule.unknown:
-            cells = assumed_negative(targets, dtype)
-            return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
-        cells = known_cells(targets, dtype)
-        unknown = (~known(targets.values)).to(dtype)
-        return cells._replace(b=cells.b * rule.negative + unknown * rule.unknown, counted=None)
+        if rule.assumed and rule.negative != rule.unknown:
+            cells, unknown = known_cells(targets, dtype), (~known(targets.values)).to(dtype)
+            return cells._replace(b=cells.b * rule.negative + unknown * rule.unknown, counted=None)
+        cells = (assumed_negative if rule.assumed else known_cells)(targets, dtype)
+        return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
 
     def rule(self, logits: Tensor) -> KernelRule | None:
         """Return the rule; a subclass that computes cells in its own way has none."""

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import Pair, probable
 
 Binning = Literal["width", "mass"]
+Pooling = Literal["pooled", "label"]
 
 _CELLS_AT_ONCE = 1 << 18
 
@@ -70,7 +72,7 @@ def calibration_error(
     targets: ArrayLike,
     bins: int = 15,
     binning: Binning = "width",
-    per: Literal["pooled", "label"] = "pooled",
+    per: Pooling = "pooled",
 ) -> CalibrationError:
     """Return how far the mean probability of a bin is from the frequency of its labels.
 
@@ -96,10 +98,8 @@ def calibration_error(
     bins = as_whole(bins, "bins")
     if bins < 1:
         raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
-    if binning not in ("width", "mass"):
-        raise ValueError(f'binning is {binning!r}: give "width" or "mass"')
-    if per not in ("pooled", "label"):
-        raise ValueError(f'per is {per!r}: give "pooled" or "label"')
+    check_choice(Binning, binning=binning)
+    check_choice(Pooling, per=per)
     pair = probable(probabilities, targets)
     pooled = per == "pooled"
     if binning == "width":

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from steelyard._files import replacing
+from steelyard.balance.checks import check_choice
 from steelyard.labels.ids import several
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, refuse
@@ -22,6 +23,7 @@ from steelyard.metrics.inputs import probable
 from steelyard.metrics.store import Store
 from steelyard.metrics.summary import Summary
 
+Dtype = Literal["float32", "float16"]
 _MOST_BINS = 1_000_000
 _FORMAT = "steelyard-evaluator-1"
 
@@ -54,7 +56,7 @@ class Evaluator:
         names: Sequence[str] | None = None,
         counts: ArrayLike | None = None,
         bins: int = 15,
-        dtype: Literal["float32", "float16"] = "float32",
+        dtype: Dtype = "float32",
     ) -> None:
         n_labels, bins = as_whole(n_labels, "n_labels"), as_whole(bins, "bins")
         if n_labels < 1:
@@ -64,8 +66,7 @@ class Evaluator:
             raise ValueError(f"names has {len(self.names)} entries, but n_labels is {n_labels}: give a name per label")
         if not 1 <= bins <= _MOST_BINS:
             raise ValueError(f"bins is {bins!r:.20}: give 1 to {_MOST_BINS:,} bins, 15 being the usual choice")
-        if dtype not in ("float32", "float16"):
-            raise ValueError(f'dtype is {dtype!r}: give "float32" or "float16"')
+        check_choice(Dtype, dtype=dtype)
         self.n_labels = n_labels
         self.counts: Array | None = None if counts is None else check_counts(counts).copy()
         if self.counts is not None and len(self.counts) != n_labels:

@@ -20,6 +20,11 @@ class Pair:
     known: Tensor | None
     from_numpy: bool
 
+    @property
+    def mask(self) -> Tensor:
+        """True where a label is known, (N, L)."""
+        return torch.ones_like(self.values, dtype=torch.bool) if self.known is None else self.known
+
     def give(self, result: Tensor) -> Any:
         """Return `result` as the kind of array the caller gave."""
         return result.numpy() if self.from_numpy else result

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.metrics.groups import check_counts, mean_defined
@@ -267,10 +268,9 @@ def item_measures(scores: ArrayLike, targets: ArrayLike, propensity: Any | None)
 
 def _each(scores: ArrayLike, targets: ArrayLike, per: Per, measure: Measure) -> Any:
     """Return a measure of every label or item, some rows at a time."""
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    check_choice(Per, per=per)
     pair = scored(scores, targets)
-    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    known = pair.mask
     parts = [part.T if per == "label" else part for part in (pair.values, positive(pair.targets) & known, known)]
     step = max(1, CELLS_AT_ONCE // max(1, parts[0].shape[1]))
     starts = range(0, max(1, len(parts[0])), step)

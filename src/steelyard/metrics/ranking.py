@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import mean_defined
@@ -143,8 +144,7 @@ def mean_average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "la
 
 def _each(scores: ArrayLike, targets: ArrayLike, per: Per, on_cpu: bool) -> Any:
     """Return the average precision of each label or item; with `on_cpu` that of a GPU's tensors on the CPU."""
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    check_choice(Per, per=per)
     v, t = shaped(scores, targets, "scores")
     if v.is_cuda and (result := _fused(v, t, per, on_cpu)) is not None:
         return result

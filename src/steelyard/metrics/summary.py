@@ -144,7 +144,7 @@ class _ByLabel:
     def _count(self, labels: slice, scores: Array, pair: Pair, weights: Array) -> None:
         """Count decisions, and draw the resamples of what is ranked and decided."""
         hit = positive(pair.targets).numpy()
-        known = np.ones(hit.shape, bool) if pair.known is None else pair.known.numpy()
+        known = pair.mask.numpy()
         predicted = self.plan.decide(scores, labels) & known
         counted = (predicted & hit, predicted, hit)
         self.true[labels], self.predicted[labels], self.support[labels] = (x.sum(0) for x in counted)
