@@ -45,7 +45,12 @@ class LabelPair(nn.Module):
         self.weight, self.link = float(weight), bool(link)
 
     def forward(self, log_odds: Tensor, targets: ArrayLike) -> Tensor:
-        """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L)."""
+        """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L).
+
+        Args:
+            log_odds: of η, or logits with `link=False`, (B, L).
+            targets: (B, L); unknown labels form no pair.
+        """
         if not isinstance(log_odds, Tensor) or not log_odds.is_floating_point() or log_odds.ndim != 2:
             tensor = isinstance(log_odds, Tensor)
             kind = f"{log_odds.dtype} of shape {tuple(log_odds.shape)}" if tensor else type(log_odds).__name__

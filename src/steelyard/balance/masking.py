@@ -122,6 +122,10 @@ class PartialLabelMasking(nn.Module):
 
         `index` (B,) are the items' numbers in the data set: an item drawn twice in an epoch keeps its mask. Without it
         a running counter, kept in the state, takes their place.
+
+        Args:
+            targets: (B, L).
+            index: (B,), whole numbers, or None.
         """
         t = as_tensor(targets)
         return self.kept(self.of_batch(t, index), t)
@@ -169,7 +173,12 @@ class PartialLabelMasking(nn.Module):
         self.ahead.draw(self.epoch, len(targets), self.n_labels, rows)
 
     def observe(self, probabilities: Tensor, targets: ArrayLike) -> None:
-        """Count the raw outputs σ(z) (B, L), those of masked labels included, of every known label."""
+        """Count the raw outputs σ(z) (B, L), those of masked labels included, of every known label.
+
+        Args:
+            probabilities: σ(z), (B, L).
+            targets: (B, L).
+        """
         t, p = as_tensor(targets), probabilities.detach()
         self._check_shape("targets", t)
         self._check_shape("probabilities", p)
@@ -195,7 +204,11 @@ class PartialLabelMasking(nn.Module):
         add_outputs(self.histogram, z, t)
 
     def merge(self, other: PartialLabelMasking) -> None:
-        """Add the outputs another process observed in the same epoch."""
+        """Add the outputs another process observed in the same epoch.
+
+        Args:
+            other: masks of the same labels and bins, in the same epoch.
+        """
         if other.histogram.shape != self.histogram.shape or other.epoch != self.epoch:
             raise ValueError(
                 "other counts other labels, bins or another epoch: merge the same epoch of the same labels"

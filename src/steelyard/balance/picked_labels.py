@@ -97,7 +97,13 @@ class PickedLabels:
         return (torch.from_numpy(levels).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, counts: Tensor, probabilities: Tensor) -> None:
-        """Store the predictions of the cells that the next epoch picks, in the order in which it will read them."""
+        """Store the predictions of the cells that the next epoch picks, in the order in which it will read them.
+
+        Args:
+            index: the items (B,).
+            counts: how many of each item's labels the next epoch picks, (B,).
+            probabilities: of these, by item and label, (sum of counts,).
+        """
         n = counts.cpu().numpy()
         self._starts[index.cpu().numpy()] = self._length + np.cumsum(n) - n
         levels = (probabilities.to("cpu", torch.float32) * LEVELS).round().sub_(HALF).to(torch.int8)

@@ -125,7 +125,12 @@ class PseudoLabels:
         return (torch.from_numpy(rows).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, probabilities: Tensor) -> None:
-        """Store the predictions (B, L) of items `index` (B,), for the next epoch to read."""
+        """Store the predictions (B, L) of items `index` (B,), for the next epoch to read.
+
+        Args:
+            index: the items (B,).
+            probabilities: (B, L), in [0, 1].
+        """
         if probabilities.shape != (len(index), self.n_labels):
             raise ValueError(
                 f"probabilities has shape {tuple(probabilities.shape)}: give ({len(index)}, {self.n_labels})"

@@ -29,7 +29,12 @@ class TeacherScores:
         self.path = scores
 
     def read(self, ids: Sequence[str], names: Sequence[str]) -> NDArray[np.float64]:
-        """Return the scores (N, L) of items and labels, NaN where the table has none."""
+        """Return the scores (N, L) of items and labels, NaN where the table has none.
+
+        Args:
+            ids: of N items.
+            names: of L labels.
+        """
         where = f"objective.unknown.scores {self.path}"
         if not self.path:
             raise ValueError("objective.unknown.scores is missing: give a CSV or Parquet file with a column id")

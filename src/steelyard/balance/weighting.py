@@ -61,7 +61,12 @@ class Weighting(nn.Module, ABC):
         raise ValueError(f"{type(self).__name__} has no weights by label and by item: choose another weighting")
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Begin an epoch; most weightings do nothing."""
+        """Begin an epoch; most weightings do nothing.
+
+        Args:
+            epoch: its number, from 1.
+            n_epochs: of the training.
+        """
 
 
 class InverseFrequency(Weighting):
@@ -285,6 +290,10 @@ class ExpectedWeights(nn.Module):
         """Take in the weights of a batch, with the degree to which each cell is a known positive or negative.
 
         In a process group it is the whole batch, so every process must call it.
+
+        Args:
+            weights: of the labels (B, L).
+            positive, negative: the degree to which each is a known positive or negative, (B, L).
         """
         w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
         self.add(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))

@@ -81,7 +81,11 @@ class Calibrator(ABC):
 
     @final
     def log_odds(self, logits: ArrayLike) -> Any:
-        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes."""
+        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes.
+
+        Args:
+            logits: (N, L).
+        """
         z, dtype, from_numpy = read_logits(logits)
         return given_back(self._log_odds(z).clamp(LOG_ZERO, -LOG_ZERO).to(dtype), from_numpy)
 

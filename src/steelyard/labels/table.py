@@ -116,7 +116,13 @@ class Labels:
 
     @classmethod
     def from_scipy(cls, matrix: Any, fill: int = 0, names: Names | None = None, ids: Names | None = None) -> Labels:
-        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent."""
+        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent.
+
+        Args:
+            matrix: (N, L).
+            fill: 0 absent or −1 unknown.
+            names, ids: as for `Labels`.
+        """
         cells = matrix.tocoo()
         return cls.from_cells(cells.row, cells.col, cells.data, cells.shape, fill, names, ids)
 
@@ -330,7 +336,11 @@ class Labels:
 
     @classmethod
     def load(cls, path: str | Path) -> Labels:
-        """Read a table that `save` wrote."""
+        """Read a table that `save` wrote.
+
+        Args:
+            path: a file that `save` wrote.
+        """
         cells, names, ids = store.read(Path(path))
         return cls._of(cells, tuple(names), ids)
 

@@ -157,10 +157,22 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
-        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
+        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies.
+
+        Args:
+            logits: (B, L).
+            cells: the coefficients of the batch.
+            divisor: what the sum is divided by; None for that of the reduction.
+        """
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            weight: a number, (L,), (B, 1) or (B, L), finite and at least 0.
+        """
         return self.evaluate_batch(logits, self.batch(logits, targets, weight))
 
     def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:

@@ -49,15 +49,27 @@ class PairLoss(Loss):
 
     @abstractmethod
     def positive(self, z: Tensor) -> Tensor:
-        """Return ℓ₊(z), what a present label costs."""
+        """Return ℓ₊(z), what a present label costs.
+
+        Args:
+            z: logits, any shape.
+        """
 
     @abstractmethod
     def negative(self, z: Tensor) -> Tensor:
-        """Return ℓ₋(z), what an absent label costs."""
+        """Return ℓ₋(z), what an absent label costs.
+
+        Args:
+            z: logits, any shape.
+        """
 
     @abstractmethod
     def link(self, z: Tensor) -> Tensor:
-        """Return log ℓ₋'(z) − log(−ℓ₊'(z)), finite for finite z (float32 or float64) and differentiable."""
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z)), finite for finite z (float32 or float64) and differentiable.
+
+        Args:
+            z: logits, any shape.
+        """
 
     def log_odds(
         self,
@@ -65,7 +77,13 @@ class PairLoss(Loss):
         pos_weight: ArrayLike | float | None = None,
         neg_weight: ArrayLike | float | None = None,
     ) -> Tensor:
-        """Return log η/(1−η) at logits z, given the mean weights w₊, w₋ (scalars or (L,)) that training applied."""
+        """Return log η/(1−η) at logits z, given the mean weights w₊, w₋ (scalars or (L,)) that training applied.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         self.check_link()
         out = self.link(_as_float(z))
         if neg_weight is not None:
@@ -80,7 +98,13 @@ class PairLoss(Loss):
         pos_weight: ArrayLike | float | None = None,
         neg_weight: ArrayLike | float | None = None,
     ) -> Tensor:
-        """Return η at logits z: σ of `log_odds`."""
+        """Return η at logits z: σ of `log_odds`.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         return torch.sigmoid(self.log_odds(z, pos_weight, neg_weight))
 
     def check_link(self) -> None:
@@ -151,6 +175,10 @@ class AnalyticLoss(PairLoss):
         """Return the partial loss at z and its derivative as training sees it: ℓ₊, ℓ₊' where side is 1, else ℓ₋, ℓ₋'.
 
         z is float32 or float64, `side` 0 or 1 (a number, or a tensor like z). The value is differentiable too.
+
+        Args:
+            z: logits, float32 or float64.
+            side: 1 or 0, a number or a tensor like z.
         """
 
     def positive(self, z: Tensor) -> Tensor:

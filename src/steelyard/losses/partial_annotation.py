@@ -185,7 +185,8 @@ class Annotation(Resolver):
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link.
 
-        targets: 1, 0, −1 (unknown), or numbers in [0, 1], pseudo-labels in the place of unknown labels.
+        Args:
+            targets: (B, L), 1, 0, −1 (unknown), or in [0, 1] with pseudo-labels in the place of unknown labels.
         """
         return self.balanced(targets.clamp_min(0).sum(dtype=torch.float64), targets.numel())
 

@@ -63,7 +63,11 @@ class TwoWay(Loss):
         return total
 
     def log_odds(self, z: Tensor, pos_weight: object = None, neg_weight: object = None) -> Tensor:
-        """Raise: a loss that compares labels with each other gives none of them a probability."""
+        """Raise: a loss that compares labels with each other gives none of them a probability.
+
+        Args:
+            z, pos_weight, neg_weight: as for other losses; not used.
+        """
         raise NoLink("TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead")
 
     probability = log_odds

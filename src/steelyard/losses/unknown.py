@@ -46,10 +46,21 @@ class Resolver(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
+        """Return the cells of a batch.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), without gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Begin an epoch, counted from 1."""
+        """Begin an epoch, counted from 1.
+
+        Args:
+            epoch: its number, from 1.
+            n_epochs: of the training.
+        """
 
     def prepare(self, targets: Tensor, index: Tensor) -> None:
         """Compute what does not need the logits of a batch; the next call may be that of this batch."""
@@ -59,11 +70,23 @@ class Resolver(nn.Module, ABC):
         return None
 
     def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
-        """Return the rule's own terms of the objective by name; logits carry gradient here."""
+        """Return the rule's own terms of the objective by name; logits carry gradient here.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), with gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         return {}
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
-        """Store what the rule needs of the model's outputs on a training batch; `probability` gives their η."""
+        """Store what the rule needs of the model's outputs on a training batch; `probability` gives their η.
+
+        Args:
+            index: the items' numbers in the data set (B,), or None.
+            logits: (B, L), without gradient.
+            probability: from logits to η, with the class weights of the objective.
+        """
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
         """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
@@ -82,7 +105,11 @@ class Weighted(Resolver):
     """A rule that only weighs: known negatives by one number, unknown labels, taken as negatives, by another."""
 
     def weights(self, n_labels: int) -> KernelRule:
-        """Return the weights in a table of so many labels; here unknown labels are left out."""
+        """Return the weights in a table of so many labels; here unknown labels are left out.
+
+        Args:
+            n_labels: L.
+        """
         return IGNORED
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
@@ -124,7 +151,11 @@ class Negative(Weighted):
     assumes_negative = True
 
     def weights(self, n_labels: int) -> KernelRule:
-        """Return the weights."""
+        """Return the weights.
+
+        Args:
+            n_labels: L.
+        """
         return KernelRule(True, 1.0, 1.0)
 
 
@@ -140,7 +171,11 @@ class WeakNegative(Weighted):
     assumes_negative = True
 
     def weights(self, n_labels: int) -> KernelRule:
-        """Return the weights."""
+        """Return the weights.
+
+        Args:
+            n_labels: L.
+        """
         return KernelRule(True, 1.0, 1 / max(n_labels - 1, 1))
 
 
@@ -163,7 +198,11 @@ class WeakAssumedNegative(Weighted):
         self.register_buffer("weight", torch.ones(()))  # torch.compile drops what is written to a float64 scalar
 
     def weights(self, n_labels: int) -> KernelRule:
-        """Return the weights, and note that of negatives."""
+        """Return the weights, and note that of negatives.
+
+        Args:
+            n_labels: L.
+        """
         share = 1 / max(n_labels - 1, 1)
         self.weight.fill_(share)
         return KernelRule(True, share, share)

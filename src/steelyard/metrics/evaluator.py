@@ -87,7 +87,12 @@ class Evaluator:
         return self._store.nbytes
 
     def update(self, probabilities: ArrayLike, targets: ArrayLike) -> None:
-        """Add a batch: probabilities (B, L) in [0, 1] and targets (B, L), tensors on any device or numpy arrays."""
+        """Add a batch: probabilities (B, L) in [0, 1] and targets (B, L), tensors on any device or numpy arrays.
+
+        Args:
+            probabilities: η (B, L), in [0, 1]; not read where a label is unknown.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+        """
         pair = probable(probabilities, targets)
         if pair.values.shape[1] != self.n_labels:
             raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}")
@@ -99,7 +104,11 @@ class Evaluator:
         self._store.append(kept, t.cpu().numpy())
 
     def merge(self, other: Evaluator) -> Evaluator:
-        """Add the items of another evaluator of the same labels, counts, bins and dtype; return self."""
+        """Add the items of another evaluator of the same labels, counts, bins and dtype; return self.
+
+        Args:
+            other: an evaluator made with the same arguments.
+        """
         for field in ("n_labels", "names", "bins", "dtype"):
             mine, theirs = getattr(self, field), getattr(other, field)
             if mine != theirs:
@@ -168,14 +177,22 @@ class Evaluator:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Evaluator:
-        """Return the evaluator that `state_dict` described."""
+        """Return the evaluator that `state_dict` described.
+
+        Args:
+            state: what `state_dict` returned.
+        """
         p = state["probabilities"]
         evaluator = cls(p.shape[1], state["names"], state["counts"], state["bins"], state["dtype"])
         evaluator.update(p, state["targets"])
         return evaluator
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file, whole or not at all."""
+        """Write everything to one safetensors file, whole or not at all.
+
+        Args:
+            path: the file to write.
+        """
         state = self.state_dict()
         tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
         settings = {k: state[k] for k in ("names", "bins", "dtype")}
@@ -184,7 +201,11 @@ class Evaluator:
 
     @classmethod
     def load(cls, path: str | Path) -> Evaluator:
-        """Read an evaluator that `save` wrote."""
+        """Read an evaluator that `save` wrote.
+
+        Args:
+            path: a file that `save` wrote.
+        """
         try:
             with safe_open(path, framework="pt") as file:
                 about = file.metadata() or {}

@@ -146,6 +146,11 @@ class Objective(nn.Module):
         """Return the value of a batch; `index` (B,) are the items' numbers in the data set.
 
         In training mode labels are masked, and PLM, pseudo-labels and class weights are updated.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            index: the items' numbers in the data set (B,); rules that keep something per item need it.
         """
         self._join()
         self.loss.check_logits(logits)
@@ -193,7 +198,11 @@ class Objective(nn.Module):
         return w_pos, w_neg
 
     def log_odds(self, logits: Tensor) -> Tensor:
-        """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone."""
+        """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone.
+
+        Args:
+            logits: (B, L).
+        """
         if not isinstance(self.loss, PairLoss):
             raise NoLink(f"{type(self.loss).__name__} has no probability per label: fit a calibrator instead")
         if self.resolver.no_link:
@@ -202,7 +211,11 @@ class Objective(nn.Module):
         return self.loss.log_odds(logits, w_pos, w_neg)
 
     def probability(self, logits: Tensor) -> Tensor:
-        """Return η of logits (B, L): σ of `log_odds`."""
+        """Return η of logits (B, L): σ of `log_odds`.
+
+        Args:
+            logits: (B, L).
+        """
         return torch.sigmoid(self.log_odds(logits))
 
     def get_extra_state(self) -> Tensor:
