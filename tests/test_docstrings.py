@@ -6,6 +6,7 @@ import ast
 import doctest
 import inspect
 import re
+import runpy
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
@@ -201,6 +202,29 @@ def test_a_public_name_has_an_example_and_describes_its_parameters(name: str) ->
         assert lacking == []
 
 
+def undescribed(cls: type, methods: dict[str, Any]) -> list[str]:
+    """Return the parameters of methods that neither the method nor its class describes or names in backticks."""
+    lacking = []
+    for name, method in methods.items():
+        call = getattr(method, "__func__", method)
+        if inspect.isfunction(call):
+            text = inspect.getdoc(call) or ""
+            known = described(call) | described(cls) | set(re.findall(r"`(\w+)`", text)) | {"self", "cls"}
+            lacking += [f"{name}: {p}" for p in parameters(call) if p not in known]
+    return lacking
+
+
+@pytest.mark.parametrize("module", ["labels", "losses", "balance", "objective", "metrics", "calibrate"])
+def test_methods_in_the_reference_describe_their_parameters(module: str) -> None:
+    methods = runpy.run_path(str(Path(__file__).resolve().parent.parent / "docs" / "hooks.py"))["methods"]
+    home = import_module(f"steelyard.{module}")
+    public = [getattr(home, name) for name in home.__all__]
+    for cls in filter(inspect.isclass, public):
+        above = {name for base in cls.__mro__[1:] if base in public for name in vars(base)}
+        own = {name: method for name, method in methods(cls, public).items() if name not in above}
+        assert undescribed(cls, own) == [], cls.__name__
+
+
 def test_the_list_of_incomplete_names_holds_public_names_alone() -> None:
     assert PUBLIC.keys() >= INCOMPLETE
 
@@ -252,4 +276,5 @@ def test_what_is_missing_is_found() -> None:
     assert outcome(complete) == (0, 1)
     assert faults("undocumented", undocumented) == ["the parameter b"]
     assert outcome(undocumented).failed == 1
+    assert undescribed(str, {"undocumented": undocumented, "complete": complete}) == ["undocumented: b"]
     assert faults("described", described) == ["an example", "the parameter thing"]

@@ -72,7 +72,7 @@ def check_seed(seed: int) -> int:
 
 
 def _mix(word: Bits) -> Bits:
-    """The finishing steps of SplitMix64, in place."""
+    """Return the words after the finishing steps of SplitMix64, in place."""
     shifted = np.empty_like(word)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         np.right_shift(word, np.uint64(shift), out=shifted)

@@ -45,7 +45,12 @@ class LabelPair(nn.Module):
         self.weight, self.link = float(weight), bool(link)
 
     def forward(self, log_odds: Tensor, targets: ArrayLike) -> Tensor:
-        """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L)."""
+        """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L).
+
+        Args:
+            log_odds: of η, or logits with `link=False`, (B, L).
+            targets: (B, L); unknown labels form no pair.
+        """
         if not isinstance(log_odds, Tensor) or not log_odds.is_floating_point() or log_odds.ndim != 2:
             tensor = isinstance(log_odds, Tensor)
             kind = f"{log_odds.dtype} of shape {tuple(log_odds.shape)}" if tensor else type(log_odds).__name__
@@ -109,7 +114,7 @@ class _PairSum(torch.autograd.Function):
 
 
 def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
-    """The fused version, where it is for such scores and Triton is there."""
+    """Return the fused kernel, or None where it does not take such scores or Triton is missing."""
     if scores.dtype == torch.float64 or not fuses(scores.device):
         return None
     from steelyard.kernels import label_pairs
@@ -118,7 +123,7 @@ def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def _all_pairs(s: Tensor, positive: Tensor, negative: Tensor, cells: int = 1 << 24) -> tuple[Tensor, Tensor]:
-    """Return the sum and its gradient over all pairs, positive or not: no value is waited for, as a device wants it."""
+    """Return the sum and its gradient over all pairs, positive or not: a device never waits for a value."""
     n_items, n_labels = s.shape
     grad, total = torch.zeros_like(s), s.new_zeros(())
     step = max(1, cells // (n_items * n_labels))  # labels at a time

@@ -1,4 +1,4 @@
-"""Which items an epoch visits: samplers that balance classes, over any number of processes."""
+"""Samplers that balance classes, over any number of processes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class PlannedSampler(Sampler[int], ABC):
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Make the next iteration that of `epoch`, from draw `start` of its plan on.
 
-        `start` counts the draws that all processes together have used: steps × batch size × processes. An epoch that
-        was broken off goes on exactly, even with another number of processes.
+        `start` counts the draws that all processes together have used: steps × batch size × processes. An interrupted
+        epoch resumes exactly, even with another number of processes.
         """
         epoch, start = as_whole(epoch, "epoch"), as_whole(start, "start")
         if epoch < 0:

@@ -123,12 +123,12 @@ def _mend(labels: Labels, side: NDArray[np.int8], seed: int) -> None:
 
 
 def _lacking(held: Index, counts: Index) -> Index:
-    """The labels with two positives or more that have none on one side."""
+    """Return the labels with two positives or more that have none on one side."""
     return np.flatnonzero((counts > 1) & ((held == 0) | (held == counts)))
 
 
 def _harm(side: int, has: NDArray[Any], held: Index, counts: Index) -> int:
-    """How many labels lose a side when an item with labels `has` leaves `side`."""
+    """Return how many labels lose a side when an item with labels `has` leaves `side`."""
     here = held[has] if side == _HELD else counts[has] - held[has]
     return int(np.count_nonzero((here == 1) & (counts[has] > 1)))
 

@@ -1,4 +1,4 @@
-"""How much a label counts: weightings, each a map from targets (B, L) to weights that broadcast to (B, L)."""
+"""Weightings: maps from targets (B, L) to weights that broadcast to (B, L)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
 
 
 class Weighting(nn.Module, ABC):
-    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to the degree it says.
+    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to that degree.
 
     Examples:
         >>> class Rarest(sy.balance.Weighting):
@@ -48,7 +48,7 @@ class Weighting(nn.Module, ABC):
         present = t.clamp_min(0).to(dtype) if t.dtype != torch.bool else t.to(dtype)
         return self.weights(present).expand(t.shape)
 
-    def kernel(self) -> fused.Rebalanced | None:
+    def kernel(self) -> fused.KernelRebalanced | None:
         """Return these weights as the fused kernels know them, None if they do not."""
         return None
 
@@ -61,7 +61,12 @@ class Weighting(nn.Module, ABC):
         raise ValueError(f"{type(self).__name__} has no weights by label and by item: choose another weighting")
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note that an epoch begins; most weightings do not care."""
+        """Begin an epoch; most weightings do nothing.
+
+        Args:
+            epoch: its number, from 1.
+            n_epochs: of the training.
+        """
 
 
 class InverseFrequency(Weighting):
@@ -99,7 +104,7 @@ class InverseFrequency(Weighting):
 
 
 class ClassBalanced(Weighting):
-    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four readings.
+    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four variants.
 
     Class weights 1/E(n_c) are normalised to mean 1. "class" gives each class its own. The others give an item one
     weight, from its positive classes: "mean_effective" 1/mean E(n_c) (the Distribution-Balanced paper's text),
@@ -109,7 +114,7 @@ class ClassBalanced(Weighting):
     Args:
         counts: positives n_c of each class (L,).
         beta: β ∈ [0, 1) (.9999; the Distribution-Balanced paper: .99 VOC-MLT, .9 COCO-MLT).
-        mode: the reading.
+        mode: the variant.
         floor: stands in for a count of 0, which is refused otherwise.
 
     Examples:
@@ -204,15 +209,15 @@ class Rebalanced(Weighting):
         n = check_counts(counts, floor=floor)
         self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
         self.register_buffer("inverse", n.min() / n, persistent=False)
-        self._copied: tuple[Tensor, int, fused.Rebalanced] | None = None
+        self._copied: tuple[Tensor, int, fused.KernelRebalanced] | None = None
 
-    def kernel(self) -> fused.Rebalanced | None:
+    def kernel(self) -> fused.KernelRebalanced | None:
         """Return these weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
         if type(self) is not Rebalanced or torch.compiler.is_compiling():
             return None
         numbers, of, copied = (self.alpha, self.beta, self.mu), self.inverse, self._copied
         if copied is None or copied[0] is not of or copied[1] != of._version or copied[2][1:] != numbers:
-            self._copied = copied = of, of._version, fused.Rebalanced(of.to(torch.float32), *numbers)
+            self._copied = copied = of, of._version, fused.KernelRebalanced(of.to(torch.float32), *numbers)
         return copied[2]
 
     def weights(self, present: Tensor) -> Tensor:
@@ -252,7 +257,7 @@ class Deferred(Weighting):
         return self.weighting.weights(present) if self.epoch >= self.start else present.new_ones(())
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note of the epoch (from 1)."""
+        """Begin an epoch, counted from 1."""
         self.epoch = epoch
         self.weighting.start_epoch(epoch, n_epochs)
 
@@ -285,6 +290,10 @@ class ExpectedWeights(nn.Module):
         """Take in the weights of a batch, with the degree to which each cell is a known positive or negative.
 
         In a process group it is the whole batch, so every process must call it.
+
+        Args:
+            weights: of the labels (B, L).
+            positive, negative: the degree to which each is a known positive or negative, (B, L).
         """
         w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
         self.add(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))

@@ -1,4 +1,4 @@
-"""What thresholds are for, and their choice for it."""
+"""The goal of a run's thresholds, and their choice."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Aim:
 
     @property
     def promise(self) -> Promise | None:
-        """What is promised of decisions, None where nothing is."""
+        """The promise about decisions, or None."""
         if not self.guarantee:
             return None
         return Promise(self.guarantee, self.goal, self.target, self.confidence, self.joint)  # type: ignore[arg-type]
 
     @property
     def needs_items(self) -> bool:
-        """Whether thresholds depend on items: not those of "half" and "cost"."""
+        """True if thresholds depend on items; those of "half" and "cost" do not."""
         return self.goal in ("f1", "precision", "recall")
 
     @property
@@ -76,10 +76,10 @@ def choose_thresholds(
 ) -> Floats:
     """Return the threshold (L,) of each label, float64, for decisions by these probabilities.
 
-    The sample of a rare label is shrunk toward what its η promise, worth 20 positives, as calibrators are.
+    The sample of a rare label is shrunk toward the counts that its η promise, worth 20 positives, as in calibrators.
 
     Args:
-        aim: what they are for.
+        aim: their goal.
         probabilities: η (N, L) of items that the calibrator was not fitted on.
         targets: (N, L), or None to count on η alone.
         prior: the frequency (L,) at which labels are to count, NaN or None for that among these items.

@@ -19,7 +19,7 @@ from steelyard.calibrate.lines import PRIOR_POSITIVES, check_prior_positives
 from steelyard.calibrate.scaling import Platt
 
 
-class Cells(NamedTuple):
+class HeldOutCells(NamedTuple):
     """Some cells of held-out items: log-odds, target (0 or 1), label and weight of each, (n,).
 
     A cell that was drawn with chance p has weight 1/p, so that weighted sums are those of all cells.
@@ -31,7 +31,7 @@ class Cells(NamedTuple):
         weights: of each cell, (n,); 1/p where it was drawn with chance p.
 
     Examples:
-        >>> cells = sy.calibrate.Cells(
+        >>> cells = sy.calibrate.HeldOutCells(
         ...     log_odds=torch.tensor([2.0, -1.0]),
         ...     targets=torch.tensor([1.0, 0.0]),
         ...     labels=torch.tensor([0, 7]),
@@ -59,7 +59,7 @@ def bands_of(counts: ArrayLike) -> NDArray[np.int64]:
     return np.where(n > 0, 1 + np.floor(np.log2(np.maximum(n, 1))), 0).astype(np.int64)
 
 
-def fit_bands(cells: Cells, counts: ArrayLike, prior_positives: float = PRIOR_POSITIVES) -> Platt:
+def fit_bands(cells: HeldOutCells, counts: ArrayLike, prior_positives: float = PRIOR_POSITIVES) -> Platt:
     """Return `Platt` with one line per frequency band, fitted to cells that training has not seen.
 
     Args:
@@ -72,7 +72,7 @@ def fit_bands(cells: Cells, counts: ArrayLike, prior_positives: float = PRIOR_PO
         >>> label = torch.arange(2000) // 500
         >>> eta = torch.sigmoid(z - 2.0 * (label >= 2))  # labels 2 and 3 come less often than their logits say
         >>> y = (torch.arange(2000) % 500 // 2 < 250 * eta).float()
-        >>> cells = sy.calibrate.Cells(z, y, label, torch.ones(2000))
+        >>> cells = sy.calibrate.HeldOutCells(z, y, label, torch.ones(2000))
         >>> platt = sy.calibrate.fit_bands(cells, counts=np.array([300, 280, 4, 5]))  # two bands
         >>> platt.shift.round().int()
         tensor([ 0,  0, -2, -2], dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""What every calibrator is: a monotone map from logits to probabilities η, fitted on held-out labels."""
+"""The base of calibrators: a monotone map from logits to probabilities η, fitted on held-out labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CELLS_AT_ONCE = 1 << 18
 
 
 class NotFitted(ValueError):
-    """Raised where a calibrator is used before it was fitted.
+    """Raised when a calibrator is used before it is fitted.
 
     Examples:
         >>> sy.calibrate.Platt()(torch.zeros(1, 2))
@@ -81,7 +81,11 @@ class Calibrator(ABC):
 
     @final
     def log_odds(self, logits: ArrayLike) -> Any:
-        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes."""
+        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes.
+
+        Args:
+            logits: (N, L).
+        """
         z, dtype, from_numpy = read_logits(logits)
         return given_back(self._log_odds(z).clamp(LOG_ZERO, -LOG_ZERO).to(dtype), from_numpy)
 
@@ -127,7 +131,7 @@ class Held:
 def finite_where_known(logits: ArrayLike, targets: ArrayLike) -> Held:
     """Check logits (N, L) and targets (N, L): a known label needs a finite logit."""
     pair = paired(logits, targets, "logits")
-    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    known = pair.mask
     remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
     refuse(~torch.isfinite(pair.values) & known, "logits", pair.values, remedy)
     return Held(pair.values, pair.targets, known)
@@ -149,7 +153,7 @@ def read_logits(logits: ArrayLike) -> tuple[Tensor, torch.dtype, bool]:
     """Return logits (N, L) as float64, the dtype to answer in, and whether they were an array."""
     z = logits if isinstance(logits, Tensor) else as_tensor(logits, "logits")
     if z.ndim != 2 or z.dtype.is_complex:
-        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row an item")
+        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row per item")
     dtype = compute_dtype(z) if z.dtype.is_floating_point else torch.float64
     return z.to(torch.float64), dtype, not isinstance(logits, Tensor)
 
@@ -170,12 +174,6 @@ def check_labels(z: Tensor, n_labels: int) -> None:
     """Raise unless z has the labels that a calibrator was fitted on."""
     if z.shape[1] != n_labels:
         raise ValueError(f"logits has {z.shape[1]} labels, but the calibrator was fitted on {n_labels}")
-
-
-def check_per(per: str) -> None:
-    """Raise unless `per` is one of the two."""
-    if per not in ("label", "pooled"):
-        raise ValueError(f'per is {per!r:.80}: give "label" or "pooled"')
 
 
 def one_per_label(values: ArrayLike | float, n_labels: int, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""What held-out items decide: the kind of calibrator, by cross-fitting, and whether label sets explain them better."""
+"""Choices by cross-fitting on held-out items: the kind of calibrator, and whether to use label sets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAKERS: dict[str, Fitted] = {"temperature": Temperature, "platt": Platt, "isoton
 """The calibrators that are fitted, the simpler first."""
 
 BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
-"""What a calibrator may take, and what is said of it then: all undone, class-aware sampling left in, z itself."""
+"""The inputs of a calibrator and how reports name them: all undone, class-aware sampling left in, z itself."""
 N_FOLDS = 5
 LARGE = 4e6
 """Cells of a table of which calibrators are cross-fitted on two halves."""
@@ -134,8 +134,8 @@ def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
     return odds + ISOTONIC_TILT * scores / (10 + scores.abs()) if isinstance(calibrator, Isotonic) else odds
 
 
-class Choice(NamedTuple):
-    """Which calibrator was chosen, what it takes, and the log-loss of each that was tried, out of fold."""
+class CalibratorChoice(NamedTuple):
+    """The chosen calibrator, its input, and the out-of-fold log-loss of each that was tried."""
 
     kind: str
     base: str
@@ -150,7 +150,7 @@ def settle(
     folds: Folds | None,
     level: Floats | None = None,
     refitted: bool = False,
-) -> Choice:
+) -> CalibratorChoice:
     """Settle on a calibrator: its kind, where that is "auto", and what it takes, where there are several bases.
 
     Chosen by `choose`; with too few known positives or negatives, the link, or where there is none Platt, on the last
@@ -177,23 +177,23 @@ def settle(
         candidates = {("platt", first): bases[first], **candidates}
     rarer = fewest_of_a_kind(targets)
     if len(candidates) == 1:
-        return Choice(kind, first, {})
+        return CalibratorChoice(kind, first, {})
     if rarer >= FEWEST and len(targets) > 1:
-        fold_of_item = folds_of(targets) if folds is None else folds
-        if all(outside(targets, fold_of_item, fold) is not None for fold in np.unique(fold_of_item).tolist()):
+        fold_of = folds_of(targets) if folds is None else folds
+        if all(outside(targets, fold_of, fold) is not None for fold in np.unique(fold_of).tolist()):
             columns = labels_of_all_frequencies(targets, CHOOSING_LABELS)
             if columns is not None and fewest_of_a_kind(targets[:, columns]) >= FEWEST:
                 candidates = {key: scores[:, columns] for key, scores in candidates.items()}
                 targets, level = targets[:, columns], None if level is None else level[columns.numpy()]
-            return choose(candidates, targets, fold_of_item, level)
+            return choose(candidates, targets, fold_of, level)
     if kind == "auto":
-        return Choice("platt" if rarer > 0 and not has_link else "link", first, {})
-    return Choice(*list(candidates)[-1], {})
+        return CalibratorChoice("platt" if rarer > 0 and not has_link else "link", first, {})
+    return CalibratorChoice(*list(candidates)[-1], {})
 
 
 def choose(
     candidates: Mapping[tuple[str, str], Tensor], targets: Tensor, folds: Folds, level: Floats | None = None
-) -> Choice:
+) -> CalibratorChoice:
     """Choose by K-fold log-loss the first candidate that is no worse than the best by more than one standard error.
 
     The error is that of the difference to the best, from its spread over items, whose labels are summed: cells of one
@@ -217,7 +217,7 @@ def choose(
     excesses = {key: cost - best for key, cost in costs.items()}
     chosen = next(k for k, e in excesses.items() if float(e.sum()) <= float(e.std(correction=0)) * len(e) ** 0.5)
     losses = {kind + BASES[base]: float(cost.sum()) / n_known for (kind, base), cost in costs.items()}
-    return Choice(*chosen, losses)
+    return CalibratorChoice(*chosen, losses)
 
 
 def item_log_loss(log_odds: Tensor, targets: Tensor) -> Tensor:
@@ -275,5 +275,5 @@ def label_sets(log_odds: Tensor, targets: Tensor) -> LabelSets | None:
 
 
 def _is_clear(gain: Tensor) -> bool:
-    """Whether gains (N,) are above 0 on average, beyond their error; one that is −inf or NaN decides against it."""
+    """Return whether gains (N,) are above 0 on average, beyond their error; one of −inf or NaN decides against it."""
     return bool(gain.mean() > ERRORS * gain.std(correction=0) / len(gain) ** 0.5)

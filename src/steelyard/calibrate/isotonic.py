@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.calibrate.calibrator import (
     Calibrator,
     NotFitted,
@@ -18,7 +19,6 @@ from steelyard.calibrate.calibrator import (
     State,
     as_vector,
     check_labels,
-    check_per,
     held_out,
 )
 from steelyard.calibrate.lines import (
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a label adds to the pooled curve f: η = (1 − share) curve(z) + share σ(slope logit f(z) + shift)."""
+    """The curve of one label: η = (1 − share) curve(z) + share σ(slope logit f(z) + shift), f the pooled curve."""
 
     curve: Curve | None
     """None for a label without positives or without negatives, whose share is 1: it has the pooled curve's shape."""
@@ -79,7 +79,7 @@ class Isotonic(Calibrator):
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:
-        check_per(per)
+        check_choice(Per, per=per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._pooled: Curve | None = None
@@ -124,7 +124,7 @@ class Isotonic(Calibrator):
         }
 
     def restore(self, state: State) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         if not isinstance(state["own"], list) or (len(state["own"]) == 0) != (self.per == "pooled"):
             raise ValueError("its curves are not one for each label")
         self._pooled, self._own = _curve(state["pooled"]), [_own(entry) for entry in state["own"]]
@@ -149,7 +149,7 @@ class Isotonic(Calibrator):
 
 
 def interpolated(curves: Sequence[Curve], z: Tensor) -> Tensor:
-    """Return curves, one a column or one for all, at z (N, L), float64: `numpy.interp` by a binary search."""
+    """Return curves, one per column or one for all, at z (N, L), float64: `numpy.interp` by a binary search."""
     x = as_vector(np.concatenate([np.append(curve.x, np.inf) for curve in curves]))
     eta = as_vector(np.concatenate([np.append(curve.eta, 0.0) for curve in curves]))
     size = torch.tensor([len(curve.x) for curve in curves])

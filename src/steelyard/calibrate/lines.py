@@ -15,11 +15,11 @@ from steelyard.calibrate.calibrator import Chunk, Held, as_vector
 from steelyard.labels.targets import ArrayLike, refuse
 
 PRIOR_POSITIVES = 20.0
-"""How many positives a label's prior is worth beside its own (chosen by examples/choose_prior_positives.py)."""
+"""The worth of a label's prior, in positives (chosen by examples/choose_prior_positives.py)."""
 SHAPE_POSITIVES = 150.0
 """The same where a label has a curve of its own, with more ways to be wrong than a line has (chosen alike)."""
 IDENTITY_POSITIVES = 1.0
-"""How many positives σ is worth beside those of all labels together, in the pooled fit."""
+"""The worth of σ in the pooled fit, in positives."""
 
 
 def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positives: float) -> Tensor:
@@ -270,7 +270,7 @@ def bracketed_newton(
     Args:
         evaluate: the functions at x, and where Newton's step from x leads.
         x, low, high: where to begin, and the brackets.
-        busy: which roots are wanted; others stay at x.
+        busy: the roots to find; others stay at x.
         scale: what a step is compared with.
     """
     before, steps = torch.full_like(x, torch.inf), torch.zeros(x.shape, dtype=torch.int64, device=x.device)

@@ -50,7 +50,7 @@ def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
     z, dtype, from_numpy = read_logits(log_odds)
     n = check_visits(counts).to(z.device)
     if len(n) != z.shape[1]:
-        raise ValueError(f"counts has {len(n)} values, but log_odds has {z.shape[1]} labels: give one a label")
+        raise ValueError(f"counts has {len(n)} values, but log_odds has {z.shape[1]} labels: give one per label")
     visited = n > 0
     corrected = _corrected(z, torch.where(visited, n, 1.0), visited)
     return given_back(torch.where(visited, corrected, z).to(dtype), from_numpy)
@@ -111,7 +111,7 @@ def _root(m: Tensor, q: Tensor) -> Tensor:
 
 Weight = Tensor | float | None
 PROBES = (-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0)
-"""Logits whose log-odds a saved link remembers, to know its loss again."""
+"""Logits whose log-odds are saved with a link, to recognise its loss."""
 
 
 @final
@@ -188,12 +188,12 @@ class Link(Calibrator):
 
 
 def pair_of(loss: Loss | WeightedLoss | Objective) -> PairLoss:
-    """Return the pair at the heart of a loss or objective, or raise NoLink."""
+    """Return the pair inside a loss or objective, or raise NoLink."""
     inner = loss.loss if isinstance(loss, Objective | WeightedLoss) else loss
     if isinstance(inner, PairLoss):
         return inner
     if isinstance(inner, Loss):
-        raise NoLink(f"{type(inner).__name__} has no probability a label: fit Temperature, Platt or Isotonic instead")
+        raise NoLink(f"{type(inner).__name__} has no probability per label: fit Temperature, Platt or Isotonic instead")
     raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses, or an Objective")
 
 
@@ -204,7 +204,7 @@ def probe(loss: PairLoss) -> Tensor:
 
 
 def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
-    """Whether `probe` gives these values, but for rounding."""
+    """Return whether `probe` gives these values, up to rounding."""
     current = probe(loss)
     return (
         probes is not None and probes.shape == current.shape and torch.allclose(probes, current, rtol=1e-6, atol=1e-6)
@@ -217,7 +217,7 @@ def trained_link(
     """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
 
     Args:
-        built: the loss of `objective`, made anew.
+        built: the loss of `objective`, made again.
         objective: as training left it.
         counts: positives of each class (L,), float64.
         class_aware: whether items were drawn by `ClassAware`.
@@ -234,7 +234,7 @@ def trained_link(
 
 
 def same_link(objective: Objective, built: Loss | WeightedLoss) -> bool:
-    """Whether a loss is that of an objective: its type, and its link at a few logits."""
+    """Return whether a loss is that of an objective: same type, same link at a few logits."""
     mine = built.loss if isinstance(built, WeightedLoss) else built
     if type(mine) is not type(objective.loss):
         return False

@@ -18,7 +18,7 @@ from steelyard.losses.focused import LOG_ZERO, log1mexp, softplus
 from steelyard.metrics.inputs import unlabelled
 
 _CELLS_AT_ONCE = 1 << 18
-_EXPECTED = 10  # a label expected that often, and estimated never to occur, is worth a word
+_EXPECTED = 10  # a label expected that often, and estimated never to occur, deserves a warning
 _SIGMAS, _RELATIVE = 5.0, 0.1
 
 
@@ -37,7 +37,7 @@ class UncalibratedWarning(UserWarning):
 
 @dataclass(frozen=True)
 class PriorReport:
-    """What `estimate_prior` found of each label, all (L,).
+    """The estimate for each label, all (L,).
 
     Examples:
         >>> eta = torch.cat([torch.full((80, 1), 0.1), torch.full((20, 1), 0.9)])
@@ -55,9 +55,9 @@ class PriorReport:
     residual: Any
     """|EM(q) − q|: how far one more EM step would move the estimate."""
     converged: Any
-    """Whether that is below 1e-9 of q."""
+    """True if that is below 1e-9 of q."""
     suspicious: Any
-    """Whether the input is visibly uncalibrated (see `prior_report`)."""
+    """True if the input is visibly uncalibrated (see `prior_report`)."""
 
 
 def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: ArrayLike | float) -> Any:
@@ -190,7 +190,7 @@ def _off(reference: ArrayLike, pi: Tensor) -> Tensor:
         raise ValueError(f"reference has {r.shape[1]} labels, but probabilities has {len(pi)}: they must be the same")
     r = r.to(pi.device, torch.float64)
     gap = (r.mean(0) - pi).abs()
-    error = (pi * (1 - pi) / len(r)).sqrt()  # η varies no more than the labels themselves
+    error = (pi * (1 - pi) / len(r)).sqrt()  # the variance of η is at most that of the labels
     return (gap > _SIGMAS * error) & (gap > _RELATIVE * torch.minimum(pi, 1 - pi))
 
 
@@ -200,7 +200,7 @@ def _warn(suspicious: Tensor, q: Tensor, pi: Tensor) -> None:
     others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
     warnings.warn(
         f"probabilities of label {c}{others} are not calibrated for the training prior (estimate {q[c].item():.3g}, "
-        f"training {pi[c].item():.3g}): read them through Link or a fitted calibrator first",
+        f"training {pi[c].item():.3g}): convert logits with Link or a fitted calibrator first",
         UncalibratedWarning,
         stacklevel=4,
     )
@@ -228,16 +228,16 @@ LEVEL = 0.01
 
 
 class Shift(NamedTuple):
-    """What is made of estimates."""
+    """Estimated frequencies after shrinkage."""
 
     prior: Floats
-    """The frequency of each label to reckon with, (L,); NaN where nothing can be told."""
+    """The frequency of each label to use, (L,); NaN without an estimate."""
     chance: float
     """The chance of estimates as far from what was expected, or farther, if nothing had shifted; NaN without any."""
     spread: float
     """τ, the deviation of the true shifts of the log-odds."""
     kept: Floats
-    """The share of each label's shift that is left, (L,); 0 where nothing can be told."""
+    """The share of each label's shift that is left, (L,); 0 without an estimate."""
 
 
 def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_reference: Floats) -> Shift:

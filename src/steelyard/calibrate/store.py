@@ -37,7 +37,7 @@ FITTED: dict[str, Fitted] = {maker.__name__: maker for maker in MAKERS.values()}
 READING_FORMAT = "steelyard reading"
 _KINDS = ("none", "link", *MAKERS)
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
-"""The vectors that a reading may lack, and what null stands for in each."""
+"""The vectors that a model may lack, and the meaning of null in each."""
 _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
 
 
@@ -91,7 +91,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check the path") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it anew") from None
+        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it again") from None
 
 
 @contextmanager
@@ -148,34 +148,34 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
 
 
-def text_of(reading: ProbabilityModel) -> str:
-    """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
+def text_of(model: ProbabilityModel) -> str:
+    """Return a probability model as JSON, one line per field; NaN and infinity are null."""
     content = {
-        "kind": reading.kind,
-        "base": reading.base,
-        "how": reading.how,
-        "loss": {"kind": reading.loss.kind, "arguments": dict(reading.loss.arguments)},
-        "counts": reading.counts.tolist(),
-        "n_known": reading.n_known.tolist(),
-        "link": None if reading.link is None else as_document(reading.link),
-        "why": reading.why,
-        "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
-        **{name: _plain(getattr(reading, name)) for name in _VECTORS},
-        "sets": _sets_plain(reading.sets),
-        "sets_there": _sets_plain(reading.sets_there),
-        "n_fitted": reading.n_fitted,
-        "fitted_to": reading.fitted_to,
-        "chosen_on": reading.chosen_on,
-        "thresholds": _plain(reading.thresholds),
-        "aim": asdict(reading.aim),
-        "trials": dict(reading.trials),
+        "kind": model.kind,
+        "base": model.base,
+        "how": model.how,
+        "loss": {"kind": model.loss.kind, "arguments": dict(model.loss.arguments)},
+        "counts": model.counts.tolist(),
+        "n_known": model.n_known.tolist(),
+        "link": None if model.link is None else as_document(model.link),
+        "why": model.why,
+        "calibrator": None if model.calibrator is None else as_document(model.calibrator),
+        **{name: _plain(getattr(model, name)) for name in _VECTORS},
+        "sets": _sets_plain(model.sets),
+        "sets_there": _sets_plain(model.sets_there),
+        "n_fitted": model.n_fitted,
+        "fitted_to": model.fitted_to,
+        "chosen_on": model.chosen_on,
+        "thresholds": _plain(model.thresholds),
+        "aim": asdict(model.aim),
+        "trials": dict(model.trials),
     }
     return sealed(content, READING_FORMAT, VERSION)
 
 
 def fields_of(text: str, source: str) -> dict[str, Any]:
-    """Return the fields of a reading from its text; `source` is the file to name where it is damaged."""
-    broken, again = f"{source} does not hold a whole calibration (", "): write it anew with steelyard calibrate"
+    """Return the fields of a probability model from its text; `source` is the file to name where it is damaged."""
+    broken, again = f"{source} does not hold a whole calibration (", "): write it again with steelyard calibrate"
     with _refused(broken, again):
         content = unsealed(text, READING_FORMAT, VERSION)
         counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))

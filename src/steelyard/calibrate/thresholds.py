@@ -56,7 +56,7 @@ class ThresholdReport:
 
     @property
     def never(self) -> Any:
-        """Which labels (L,), bool, are never decided present: their threshold is infinite."""
+        """The labels (L,), bool, that are never decided present: their threshold is infinite."""
         return self.thresholds == math.inf
 
 
@@ -160,7 +160,7 @@ def threshold_report(
     - "recall": the largest precision T/k among cuts with recall T/P of at least `level`;
     - "cost": the least c_fp (k − T) + c_fn (P − T). Without targets that is Bayes' threshold c_fp/(c_fp + c_fn).
 
-    The best F1 alone leads to decisions that nobody would defend: where probabilities hardly tell items apart, F1 grows
+    The best F1 alone leads to useless decisions: where probabilities hardly tell items apart, F1 grows
     with k, and a label of frequency .002 is decided for every item. So "f1" takes only cuts that decide for at most
     3 times as many items as have the label, k ≤ 3 P, and with a precision T/k of at least 1.2 times its frequency, or
     of ½. Any other cut has F1 ≤ ½, or is hardly better than chance. A label without such a cut, or with known

@@ -72,7 +72,7 @@ def _keep(base, n, lane, inside, a, b, c, d):
 
 @triton.jit
 def _kept(base, n, lane, inside):
-    """What `_keep` stored, an empty sum twice elsewhere; past L1, since another program may have stored it just now."""
+    """Return what `_keep` stored, an empty sum twice elsewhere; past L1: another program may just have stored it."""
     a = tl.load(base + lane, mask=inside, other=LOWEST, cache_modifier=".cg")
     b = tl.load(base + n + lane, mask=inside, other=0.0, cache_modifier=".cg")
     c = tl.load(base + 2 * n + lane, mask=inside, other=LOWEST, cache_modifier=".cg")
@@ -179,7 +179,7 @@ def partials(
 def settled(
     partial, stats, out, parts, counter, n, L, n_chunks, n_blocks, t_neg, t_pos, N: tl.constexpr, K: tl.constexpr
 ):
-    """What `_settle` keeps of every row and label, and the loss."""
+    """Store what `_settle` keeps of every row and label, and the loss."""
     a, b, c, d = _settle_some(
         partial, stats, n, L, n_chunks, n_blocks, t_neg, t_pos, tl.program_id(0), tl.num_programs(0), N, K
     )

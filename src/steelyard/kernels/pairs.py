@@ -29,7 +29,7 @@ COUNTED = tl.constexpr(2)  # is the number of known labels, which every program 
 LATE = tl.constexpr(3)  # or is that number, counted on the way: `divisor` takes its inverse, the gradient is without it
 
 DRAWN = tl.constexpr(1)  # PLM's mask is drawn here,
-STORED = tl.constexpr(2)  # or looked up in a table of one row an item
+STORED = tl.constexpr(2)  # or looked up in a table of one row per item
 
 INSIDE = tl.constexpr(1)  # Σ present · inverse of a row, for its re-balanced weights, is taken from its one tile,
 SUMMED = tl.constexpr(2)  # or is in `drawn`
@@ -39,7 +39,7 @@ ROOM = tl.constexpr(16384)  # that there is for the sums of programs, before the
 
 @triton.jit
 def _get(address, inside, other, MASKED: tl.constexpr):
-    """What lies at `at`; with MASKED only where `inside`."""
+    """Return what lies at `address`; with MASKED only where `inside`."""
     if MASKED:
         return tl.load(address, mask=inside, other=other)
     else:
@@ -48,7 +48,7 @@ def _get(address, inside, other, MASKED: tl.constexpr):
 
 @triton.jit
 def _put(address, x, inside, MASKED: tl.constexpr):
-    """Store x at `at`; with MASKED only where `inside`."""
+    """Store x at `address`; with MASKED only where `inside`."""
     if MASKED:
         tl.store(address, x, mask=inside)
     else:

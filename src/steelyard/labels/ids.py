@@ -17,7 +17,9 @@ Index: TypeAlias = NDArray[np.int64]
 class Ids(Sequence[str]):
     """A frozen sequence of distinct strings, held as one Arrow array, or as numbers that are written out when read.
 
-    Arguments: `texts`, a sequence of str, a numpy array of str or an Arrow array; made from numbers by `Ids.numbered`.
+    Args:
+        texts: a sequence of str, a numpy array of str or an Arrow array; `Ids.numbered` makes them from numbers.
+        name: of the strings, in errors.
     """
 
     __slots__ = ("_numbers", "_texts")
@@ -102,7 +104,7 @@ def several(texts: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def check_several(texts: object, name: str) -> None:
-    """Refuse one string where one for each is wanted."""
+    """Raise on a single string, given where a sequence of strings is needed."""
     if isinstance(texts, str | bytes):
         raise ValueError(f"{name} is the single string {texts!r:.60}: give one string for each")
 

@@ -1,4 +1,4 @@
-"""What may be handed to a table of labels, checked."""
+"""Checks of the arguments of a table of labels."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from steelyard._files import replacing
-from steelyard.labels.cells import Array, Cells, as_csr, column_type, is_soft
+from steelyard.labels.cells import Array, SparseCells, as_csr, column_type, is_soft
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, bad_values
 from steelyard.labels.targets import UNKNOWN
@@ -18,7 +18,7 @@ from steelyard.labels.targets import UNKNOWN
 _FORMAT = 1
 
 
-def write(path: Path, cells: Cells, names: Sequence[str], ids: Ids) -> None:
+def write(path: Path, cells: SparseCells, names: Sequence[str], ids: Ids) -> None:
     """Write a table to `path`, whole or not at all."""
     arrays: dict[str, Array] = {
         "format": np.array(_FORMAT),
@@ -34,7 +34,7 @@ def write(path: Path, cells: Cells, names: Sequence[str], ids: Ids) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def read(path: Path) -> tuple[Cells, Ids, Ids]:
+def read(path: Path) -> tuple[SparseCells, Ids, Ids]:
     """Read what `write` wrote, and check all of it."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -78,7 +78,7 @@ def _unpack(name: str, arrays: dict[str, Array], n: int) -> Ids:
     return Ids(texts, name)
 
 
-def _checked(shape: tuple[int, int], fill: int, starts: Array, columns: Array, data: Array) -> Cells:
+def _checked(shape: tuple[int, int], fill: int, starts: Array, columns: Array, data: Array) -> SparseCells:
     if min(shape[0], shape[1] - 1) < 0 or fill not in (0, UNKNOWN):
         raise ValueError(f"its shape is {shape} and its fill value {fill}")
     if starts.dtype != np.int64 or columns.dtype != column_type(shape[1]) or data.dtype not in (np.int8, np.float32):
@@ -91,4 +91,4 @@ def _checked(shape: tuple[int, int], fill: int, starts: Array, columns: Array, d
         raise ValueError("a cell is listed twice in it")
     if bad_values(data) is not None or (data == fill).any() or (data.dtype == np.float32) != is_soft(data):
         raise ValueError(f"it holds a value that does not belong: {LEGEND}")
-    return Cells(matrix, fill)
+    return SparseCells(matrix, fill)

@@ -1,4 +1,4 @@
-"""Who has which label: the frozen table of all labels and its statistics."""
+"""The frozen table of all labels, and its statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.labels import store
-from steelyard.labels.cells import Array, Cells, Index, column_type, narrow, row_blocks
+from steelyard.labels.cells import Array, Index, SparseCells, column_type, narrow, row_blocks
 from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
@@ -55,7 +55,7 @@ class Labels:
     item_groups: Array | None
     """The group of each item, (N,) integers: items of one group stay together in every split; None where each item is
     its own group."""
-    _cells: Cells
+    _cells: SparseCells
 
     def __init__(self, values: ArrayLike | torch.Tensor, names: Names | None = None, ids: Names | None = None) -> None:
         dense = as_values(values)
@@ -65,7 +65,7 @@ class Labels:
             if (bad := bad_values(dense[start:stop])) is not None:
                 i, j = np.argwhere(bad)[0] + (start, 0)
                 raise ValueError(f"values[{i}, {j}] is {dense[i, j]}: {LEGEND}")
-        self._fill_in(Cells.from_dense(dense), *texts)
+        self._fill_in(SparseCells.from_dense(dense), *texts)
 
     @classmethod
     def from_cells(
@@ -112,21 +112,27 @@ class Labels:
                 raise ValueError(f"the cell of {who} is listed twice, as {low} and as {high}: list it once")
             key, data = np.delete(key, again), np.delete(data, again)
             row, column = np.divmod(key, shape[1])
-        return cls._of(Cells.from_listed(row, column, data, shape, fill), label_names, item_ids)
+        return cls._of(SparseCells.from_listed(row, column, data, shape, fill), label_names, item_ids)
 
     @classmethod
     def from_scipy(cls, matrix: Any, fill: int = 0, names: Names | None = None, ids: Names | None = None) -> Labels:
-        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent."""
+        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent.
+
+        Args:
+            matrix: (N, L).
+            fill: 0 absent or −1 unknown.
+            names, ids: as for `Labels`.
+        """
         cells = matrix.tocoo()
         return cls.from_cells(cells.row, cells.col, cells.data, cells.shape, fill, names, ids)
 
     @classmethod
-    def _of(cls, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> Labels:
+    def _of(cls, cells: SparseCells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> Labels:
         self = object.__new__(cls)
         self._fill_in(cells, names, ids, groups)
         return self
 
-    def _fill_in(self, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> None:
+    def _fill_in(self, cells: SparseCells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> None:
         for array in (cells.matrix.data, cells.matrix.indices, cells.matrix.indptr):
             array.setflags(write=False)
         vars(self).update(_cells=cells, names=names, ids=ids, item_groups=groups)
@@ -330,7 +336,11 @@ class Labels:
 
     @classmethod
     def load(cls, path: str | Path) -> Labels:
-        """Read a table that `save` wrote."""
+        """Read a table that `save` wrote.
+
+        Args:
+            path: a file that `save` wrote.
+        """
         cells, names, ids = store.read(Path(path))
         return cls._of(cells, tuple(names), ids)
 

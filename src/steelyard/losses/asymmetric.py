@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.balance.checks import check_range
-from steelyard.kernels.fused import SHIFTED, SOFTPLUS, Pair
+from steelyard.kernels.fused import SHIFTED, SOFTPLUS, KernelPair
 from steelyard.losses.focused import LOG_ZERO, focused, focused_log_slope, log1mexp, power
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -78,7 +78,7 @@ class Asymmetric(AnalyticLoss):
         (up, rise), (down, fall) = self._present(z), self._absent(z)
         return torch.addcmul(side * up, 1 - side, down), torch.addcmul(side * rise, 1 - side, fall)
 
-    def kernel(self) -> Pair:
+    def kernel(self) -> KernelPair:
         """Return this pair as the fused kernels know it."""
         return _pair((self.gamma_pos, self.gamma_neg), self.detach_focus, self.margin, self.z_margin)
 
@@ -162,8 +162,8 @@ class Asymmetric(AnalyticLoss):
 
 
 @cache
-def _pair(gamma: tuple[float, float], detach: bool, margin: float, z_margin: float) -> Pair:
+def _pair(gamma: tuple[float, float], detach: bool, margin: float, z_margin: float) -> KernelPair:
     if margin == 0:
-        return Pair(SOFTPLUS, gamma=gamma, detach=detach)
+        return KernelPair(SOFTPLUS, gamma=gamma, detach=detach)
     first = float(np.float32(z_margin))
-    return Pair(SHIFTED, gamma=gamma, detach=detach, margin=margin, edge=(first, z_margin - first))
+    return KernelPair(SHIFTED, gamma=gamma, detach=detach, margin=margin, edge=(first, z_margin - first))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steelyard.balance.checks import check_range
-from steelyard.kernels.fused import Pair
+from steelyard.kernels.fused import KernelPair
 from steelyard.losses.focused import LOG_ZERO, focused, log1mexp
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -50,7 +50,7 @@ class BCE(AnalyticLoss):
             cost, slope = cost - self.smoothing / 2 * x, slope - self.smoothing / 2
         return cost, slope.mul_(sign)
 
-    def kernel(self) -> Pair:
+    def kernel(self) -> KernelPair:
         """Return this pair as the fused kernels know it."""
         return _pair(self.smoothing / 2)
 
@@ -64,5 +64,5 @@ class BCE(AnalyticLoss):
 
 
 @cache
-def _pair(smoothing: float) -> Pair:
-    return Pair(smoothing=smoothing)
+def _pair(smoothing: float) -> KernelPair:
+    return KernelPair(smoothing=smoothing)

@@ -41,7 +41,13 @@ class WeightedLoss(nn.Module):
         return self.loss.reduction
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            weight: a number, (L,), (B, 1) or (B, L), finite and at least 0.
+        """
         loss, weighting = self.loss, self.weighting
         batch = loss.batch(logits, targets, weight)
         if logits.shape[1] != weighting.n_labels:
@@ -51,23 +57,43 @@ class WeightedLoss(nn.Module):
         return loss.evaluate_batch(logits, batch._replace(weights=weighting.weights, rebalanced=weighting.kernel()))
 
     def positive(self, z: Tensor) -> Tensor:
-        """Return ℓ₊(z) without its weight."""
+        """Return ℓ₊(z) without its weight.
+
+        Args:
+            z: logits, any shape.
+        """
         return self.loss.positive(z)
 
     def negative(self, z: Tensor) -> Tensor:
-        """Return ℓ₋(z) without its weight."""
+        """Return ℓ₋(z) without its weight.
+
+        Args:
+            z: logits, any shape.
+        """
         return self.loss.negative(z)
 
     def log_odds(
         self, z: Tensor, pos_weight: ArrayLike | float | None = None, neg_weight: ArrayLike | float | None = None
     ) -> Tensor:
-        """Return log η/(1−η), given the mean weights of positives and negatives."""
+        """Return log η/(1−η), given the mean weights of positives and negatives.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         return self.loss.log_odds(z, pos_weight, neg_weight)
 
     def probability(
         self, z: Tensor, pos_weight: ArrayLike | float | None = None, neg_weight: ArrayLike | float | None = None
     ) -> Tensor:
-        """Return η at logits z: σ of `log_odds`."""
+        """Return η at logits z: σ of `log_odds`.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         return torch.sigmoid(self.log_odds(z, pos_weight, neg_weight))
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.losses.focused import focused
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import FormulaLoss
@@ -49,8 +50,8 @@ class Hill(FormulaLoss):
         super().__init__(reduction=reduction, validate=validate)
         if not 1.5 <= lam < math.inf:
             raise ValueError(f"lam is {lam}: it must be at least 1.5 and finite, else sure negatives would pay")
-        if not math.isfinite(margin) or not 0 <= gamma < math.inf:
-            raise ValueError(f"margin is {margin} and gamma is {gamma}: both must be finite, gamma at least 0")
+        check_range("finite", margin=margin)
+        check_range("at least 0", gamma=gamma)
         self.lam, self.margin, self.gamma = float(lam), float(margin), float(gamma)
 
     def positive(self, z: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every loss over labels shares: its inputs, its cells and its reductions."""
+"""The base of all losses: checks of inputs, coefficients of labels, reductions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.checks import check_choice
-from steelyard.kernels.fused import IGNORED, Mask, Rebalanced, Rule
+from steelyard.kernels.fused import IGNORED, KernelRebalanced, KernelRule, Mask
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 
 Reduction = Literal["mean", "item", "sum", "none"]
@@ -45,11 +45,11 @@ class Cells(NamedTuple):
         return self._replace(a=self.a * weight, b=self.b * weight)
 
     def inert(self, z: Tensor) -> Tensor:
-        """Return z fit to be multiplied by coefficients of 0: what does not count may be anything, even NaN."""
+        """Return z with 0 at cells that do not count: they may be anything, even NaN, which times 0 is NaN."""
         if self.counted is None:
             return z
         if z.device.type == "cpu" and not torch.compiler.is_compiling() and math.isfinite(z.detach().sum().item()):
-            return z  # a selection is the slowest thing on a CPU, and all is finite as it is
+            return z  # all is finite: skip the selection, the slowest step on a CPU
         return torch.where(self.counted, z, 0)
 
     def rows(self, rows: slice) -> Cells:
@@ -63,7 +63,7 @@ class Cells(NamedTuple):
 
 
 class NoLink(ValueError):
-    """Raised where a loss is asked for probabilities it does not have.
+    """Raised when probabilities are asked of a loss that has none.
 
     Examples:
         >>> try:
@@ -94,7 +94,7 @@ def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
     return Cells(a, counted.to(dtype) - a, counted, a if targets.hard else None)
 
 
-class Batch(NamedTuple):
+class LossBatch(NamedTuple):
     """Checked targets and what decides how they enter a loss: a rule for unknown labels, a mask, weights.
 
     `cells` applies them in this order. Rule, mask and class-wise weights are here twice: as functions, and as the fused
@@ -102,14 +102,14 @@ class Batch(NamedTuple):
     """
 
     targets: Targets
-    rule: Rule | None = IGNORED
+    rule: KernelRule | None = IGNORED
     """None: the kernels do not know it."""
     resolve: Callable[[], Cells] | None = None
     """The cells under the rule; None: unknown labels are ignored."""
     mask: Mask | None = None
     kept: Callable[[], Tensor] | None = None
     """The mask (B, L)."""
-    rebalanced: Rebalanced | None = None
+    rebalanced: KernelRebalanced | None = None
     weights: Callable[[Tensor], Tensor] | None = None
     """Weights that follow from the present labels (B, L); the kernels know them if `rebalanced` is given."""
     weight: Tensor | None = None
@@ -157,21 +157,33 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
-        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
+        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies.
+
+        Args:
+            logits: (B, L).
+            cells: the coefficients of the batch.
+            divisor: what the sum is divided by; None for that of the reduction.
+        """
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            weight: a number, (L,), (B, 1) or (B, L), finite and at least 0.
+        """
         return self.evaluate_batch(logits, self.batch(logits, targets, weight))
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`; a loss that has a fused kernel may use it here."""
         return self.evaluate(logits, batch.cells(compute_dtype(logits)), divisor)
 
-    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Batch:
+    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> LossBatch:
         """Return checked targets and weights, unknown labels ignored."""
         self.check_logits(logits)
         checked = as_targets(targets, logits, self.validate)
-        return Batch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
+        return LossBatch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
 
     def check_logits(self, logits: Tensor) -> None:
         """Raise unless `logits` is a real floating (B, L) tensor with this loss's L."""
@@ -179,7 +191,7 @@ class Loss(nn.Module, ABC):
             kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             raise ValueError(f"logits is {kind}: give a floating-point tensor (B, L)")
         if logits.ndim != 2:
-            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row an item")
+            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row per item")
         if self.n_labels is not None and logits.shape[1] != self.n_labels:
             raise ValueError(f"logits has {logits.shape[1]} labels, but this loss was made for {self.n_labels}")
 

@@ -35,9 +35,9 @@ class Annotation(Resolver):
 
     β = max(P/T, γ), α = 1 − β: P positives among T label slots (B·L, unknown ones included) of the batch. The paper
     does not say what P counts; with "pseudo" it is Σy + Σỹ: predictions that all rise lower α, and do not run away.
-    d = exp((e+m)/E − 1), or (e+m)/E: how far pseudo-labels are trusted in epoch e of E; not capped.
+    d = exp((e+m)/E − 1), or (e+m)/E, is the weight of pseudo-labels in epoch e of E; not capped.
     p = 2 for an item all of whose predictions are below .1, else 1.
-    Each unknown label takes part ("is picked") with probability q, drawn anew every epoch.
+    Each unknown label takes part ("is picked") with probability q, drawn again in every epoch.
 
     Args:
         store: the pseudo-labels ỹ, or None where the caller passes them (`cells`). PickedLabels are for a BlockHead.
@@ -56,7 +56,7 @@ class Annotation(Resolver):
         >>> objective(torch.tensor([[2.0, -1.0, 1.0]]), torch.tensor([[1, -1, -1]]), torch.tensor([0])).total
         tensor(0.4175)
         >>> objective.start_epoch(2, 5)
-        >>> store.read(torch.tensor([0]))  # the second epoch reads what the model said in the first
+        >>> store.read(torch.tensor([0]))  # the second epoch reads the outputs of the first
         tensor([[0.8819, 0.2677, 0.7323]])
     """
 
@@ -106,7 +106,7 @@ class Annotation(Resolver):
 
     @property
     def d(self) -> float:
-        """How far pseudo-labels are trusted in this epoch."""
+        """The weight of pseudo-labels in this epoch."""
         if not self.use_d:
             return 1.0
         progress = (self.epoch + self.m) / self.n_epochs
@@ -185,7 +185,8 @@ class Annotation(Resolver):
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link.
 
-        targets: 1, 0, −1 (unknown), or numbers in [0, 1], pseudo-labels in the place of unknown labels.
+        Args:
+            targets: (B, L), 1, 0, −1 (unknown), or in [0, 1] with pseudo-labels in the place of unknown labels.
         """
         return self.balanced(targets.clamp_min(0).sum(dtype=torch.float64), targets.numel())
 
@@ -209,7 +210,7 @@ class Annotation(Resolver):
         return None if isinstance(self.store, PickedLabels) else self.store
 
     def needs_link(self) -> bool:
-        """Return whether the store wants the corrected η."""
+        """Return whether the store keeps the corrected η."""
         return self.store is not None and self.store.feedback == "link"
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:

@@ -30,7 +30,7 @@ class Changing(Resolver):
     no_link = "unknown labels were changed by the model's own outputs, which no link undoes"
 
     def _register_now(self, *values: float) -> None:
-        """Keep what depends on the epoch in a tensor, which a recorded training step reads anew."""
+        """Keep what depends on the epoch in a tensor, which a captured training step reads again."""
         self.register_buffer("now", torch.tensor(values, dtype=torch.float64), persistent=False)
         self.now: Tensor
 
@@ -214,7 +214,11 @@ class EntropyMaximizing(Changing):
         return Cells(torch.where(open_, a, cells.a), torch.where(open_, b, cells.b))
 
     def annotated_log_odds(self, logits: Tensor) -> Tensor:
-        """Return log α z σ(z), floored at z ≤ 0: where only positives are known, log-odds of being annotated."""
+        """Return log α z σ(z), floored at z ≤ 0: where only positives are known, log-odds of being annotated.
+
+        Args:
+            logits: (B, L).
+        """
         z = logits.to(compute_dtype(logits))
         inside = torch.log(z.clamp_min(torch.finfo(z.dtype).tiny)) + logsigmoid(z) + math.log(self.alpha)
         return torch.where(z > 0, inside.clamp_min(LOG_ZERO), LOG_ZERO)

@@ -1,4 +1,4 @@
-"""How far probabilities can be trusted: calibration error in bins and by chance, Brier score, log-loss."""
+"""Calibration: error in bins and by chance, Brier score, log-loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import Pair, probable
 
 Binning = Literal["width", "mass"]
+Pooling = Literal["pooled", "label"]
 
 _CELLS_AT_ONCE = 1 << 18
 
@@ -70,7 +72,7 @@ def calibration_error(
     targets: ArrayLike,
     bins: int = 15,
     binning: Binning = "width",
-    per: Literal["pooled", "label"] = "pooled",
+    per: Pooling = "pooled",
 ) -> CalibrationError:
     """Return how far the mean probability of a bin is from the frequency of its labels.
 
@@ -96,10 +98,8 @@ def calibration_error(
     bins = as_whole(bins, "bins")
     if bins < 1:
         raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
-    if binning not in ("width", "mass"):
-        raise ValueError(f'binning is {binning!r}: give "width" or "mass"')
-    if per not in ("pooled", "label"):
-        raise ValueError(f'per is {per!r}: give "pooled" or "label"')
+    check_choice(Binning, binning=binning)
+    check_choice(Pooling, per=per)
     pair = probable(probabilities, targets)
     pooled = per == "pooled"
     if binning == "width":
@@ -281,9 +281,9 @@ def error_by_chance(bins: Bins) -> ByChance:
 
     Of n_b labels that are each present with probability p_b the share that is present differs from p_b, on average by
     E|K/n − p| = 2 (1 − p) m C(n, m) pᵐ (1 − p)ⁿ⁻ᵐ / n with K ~ Binomial(n, p) and m = ⌊np⌋ + 1. ACE by chance is its
-    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be told
-    from one that is right. Labels count as independent, and as hard: soft ones vary less. So do those of a wide bin
-    whose probabilities differ.
+    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be
+    distinguished from one that is right. Labels count as independent, and as hard: soft ones vary less. So do those of
+    a wide bin whose probabilities differ.
 
     Args:
         bins: of `calibration_error`, pooled, which gives floats, or by label, which gives (L,), a tensor or an array as
@@ -304,7 +304,7 @@ def error_by_chance(bins: Bins) -> ByChance:
 
 
 def _mean_deviation(n: Tensor, p: Tensor) -> Tensor:
-    """E|K/n − p| of K ~ Binomial(n, p), by de Moivre's sum."""
+    """Return E|K/n − p| of K ~ Binomial(n, p), by de Moivre's sum."""
     m = torch.floor(n * p) + 1
     choose = torch.lgamma(n + 1) - torch.lgamma(m + 1) - torch.lgamma(n - m + 1)  # m = n + 1 where p is 1: C is 0
     mass = choose + torch.xlogy(m, p) + torch.xlogy(n - m + 1, 1 - p)

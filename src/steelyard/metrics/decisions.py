@@ -1,4 +1,4 @@
-"""How good decisions are: precision, recall, F1 and exact match."""
+"""Metrics of decisions: precision, recall, F1, Jaccard, Hamming loss, exact match."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def hamming_loss(decisions: ArrayLike, targets: ArrayLike, per: Over = "all") ->
         tensor([0.5000, 1.0000, 0.5000], dtype=torch.float64)
     """
     pair = decided(decisions, targets)
-    known = torch.ones_like(pair.values) if pair.known is None else pair.known
+    known = pair.mask
     wrong = (pair.values != positive(pair.targets)) & known
     return _over(wrong, known, per, pair, torch.nan)
 
@@ -161,7 +161,7 @@ def jaccard(decisions: ArrayLike, targets: ArrayLike, per: Over = "label") -> An
         tensor([0.3333, 0.5000], dtype=torch.float64)
     """
     pair = decided(decisions, targets)
-    known = torch.ones_like(pair.values) if pair.known is None else pair.known
+    known = pair.mask
     predicted, hit = pair.values & known, positive(pair.targets) & known
     return _over(predicted & hit, predicted | hit, per, pair, 0.0)
 
@@ -197,6 +197,6 @@ def exact_match(decisions: ArrayLike, targets: ArrayLike) -> float:
 def exact_matches(decisions: ArrayLike, targets: ArrayLike) -> Tensor:
     """Return 1 for each item decided rightly, 0 for others, NaN for one with no known label: (N,), float64."""
     pair = decided(decisions, targets)
-    known = torch.ones_like(pair.values) if pair.known is None else pair.known
+    known = pair.mask
     wrong = (pair.values != positive(pair.targets)) & known
     return (~wrong.any(1)).double().masked_fill(~known.any(1), torch.nan)

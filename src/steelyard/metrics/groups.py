@@ -129,5 +129,5 @@ def check_counts(counts: ArrayLike) -> Array:
 def _check_values(values: ArrayLike, counts: ArrayLike) -> Array:
     v, n = _numpy(values), check_counts(counts)
     if v.shape != n.shape:
-        raise ValueError(f"values has shape {v.shape}, but counts has {n.shape}: give one number a label")
+        raise ValueError(f"values has shape {v.shape}, but counts has {n.shape}: give one number per label")
     return v

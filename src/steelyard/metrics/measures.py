@@ -1,4 +1,4 @@
-"""What is measured beyond an `Evaluator`: decisions that vary by fold, σ for comparison, accuracy by argmax."""
+"""Measures beyond those of an `Evaluator`: decisions that vary by fold, σ for comparison, accuracy by argmax."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:
 
 
 def redecide(report: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups) -> None:
-    """Put what decisions (N, L) give in the place of an evaluator's numbers; its intervals of those go."""
+    """Replace an evaluator's numbers by those of decisions (N, L), and drop their intervals."""
     report.update(decision_scores(decisions, targets))
     by_label = precision_recall_f1(decisions, targets)
     wrong, shared = hamming_loss(decisions, targets, "label"), jaccard(decisions, targets)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.metrics.groups import check_counts, mean_defined
@@ -19,7 +20,7 @@ from steelyard.metrics.inputs import positive, scored
 from steelyard.metrics.ranking import CELLS_AT_ONCE, Per
 
 
-class Rows(NamedTuple):
+class SortedRows(NamedTuple):
     """Some rows in descending order of their scores; counts are float64."""
 
     hit: Tensor
@@ -27,14 +28,14 @@ class Rows(NamedTuple):
     known: Tensor
     """Known cells, (R, M)."""
     order: Tensor
-    """Where each cell stood before."""
+    """The column of each cell before sorting."""
     start: Tensor
     """The place before the run of tied scores that a cell belongs to, from −1."""
     end: Tensor
     """The last place of that run."""
 
     @classmethod
-    def of(cls, scores: Tensor, hit: Tensor, known: Tensor) -> Rows:
+    def of(cls, scores: Tensor, hit: Tensor, known: Tensor) -> SortedRows:
         """Sort each row; unknown cells go to its end."""
         s, order = torch.where(known, scores.double(), -torch.inf).sort(1, descending=True)
         rank = torch.arange(s.shape[1], device=s.device).expand(s.shape)
@@ -91,7 +92,7 @@ class Rows(NamedTuple):
         return self.gained(gains, k, False), best
 
 
-Measure = Callable[[Rows], Tensor]
+Measure = Callable[[SortedRows], Tensor]
 
 
 def auroc(scores: ArrayLike, targets: ArrayLike, per: Per = "label") -> Any:
@@ -234,7 +235,7 @@ def psp_at_k(scores: ArrayLike, targets: ArrayLike, propensity: ArrayLike, k: in
     if p.shape != np.shape(scores)[1:] or not bool(((p > 0) & (p <= 1)).all()):
         raise ValueError(f"propensity has shape {tuple(p.shape)}: give one number in (0, 1] for each label")
 
-    def measure(rows: Rows) -> Tensor:
+    def measure(rows: SortedRows) -> Tensor:
         return torch.stack(rows.scored_precision(p, k), 1)
 
     gained, best = torch.as_tensor(_each(scores, targets, "item", measure)).sum(0).tolist()
@@ -254,7 +255,7 @@ def item_names(propensity: Any | None) -> list[str]:
 def item_measures(scores: ArrayLike, targets: ArrayLike, propensity: Any | None) -> Any:
     """Return all measures of each item's order, (N, len(item_names)), by one sort; NaN where one is undefined."""
 
-    def measure(rows: Rows) -> Tensor:
+    def measure(rows: SortedRows) -> Tensor:
         columns = [rows.wrong_pairs(1.0), rows.coverage()]
         for k in TOP:
             columns += [rows.precision(k), rows.ndcg(k)]
@@ -267,15 +268,14 @@ def item_measures(scores: ArrayLike, targets: ArrayLike, propensity: Any | None)
 
 def _each(scores: ArrayLike, targets: ArrayLike, per: Per, measure: Measure) -> Any:
     """Return a measure of every label or item, some rows at a time."""
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    check_choice(Per, per=per)
     pair = scored(scores, targets)
-    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    known = pair.mask
     parts = [part.T if per == "label" else part for part in (pair.values, positive(pair.targets) & known, known)]
     step = max(1, CELLS_AT_ONCE // max(1, parts[0].shape[1]))
     starts = range(0, max(1, len(parts[0])), step)
     blocks = [slice(start, start + step) for start in starts]
-    return pair.give(torch.cat([measure(Rows.of(*(part[rows] for part in parts))) for rows in blocks]))
+    return pair.give(torch.cat([measure(SortedRows.of(*(part[rows] for part in parts))) for rows in blocks]))
 
 
 def _mean(scores: ArrayLike, targets: ArrayLike, measure: Measure) -> float:

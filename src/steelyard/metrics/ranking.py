@@ -1,4 +1,4 @@
-"""How well scores rank: average precision by label (mAP@y) and by item (mAP@x), exactly, ties as one threshold.
+"""Average precision by label (mAP@y) and by item (mAP@x), exact, tied scores as one threshold.
 
 A positive with score s contributes (positives at or above s) / (cells at or above s), and the average precision of a
 row is the mean of that over its positives. Both are counts, so nothing depends on how a sort leaves ties.
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import mean_defined
@@ -142,9 +143,8 @@ def mean_average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "la
 
 
 def _each(scores: ArrayLike, targets: ArrayLike, per: Per, on_cpu: bool) -> Any:
-    """Average precision of each label or item, as `per` says; from a GPU on the CPU where `on_cpu`."""
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    """Return the average precision of each label or item; with `on_cpu` that of a GPU's tensors on the CPU."""
+    check_choice(Per, per=per)
     v, t = shaped(scores, targets, "scores")
     if v.is_cuda and (result := _fused(v, t, per, on_cpu)) is not None:
         return result
@@ -156,7 +156,7 @@ def _each(scores: ArrayLike, targets: ArrayLike, per: Per, on_cpu: bool) -> Any:
 
 
 def _fused(scores: Tensor, targets: Tensor, per: Per, on_cpu: bool) -> Tensor | None:
-    """Average precision by the GPU's own kernels; None where there are none, or a value is not allowed."""
+    """Return average precision by the fused kernels; None where there are none, or a value is not allowed."""
     if not fuses(scores.device):
         return None
     from steelyard.kernels import ranking

@@ -59,7 +59,7 @@ def _signs(codes: Array, n_terms: int) -> Array:
 
 
 class Answers:
-    """Tells which queries have an answer: the columns of the label table, one bit a distinct row."""
+    """The queries that have an answer, from the columns of the label table, one bit per distinct row."""
 
     def __init__(self, present: Array, absent: Array) -> None:
         rows = np.unique(np.concatenate([np.packbits(present, axis=1), np.packbits(absent, axis=1)], axis=1), axis=0)
@@ -195,7 +195,7 @@ class _Scorer:
         self.at_once = max(1, cells // max(1, eta.shape[1]))
 
     def answers(self) -> Answers:
-        """Return what tells which queries have an answer."""
+        """Return the queries that have an answer."""
         present, absent = self.present.T.cpu().tensor_split(2, dim=1)
         return Answers(present.numpy(), absent.numpy())
 
@@ -277,7 +277,7 @@ def _combine(strata: dict[int, _Stratum], n_labels: int, z: float) -> RetrievalM
 
 @contextmanager
 def _shown(progress: Progress | None, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that takes the number of queries just scored, and shows it."""
+    """Yield a function that takes the number of queries just scored, and shows progress."""
     done = 0
 
     def tell(n: int) -> None:

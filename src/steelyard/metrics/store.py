@@ -1,4 +1,4 @@
-"""Where an evaluator keeps what it was given, and order statistics of it."""
+"""The store of an evaluator's probabilities and targets, and order statistics of it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Summary:
 
 
 class _ByLabel:
-    """What is summed over items for each label, a few labels at a time."""
+    """Sums over items for each label, a few labels at a time."""
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         self.plan = plan
@@ -136,7 +136,7 @@ class _ByLabel:
             )
             width[:, labels], pooled_mass[:, labels] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
             label_mass[:, labels] = bin_sums(pair, label_mass_edges(bins, pair.values, pair.known))
-        self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # their edges are not told
+        self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # edges are not reported
         self.width_sums, self.wide_edges = width, wide_edges
         self.pooled_width = from_sums(width.sum(1), wide_edges)
         self.pooled_mass = from_sums(pooled_mass.sum(1), pooled_edges)
@@ -144,7 +144,7 @@ class _ByLabel:
     def _count(self, labels: slice, scores: Array, pair: Pair, weights: Array) -> None:
         """Count decisions, and draw the resamples of what is ranked and decided."""
         hit = positive(pair.targets).numpy()
-        known = np.ones(hit.shape, bool) if pair.known is None else pair.known.numpy()
+        known = pair.mask.numpy()
         predicted = self.plan.decide(scores, labels) & known
         counted = (predicted & hit, predicted, hit)
         self.true[labels], self.predicted[labels], self.support[labels] = (x.sum(0) for x in counted)
@@ -226,7 +226,7 @@ class _ByLabel:
 
 
 class _ByItem:
-    """What belongs to one item: its own ranking, whether it is all right, and its losses."""
+    """The measures of each item: its ranking, whether all its decisions are right, its losses."""
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         n_labels, self.weights = plan.store.n_labels, weights

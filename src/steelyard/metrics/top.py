@@ -1,4 +1,4 @@
-"""How good the first labels of every item are, by streams: P@k, nDCG@k, PSP@k where labels are too many to score."""
+"""P@k, nDCG@k and PSP@k of each item's first labels, streamed: for more labels than can all be scored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ class TopEvaluator:
         """Of precision, nDCG, recall, worth found and the best worth, by k."""
 
     def update(self, top: ArrayLike, rows: ArrayLike, labels: ArrayLike) -> None:
-        """Add items whose first labels are `top` (B, K), best first; their positives are the cells (rows, labels)."""
+        """Add items whose first labels are `top` (B, K), best first; their positives are the cells (rows, labels).
+
+        Args:
+            top: the first labels of each item, best first, (B, K) with K at least the largest k.
+            rows: the item in this batch, 0 … B − 1, of each positive.
+            labels: the label of each positive, as long as `rows`.
+        """
         first, row, label = (np.asarray(x).astype(np.int64) for x in (top, rows, labels))
         if first.ndim != 2 or first.shape[1] < max(self.ks):
             raise ValueError(f"top has shape {first.shape}: give (B, K) with K at least {max(self.ks)}")
@@ -73,7 +79,11 @@ class TopEvaluator:
         return {k: float(self.worth[label[order]][rank < k].sum()) for k in self.ks}
 
     def merge(self, other: TopEvaluator) -> None:
-        """Add what another one has seen."""
+        """Add what another one has seen.
+
+        Args:
+            other: an evaluator made with the same arguments.
+        """
         if other.ks != self.ks or len(other.worth) != len(self.worth):
             raise ValueError("other has other k's or labels: merge what measures the same")
         self.sums += other.sums

@@ -36,12 +36,24 @@ class ExpectedPositives(Resolver):
         self.expected_positives = float(expected_positives)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return y and 1−y for known labels, 0 for others, all counted."""
+        """Return y and 1−y for known labels, 0 for others, all counted.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), without gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         y = targets.values.to(compute_dtype(logits)).clamp_min(0)
         return Cells(y, known(targets.values).to(y.dtype) - y)
 
     def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
-        """Return R(ŷ)."""
+        """Return R(ŷ).
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), with gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         p = torch.sigmoid(logits.to(compute_dtype(logits)))
         return {"expected_positives": count_penalty(p, self.expected_positives)}
 
