@@ -303,7 +303,7 @@ def test_large_logits_are_certain_without_a_warning(tmp_path: Path) -> None:
 def test_a_bad_file_of_scores_is_one_sentence(content: str | bytes, sentence: str, tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match="^[^\n]+$") as caught:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
         read_scores(str(file), sy.Labels(np.array([[1, 0]]), names=["a", "b"], ids=["x"]))
     assert sentence in str(caught.value)
 
@@ -319,7 +319,7 @@ def test_a_bad_file_of_scores_is_one_sentence(content: str | bytes, sentence: st
 )
 def test_bad_arrays_of_scores_are_one_sentence(arrays: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "scores.npz", **arrays)
-    with pytest.raises(ValueError, match="^[^\n]+$") as caught:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
         read_scores(str(tmp_path / "scores.npz"), sy.Labels(np.array([[1, 0]]), names=["a", "b"], ids=["x"]))
     assert sentence in str(caught.value)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +152,23 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rows) == 25
     assert {(row["question"], row["given"]) for row in rows} == {("present?", "")}
     assert "known positive" in rows[0]["why"]
+    first, second = sorted({row["label"] for row in rows})[:2]
+    some = ("next", "run", "items.csv", "--budget", "25", "--json")
+    few = json.loads(done(*some, "--quota", f"{first}=3", "--quota", "6").out)
+    counts = Counter(row["label"] for row in few)
+    assert counts[first] == 3
+    assert set(counts.values()) == {3, 6}
+    dear = json.loads(done(*some, "--cell-cost", f"{first}=5", "--cell-cost", "2", "--quota", f"{second}=0").out)
+    assert 2 * len(dear) + 3 * sum(row["label"] == first for row in dear) in (24, 25)
+    assert second not in {row["label"] for row in dear}
     new = done("next", "run", "items.csv", "--budget", "5", "--unlabelled", "--json")
     assert new.out.count('"present?"') == 5
-    assert "choose one of gain" in typed("next", "run", "items.csv", "--budget", "5", "--by", "luck").line
+    mistakes = {
+        ("--by", "luck"): "choose one of gain",
+        ("--quota", "2.5"): "--quota is '2.5': give a whole number, or LABEL=N",
+        ("--quota", f"{first}=x"): "give a whole number",
+        ("--quota", f"{first}x=3"): f"did you mean {first!r}?",
+        ("--cell-cost", "dear"): "--cell-cost is 'dear': give a number, or LABEL=N",
+    }
+    for more, sentence in mistakes.items():
+        assert sentence in typed(*some, *more).line

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from json import dumps
 from math import isnan
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from steelyard.training.batches import n_workers
 from steelyard.training.step import pick_device
 
 _ROWS = 20
+N = TypeVar("N", int, float)
 
 
 def audit(
@@ -212,7 +214,7 @@ def show_next(
     Args:
         run: its folder.
         other: the items.
-        options: of `next_to_annotate`.
+        options: of `next_to_annotate`; `cell_cost` and `quota` as in `by_label`.
         unlabelled: whether the items have no labels at all.
         spread: whether the cells of a label are spread over different items, by their features.
         out: the file.
@@ -228,9 +230,18 @@ def show_next(
         raise ValueError("--spread needs features, but the items are images without kept features: leave it out")
     information = None if labels.n_known.any() else trained.counts * (1 - np.nan_to_num(trained.prior))
     by: By = options["by"]
-    rest = {name: value for name, value in options.items() if name not in ("by", "budget")}
-    near = features if spread else None
-    cells = next_to_annotate(labels, eta, options["budget"], by=by, embeddings=near, information=information, **rest)
+    rest = {name: options[name] for name in ("unit", "item_cost", "seed")}
+    cells = next_to_annotate(
+        labels,
+        eta,
+        options["budget"],
+        by=by,
+        embeddings=features if spread else None,
+        cell_cost=np.array(list(by_label("--cell-cost", options["cell_cost"], labels.names, 1.0).values())),
+        quota=by_label("--quota", options["quota"], labels.names, len(labels)),
+        information=information,
+        **rest,
+    )
     counts = labels.counts if information is None else trained.counts
 
     def why(k: int) -> str:
@@ -243,13 +254,39 @@ def show_next(
         print(dumps(rows_of(cells, labels, why, paths), ensure_ascii=False))
         return
     console = console_of()
-    say(console, f"{cells.n:,} of {int((labels.n_items - labels.n_known).sum()):,} unknown labels, by {by}:")
-    by_label = np.bincount(cells.labels, minlength=labels.n_labels)
-    shown = [f"{plain(labels.names[c])} {by_label[c]:,}" for c in np.argsort(-by_label, kind="stable")[:_ROWS]]
+    asked, unknown = plural(len(np.unique(cells.items)), "item"), int((labels.n_items - labels.n_known).sum())
+    say(console, f"{cells.n:,} of {unknown:,} unknown labels, in {asked}, by {by}:")
+    asked_of = np.bincount(cells.labels, minlength=labels.n_labels)
+    shown = [f"{plain(labels.names[c])} {asked_of[c]:,}" for c in np.argsort(-asked_of, kind="stable")[:_ROWS]]
     say(console, ", ".join(shown) + (" …" if labels.n_labels > _ROWS else ""))
     console.print(_listed(cells.first(_ROWS // 2), labels, why))
     if out is not None:
         say(console, f"Written: {out}.")
+
+
+def by_label(option: str, given: Sequence[str], names: Sequence[str], default: N) -> dict[str, N]:
+    """Return a number for each label from texts such as "50", for all labels, and "owl=200", for one of them.
+
+    Args:
+        option: its name, for messages.
+        given: the texts, in any order.
+        names: of the labels.
+        default: the number of labels that are not mentioned; the others are of its type.
+    """
+    numbers = dict.fromkeys(names, default)
+    for text in sorted(given, key=lambda text: "=" in text):
+        name, sign, number = text.rpartition("=")
+        if sign and name not in numbers:
+            meant = get_close_matches(name, names, 1)
+            hint = f"did you mean {meant[0]!r}?" if meant else "give one of the data's labels"
+            raise ValueError(f"{option} names label {name!r:.80}, which the data does not have: {hint}")
+        try:
+            value = type(default)(number)
+        except ValueError:
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            raise ValueError(f"{option} is {text!r:.80}: give {kind}, or LABEL=N") from None
+        numbers.update({name: value} if sign else dict.fromkeys(names, value))
+    return numbers
 
 
 def _labelled(

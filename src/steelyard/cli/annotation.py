@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -49,8 +49,14 @@ def next(
     by: str = typer.Option("gain", help="gain; or for comparison uncertainty or random."),
     unit: str = typer.Option("cell", help="cell, or item: all unknown labels of an item at once."),
     item_cost: float = typer.Option(0.0, help="Of opening an item, once."),
-    cell_cost: float = typer.Option(1.0, help="Of one label of an item."),
-    quota: int | None = typer.Option(None, help="Of each label at most so many."),
+    cell_cost: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N|LABEL=N", help="Of one question, for all labels or one; may be repeated. By default 1."),
+    ] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N|LABEL=N", help="Questions about each label, or about one, at most; may be repeated."),
+    ] = None,
     spread: bool = typer.Option(False, "--spread", help="Spread the choice over different items, by their features."),
     unlabelled: bool = typer.Option(False, "--unlabelled", help="DATA has no labels: all are unknown."),
     split: str | None = typer.Option(None, help="The part to read: train, val, …"),
@@ -68,5 +74,6 @@ def next(
     from steelyard.annotation.command import show_next
     from steelyard.run.command import Other
 
-    options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, cell_cost=cell_cost, quota=quota, seed=seed)
+    options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, seed=seed)
+    options |= dict(cell_cost=cell_cost or [], quota=quota or [])
     show_next(run, Other(data, split, images, reading), options, unlabelled, spread, out, as_json=json)
