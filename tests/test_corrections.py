@@ -213,6 +213,13 @@ def test_tasks_go_out_and_annotations_come_back(tmp_path: Path) -> None:
     assert tasks[0]["data"]["image"] == "/data/?d=a b.jpg"
     assert tasks[0]["predictions"][0]["result"][0]["value"] == {"choices": ["absent"]}
     assert "predictions" not in tasks[1]
+    photos = write_queue(
+        tmp_path / "p.csv", {"id": "a", "label": "dog", "path": str(tmp_path / "photos" / "x" / "a.jpg")}
+    )
+    out = ("--out", tmp_path / "p.json", "--prefix", "https://example.org/")
+    done("label-studio", photos, *out, "--images", tmp_path / "photos")
+    assert json.loads((tmp_path / "p.json").read_text())[0]["data"]["image"] == "https://example.org/x/a.jpg"
+    assert "a.jpg is not in the folder" in typed("label-studio", photos, *out, "--images", tmp_path / "other").line
     assert tasks[1]["data"]["image"] == ""
     for name in ("$ask", "$why", "$image"):
         assert name in INTERFACE
@@ -254,6 +261,7 @@ def test_tasks_go_out_and_annotations_come_back(tmp_path: Path) -> None:
         ('{"a": 1}', "not a list of tasks"),
         ('[{"data": {}}]', "task 0 has no data or no annotations"),
         ('[{"data": {"id": 3}, "annotations": []}]', "names no id and label"),
+        ('[{"data": {"id": "a", "label": "b"}, "annotations": [{"result": 3}]}]', "holds no answers"),
         (
             '[{"data": {"id": "a", "label": "b"}, "annotations": [{"result": [{"from_name": "answer",'
             ' "type": "choices", "value": {"choices": ["maybe"]}}]}]}]',

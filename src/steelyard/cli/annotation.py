@@ -51,7 +51,7 @@ def next(
     item_cost: float = typer.Option(0.0, help="Of opening an item, once."),
     cell_cost: Annotated[
         list[str] | None,
-        typer.Option(metavar="N|LABEL=N", help="Of one question, for all labels or one; may be repeated. By default 1."),
+        typer.Option(metavar="N|LABEL=N", help="Of a question, for all labels or one; may be repeated. By default 1."),
     ] = None,
     quota: Annotated[
         list[str] | None,

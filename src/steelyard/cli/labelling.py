@@ -14,11 +14,14 @@ def label_studio(
     prefix: str = typer.Option(
         "", metavar="TEXT", help="Goes before the path of each image, such as /data/local-files/?d= or an address."
     ),
+    images: str | None = typer.Option(
+        None, metavar="FOLDER", help="Write the paths of images relative to this folder. By default as in QUEUE."
+    ),
     interface: bool = typer.Option(False, "--interface", help="Print the labelling interface that the tasks need."),
 ) -> None:
     """Write a queue of questions as tasks for Label Studio; its JSON export goes to train --corrections.
 
-    Example: steelyard label-studio queue.csv --out tasks.json --prefix /data/local-files/?d=
+    Example: steelyard label-studio queue.csv --out tasks.json --images photos --prefix /data/local-files/?d=photos/
     """
     from json import dumps
 
@@ -27,7 +30,7 @@ def label_studio(
     from steelyard.data.review import read_queue
 
     check_place(out)
-    tasks = tasks_of(read_queue(queue), prefix)
+    tasks = tasks_of(read_queue(queue), prefix, images)
     write_atomic(out, dumps(tasks, ensure_ascii=False, indent=1) + "\n")
     if interface:
         typer.echo(INTERFACE, nl=False)

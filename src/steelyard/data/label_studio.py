@@ -29,7 +29,7 @@ INTERFACE = """<View>
 _MODEL = "steelyard"
 
 
-def tasks_of(questions: Sequence[Question], prefix: str = "") -> list[dict[str, Any]]:
+def tasks_of(questions: Sequence[Question], prefix: str = "", images: str | None = None) -> list[dict[str, Any]]:
     """Return the tasks of a queue, in its order, as Label Studio's JSON import takes them.
 
     What the model believes is a prediction, so that it is shown beside the question.
@@ -37,6 +37,7 @@ def tasks_of(questions: Sequence[Question], prefix: str = "") -> list[dict[str, 
     Args:
         questions: of the queue.
         prefix: goes before each image's path, such as "/data/local-files/?d=" or the address of a web server.
+        images: a folder; the paths of images are written relative to it. By default they stay as they are.
     """
     tasks = []
     for rank, asked in enumerate(questions, 1):
@@ -45,7 +46,7 @@ def tasks_of(questions: Sequence[Question], prefix: str = "") -> list[dict[str, 
             "label": asked.label,
             "ask": f"Is {asked.label!r} present?",
             "why": asked.why,
-            "image": prefix + asked.path if asked.path else "",
+            "image": prefix + _inside(asked.path, images) if asked.path else "",
             "rank": rank,
             "given": {1: "present", 0: "absent", None: "unknown"}[asked.given],
         }
@@ -56,6 +57,16 @@ def tasks_of(questions: Sequence[Question], prefix: str = "") -> list[dict[str, 
             task["predictions"] = [{"model_version": _MODEL, "score": asked.probability, "result": [result]}]
         tasks.append(task)
     return tasks
+
+
+def _inside(path: str, folder: str | None) -> str:
+    """Return a path relative to a folder that it must be in."""
+    if folder is None:
+        return path
+    try:
+        return Path(path).resolve().relative_to(Path(folder).resolve()).as_posix()
+    except ValueError:
+        raise ValueError(f"{path} is not in the folder {folder}: let --images name the folder of the images") from None
 
 
 def read_annotations(path: str | Path) -> list[Answer]:
@@ -84,7 +95,8 @@ def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
     for annotation in annotations:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
-        chosen = [choice for result in annotation.get("result") or [] for choice in _choices(result)]
+        results = annotation.get("result")
+        chosen = [c for result in (results if isinstance(results, list) else ()) for c in _choices(result)]
         if not chosen:
             continue
         if len(chosen) > 1 or chosen[0] not in CHOICES:
