@@ -38,7 +38,7 @@ def simulated(n: int = 4000, share: float = 0.1, seed: int = 0) -> tuple[np.ndar
 
 
 @pytest.fixture(scope="module")
-def found() -> tuple[np.ndarray, np.ndarray, Any]:
+def audited() -> tuple[np.ndarray, np.ndarray, Any]:
     true, given, p = simulated()
     return true, given, audit_labels(given, p)
 
@@ -90,8 +90,8 @@ def test_planted_noise_is_estimated(share: float) -> None:
     assert total == pytest.approx((given != true).sum(), rel=0.2)
 
 
-def test_intervals_cover_what_was_planted(found: Any) -> None:
-    true, given, result = found
+def test_intervals_cover_what_was_planted(audited: Any) -> None:
+    true, given, result = audited
     for c, row in enumerate(result.labels):
         for interval, value in ((row.wrong_positives, 1), (row.wrong_negatives, 0)):
             planted = ((given[:, c] == value) & (true[:, c] != value)).sum()
@@ -99,8 +99,8 @@ def test_intervals_cover_what_was_planted(found: Any) -> None:
             assert interval.low - 10 <= planted <= interval.high + 10
 
 
-def test_probabilities_of_being_wrong_are_calibrated_and_rank_better_than_confidence(found: Any) -> None:
-    true, given, result = found
+def test_probabilities_of_being_wrong_are_calibrated_and_rank_better_than_confidence(audited: Any) -> None:
+    true, given, result = audited
     wrong, p = result.wrong_probability(), simulated()[2]
     bad = given != true
     for low, high in ((0.0, 0.02), (0.02, 0.1), (0.1, 0.4), (0.4, 1.01)):
@@ -111,8 +111,8 @@ def test_probabilities_of_being_wrong_are_calibrated_and_rank_better_than_confid
     assert ours > plain
 
 
-def test_the_lists_are_the_best_cells_of_the_whole_table(found: Any) -> None:
-    _, given, result = found
+def test_the_lists_are_the_best_cells_of_the_whole_table(audited: Any) -> None:
+    _, given, result = audited
     whole = result.wrong_probability()
     shown = result.wrong.first(500)
     assert np.allclose(shown.score, np.sort(whole.ravel())[::-1][:500], atol=1e-6)
@@ -136,8 +136,8 @@ def test_unknown_cells_are_apart_and_change_nothing_else() -> None:
     assert np.allclose([row.probably_present for row in first.labels], expected, rtol=0.02)
 
 
-def test_order_of_items_and_labels_does_not_matter(found: Any) -> None:
-    _, given, result = found
+def test_order_of_items_and_labels_does_not_matter(audited: Any) -> None:
+    _, given, result = audited
     p = simulated()[2]
     rows, columns = np.random.default_rng(5).permutation(len(p)), np.array([2, 0, 3, 1])
     other = audit_labels(given[rows][:, columns], p[rows][:, columns], resamples=2)
@@ -199,11 +199,11 @@ def test_near_duplicates_with_contradicting_labels_are_found(most: int, monkeypa
     x[1], x[3], x[5] = x[0], x[2] + 0.01, x[4]
     y = np.zeros((400, 3), np.int8)
     y[0, 2], y[2, 1], y[4], y[5] = 1, 1, (1, -1, 0), (1, 1, 0)
-    found = near.contradictions(sy.Labels(y), x)
-    assert {(c.first, c.second, c.label) for c in found} == {(0, 1, 2), (2, 3, 1)}
+    pairs = near.contradictions(sy.Labels(y), x)
+    assert {(c.first, c.second, c.label) for c in pairs} == {(0, 1, 2), (2, 3, 1)}
     scaled = (x - x.mean(0)) / x.std(0)
     typical = np.sqrt(2 * np.square(scaled).sum(1).mean())
-    assert found[-1].distance == pytest.approx(np.linalg.norm(scaled[2] - scaled[3]) / typical, rel=1e-3)
+    assert pairs[-1].distance == pytest.approx(np.linalg.norm(scaled[2] - scaled[3]) / typical, rel=1e-3)
 
 
 def test_the_best_of_several_lists() -> None:
@@ -244,8 +244,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_audit_of_data_and_of_a_run(place: Path) -> None:
-    said = done("audit", place / "items.csv", "--out", place / "wrong.csv")
-    assert "logistic regression" in said.out
+    answer = done("audit", place / "items.csv", "--out", place / "wrong.csv")
+    assert "logistic regression" in answer.out
     with (place / "wrong.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == QUEUE_COLUMNS
@@ -338,5 +338,5 @@ def test_mistakes_are_one_sentence(
     place: Path, arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    said = typed("audit", *arguments)
-    assert sentence in said.line
+    answer = typed("audit", *arguments)
+    assert sentence in answer.line

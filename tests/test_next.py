@@ -145,8 +145,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "items.csv", *items(200, unknown=0.5))
     done("train", "--data", "items.csv", "--recipe", "bce", "--out", "run")
-    said = done("next", "run", "items.csv", "--budget", "25", "--out", "queue.csv", "--spread", "--quota", "12")
-    assert "25 of" in said.out
+    shown = done("next", "run", "items.csv", "--budget", "25", "--out", "queue.csv", "--spread", "--quota", "12")
+    assert "25 of" in shown.out
     with (tmp_path / "queue.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 25

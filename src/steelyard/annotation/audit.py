@@ -84,20 +84,20 @@ class Audit:
         eta, given, item = float(ranked.probability[k]), int(ranked.given[k]), int(ranked.items[k])
         if given == UNKNOWN:
             return f"not annotated; present with probability {as_text(eta)}"
-        said = "present" if given else "absent"
-        other = self._told.get((item, int(ranked.labels[k])))
+        value = "present" if given else "absent"
+        other = self._contradicted_by.get((item, int(ranked.labels[k])))
         beside = "" if other is None else f"; the near-duplicate {other} is given {'absent' if given else 'present'}"
-        return f"given {said}, but present with probability {as_text(eta)}{beside}"
+        return f"given {value}, but present with probability {as_text(eta)}{beside}"
 
     @property
-    def _told(self) -> dict[tuple[int, int], str]:
+    def _contradicted_by(self) -> dict[tuple[int, int], str]:
         """The id of a near-duplicate that contradicts a cell."""
         ids = self.table.ids
         pairs = ((c.first, c.second, c.label) for c in self.contradictions)
         return {key: ids[other] for i, j, c in pairs for key, other in (((i, c), j), ((j, c), i))}
 
 
-class _Block(NamedTuple):
+class _RowBlock(NamedTuple):
     """Some rows of the table."""
 
     start: int
@@ -118,7 +118,7 @@ class _Table(NamedTuple):
     labels: Labels
     probabilities: Array
 
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> Iterator[_RowBlock]:
         """Yield the rows in order, a million cells at a time."""
         n, step = len(self.labels), max(1, _CELLS // max(self.labels.n_labels, 1))
         for start in range(0, n, step):
@@ -127,7 +127,7 @@ class _Table(NamedTuple):
             _check(p, start)
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(p) - np.log1p(-p), -noise.LARGEST, noise.LARGEST)
-            yield _Block(start, odds, self.labels.rows(np.arange(start, stop)))
+            yield _RowBlock(start, odds, self.labels.rows(np.arange(start, stop)))
 
 
 def _check(p: Floats, start: int) -> None:
@@ -171,11 +171,11 @@ def audit_labels(
     drawn = _resampled(counts, resamples, seed)
     rates, *others = noise.fit_rates(counts.sum(0), drawn)
     wrong, present, confused = _ranked(source, rates, limit)
-    found = contradictions(table, embeddings, seed) if embeddings is not None else ()
+    near_duplicates = contradictions(table, embeddings, seed) if embeddings is not None else ()
     here = _totals(counts.sum(0), rates)
     ends = np.quantile([_totals(*pair) for pair in zip(drawn, others, strict=True)], (0.025, 0.975), axis=0)
     hidden = (unknown * rates.present(noise.centres()[:, None]).T).sum(1)
-    return Audit(_by_label(table, here, ends, hidden), wrong, present, confused, found, rates, source)
+    return Audit(_by_label(table, here, ends, hidden), wrong, present, confused, near_duplicates, rates, source)
 
 
 def _counted(source: _Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -186,11 +186,11 @@ def _counted(source: _Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.i
     counts = np.zeros(n_groups * n_labels * bins * 2, np.int64)
     unknown = np.zeros(n_labels * bins, np.int64)
     for block in source.blocks():
-        at = np.arange(n_labels) * bins + noise.bin_of(block.log_odds)
+        cell_bin = np.arange(n_labels) * bins + noise.bin_of(block.log_odds)
         hidden = block.given == UNKNOWN
-        unknown += np.bincount(at[hidden], minlength=len(unknown))
-        rows = group[block.start : block.start + len(at), None] * (n_labels * bins)
-        both = 2 * (rows + at) + (block.given >= 0.5)
+        unknown += np.bincount(cell_bin[hidden], minlength=len(unknown))
+        rows = group[block.start : block.start + len(cell_bin), None] * (n_labels * bins)
+        both = 2 * (rows + cell_bin) + (block.given >= 0.5)
         counts += np.bincount(both[~hidden], minlength=len(counts))
     return counts.reshape(n_groups, n_labels, bins, 2), unknown.reshape(n_labels, bins)
 
@@ -217,7 +217,7 @@ def _ranked(source: _Table, rates: noise.Rates, limit: int) -> tuple[Ranked, Ran
     return wrong, present, confusion.pairs()
 
 
-def _cells(block: _Block, eta: Floats, score: Floats, so_far: Ranked, limit: int) -> Ranked:
+def _cells(block: _RowBlock, eta: Floats, score: Floats, so_far: Ranked, limit: int) -> Ranked:
     """Return the cells of a block that may be among the best."""
     least = max(LEAST, float(so_far.score[-1]) if so_far.n >= limit else 0.0)
     with np.errstate(invalid="ignore"):

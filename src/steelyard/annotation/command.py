@@ -19,7 +19,7 @@ from steelyard._files import check_place
 from steelyard.annotation.audit import LISTED, RESAMPLES, Audit, Interval, audit_labels
 from steelyard.annotation.next_cells import By, next_to_annotate
 from steelyard.annotation.queue import Ranked, as_text, rows_of, write_queue
-from steelyard.annotation.sources import Source, is_run, of_data, of_run
+from steelyard.annotation.sources import AuditData, is_run, of_data, of_run
 from steelyard.config.sections import DataSettings
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
@@ -69,9 +69,9 @@ def audit(
             raise ValueError("the run was not kept in a folder: give out= to fit, or labels with probabilities")
         if probabilities is not None:
             raise ValueError("probabilities are given, but those of a run are taken: give labels instead of the run")
-        found = of_run(folder)
-        source, probabilities = found.labels, found.probabilities
-        embeddings = found.embeddings if embeddings is None else embeddings
+        own = of_run(folder)
+        source, probabilities = own.labels, own.probabilities
+        embeddings = own.embeddings if embeddings is None else embeddings
     if probabilities is None:
         raise ValueError("labels are given without probabilities: give those of models that have not seen the labels")
     return audit_labels(source, probabilities, embeddings=embeddings, limit=limit, resamples=resamples, seed=seed)
@@ -107,23 +107,23 @@ def show_audit(
         if scores_file is not None or where:
             first = "--scores" if scores_file is not None else f"--{next(iter(where)).replace('_', '-')}"
             raise ValueError(f"{first} is for data, but {source} is a run: leave it out, or give the data")
-        found = of_run(source, progress)
+        audited = of_run(source, progress)
     else:
-        found = of_data(DataSettings(path=source, **where), scores_file)
-    result = audit_labels(found.labels, found.probabilities, embeddings=found.embeddings, limit=limit)
+        audited = of_data(DataSettings(path=source, **where), scores_file)
+    result = audit_labels(audited.labels, audited.probabilities, embeddings=audited.embeddings, limit=limit)
     for file, ranked in ((out, result.wrong), (present, result.present)):
         if file is not None:
-            write_queue(file, ranked, found.labels, lambda k, r=ranked: result.why(r, k), found.paths)  # type: ignore[misc]
+            write_queue(file, ranked, audited.labels, lambda k, r=ranked: result.why(r, k), audited.paths)  # type: ignore[misc]
     if as_json:
-        print(dumps(document(result, found), ensure_ascii=False, allow_nan=False))
+        print(dumps(document(result, audited), ensure_ascii=False, allow_nan=False))
         return
-    _print_audit(result, found, console_of())
-    for file, what in ((out, "labels that may be wrong"), (present, "unknown labels that may be present")):
+    _print_audit(result, audited, console_of())
+    for file, content in ((out, "labels that may be wrong"), (present, "unknown labels that may be present")):
         if file is not None:
-            say(console_of(), f"Written: {file}, {what}.")
+            say(console_of(), f"Written: {file}, {content}.")
 
 
-def document(result: Audit, found: Source) -> dict[str, Any]:
+def document(result: Audit, source: AuditData) -> dict[str, Any]:
     """Return an audit as plain values, for JSON: what is undefined is None."""
     ids, names = result.table.ids, result.table.names
 
@@ -134,11 +134,11 @@ def document(result: Audit, found: Source) -> dict[str, Any]:
         return {name: number(part) for name, part in value._asdict().items()}
 
     def listed(ranked: Ranked) -> list[dict[str, Any]]:
-        rows = rows_of(ranked, result.table, lambda k: result.why(ranked, k), found.paths)
+        rows = rows_of(ranked, result.table, lambda k: result.why(ranked, k), source.paths)
         return [row | {name: float(row[name]) for name in ("probability", "score")} for row in rows]
 
     return {
-        "source": found.note,
+        "source": source.note,
         "labels": [
             {
                 **{name: getattr(row, name) for name in ("name", "n_positive", "n_negative", "n_unknown")},
@@ -158,9 +158,9 @@ def document(result: Audit, found: Source) -> dict[str, Any]:
     }
 
 
-def _print_audit(result: Audit, found: Source, console: Console) -> None:
+def _print_audit(result: Audit, source: AuditData, console: Console) -> None:
     """Print the estimates by label, the first rows of the lists, confused pairs and contradictions."""
-    say(console, f"{plural(len(result.table), 'item')}, {plural(result.table.n_labels, 'label')}; {found.note}.")
+    say(console, f"{plural(len(result.table), 'item')}, {plural(result.table.n_labels, 'label')}; {source.note}.")
     say(console, f"About {100 * result.rates.shared:.1f} % of a label's positives are wrong, and as many are missing.")
     table = right_aligned(
         "label", "present", "of these wrong", "absent", "of these wrong", "unknown", "probably present"
@@ -176,8 +176,8 @@ def _print_audit(result: Audit, found: Source, console: Console) -> None:
             say(console, f"\n{title}, the first of {ranked.n:,} listed:", "bold")
             console.print(_listed(ranked.first(_ROWS // 2), result.table, lambda k, r=ranked: result.why(r, k)))
     for pair in result.confused[: _ROWS // 2]:
-        what = f"{pair.given} is given in the place of {pair.missing} in about {pair.items:.0f} items"
-        say(console, f"Confused: {plain(what)} ({pair.by_chance:.1f} by chance).")
+        sentence = f"{pair.given} is given in the place of {pair.missing} in about {pair.items:.0f} items"
+        say(console, f"Confused: {plain(sentence)} ({pair.by_chance:.1f} by chance).")
     for c in result.contradictions[: _ROWS // 2]:
         first, second = (result.table.ids[i] for i in (c.first, c.second))
         say(console, f"Near-duplicates {plain(first)} and {plain(second)} contradict in {result.table.names[c.label]}.")

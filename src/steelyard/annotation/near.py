@@ -43,15 +43,15 @@ def contradictions(labels: Labels, embeddings: Array, seed: int = 0) -> tuple[Co
         seed: of the projections.
     """
     x = standardised(embeddings, len(labels))
-    found: list[Contradiction] = []
+    pairs: list[Contradiction] = []
     for first, second, distance in zip(*near_pairs(x, seed), strict=True):
         a, b = labels.rows(np.array([first, second]))
         known = (a != UNKNOWN) & (b != UNKNOWN)
         for c in np.flatnonzero(known & ((a >= 0.5) != (b >= 0.5))).tolist():
-            found.append(Contradiction(int(first), int(second), c, float(distance)))
-        if len(found) >= LISTED:
+            pairs.append(Contradiction(int(first), int(second), c, float(distance)))
+        if len(pairs) >= LISTED:
             break
-    return tuple(found[:LISTED])
+    return tuple(pairs[:LISTED])
 
 
 def standardised(embeddings: Array, n_items: int) -> Array:

@@ -155,10 +155,10 @@ def _cost(n: Tensor, here: _Parameters) -> Tensor:
     return spread - likelihood
 
 
-def _spread_out(at: _Parameters, total: Tensor, usable: Tensor, n_labels: int) -> list[Rates]:
+def _spread_out(fits: _Parameters, total: Tensor, usable: Tensor, n_labels: int) -> list[Rates]:
     """Return R rates of all labels, NaN at those that cannot be used."""
-    parts = (*at.noise(total), at.s.exp(), at.t)
+    parts = (*fits.noise(total), fits.s.exp(), fits.t)
     whole = np.full((len(parts), len(total), n_labels), np.nan)
     whole[:, :, usable.numpy()] = torch.stack(parts).numpy()
-    shared = torch.sigmoid(at.shared[:, 0]).tolist()
+    shared = torch.sigmoid(fits.shared[:, 0]).tolist()
     return [Rates(m, f, a, s, t, rate) for a, m, f, s, t, rate in zip(*whole, shared, strict=True)]

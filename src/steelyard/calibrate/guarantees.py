@@ -109,7 +109,7 @@ class GuaranteeReport:
     """Why no promise is possible, "" where one is made."""
 
 
-class _Column(NamedTuple):
+class _KnownItems(NamedTuple):
     """The known items of one label, by ascending probability."""
 
     p: NDArray[Any]
@@ -149,24 +149,24 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
         lacking = {"recall": "positive", "precision": "negative"}[promise.goal]
         raise ValueError(f"no {lacking} of any label is known, so no {promise.goal} can be promised: label some items")
     dtype = compute_dtype(pair.values)
-    found = (torch.from_numpy(chosen).to(dtype), torch.tensor([not w for w in why]), torch.from_numpy(counted))
-    chosen_here, promised, items = (pair.give(x.to(pair.values.device)) for x in found)
+    columns = (torch.from_numpy(chosen).to(dtype), torch.tensor([not w for w in why]), torch.from_numpy(counted))
+    chosen_here, promised, items = (pair.give(x.to(pair.values.device)) for x in columns)
     return GuaranteeReport(promise, chosen_here, promised, items, tuple(why))
 
 
 def promised_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise: Promise) -> Any:
     """Return the thresholds (L,) of `guaranteed_thresholds`; labels without a promise are named in a warning."""
-    found = guaranteed_thresholds(probabilities, targets, promise)
-    lacking = [c for c, reason in enumerate(found.why) if reason]
-    if lacking:
-        first = f"label {lacking[0]}, {found.why[lacking[0]]}"
+    result = guaranteed_thresholds(probabilities, targets, promise)
+    unpromised = [c for c, reason in enumerate(result.why) if reason]
+    if unpromised:
+        first = f"label {unpromised[0]}, {result.why[unpromised[0]]}"
         warnings.warn(
-            f"no promise is possible for {len(lacking)} of {len(found.why)} labels (first {first}): they are "
+            f"no promise is possible for {len(unpromised)} of {len(result.why)} labels (first {first}): they are "
             f"{'always' if promise.goal == 'recall' else 'never'} decided",
             NoPromiseWarning,
             stacklevel=3,
         )
-    return found.thresholds
+    return result.thresholds
 
 
 def promise_of(
@@ -185,14 +185,14 @@ def promise_of(
     return Promise(guarantee, cast(Goal, goal), float(reach), 0.9 if confidence is None else confidence, joint)
 
 
-def _column(pair: Pair, label: int) -> _Column:
+def _column(pair: Pair, label: int) -> _KnownItems:
     known = slice(None) if pair.known is None else pair.known[:, label]
     p = pair.values[known, label].to(compute_dtype(pair.values)).cpu().numpy()
     order = np.argsort(p, kind="stable")
-    return _Column(p[order], positive(pair.targets[known, label]).cpu().numpy()[order])
+    return _KnownItems(p[order], positive(pair.targets[known, label]).cpu().numpy()[order])
 
 
-def _of_label(column: _Column, promise: Promise, delta: float) -> tuple[float, int, str]:
+def _of_label(column: _KnownItems, promise: Promise, delta: float) -> tuple[float, int, str]:
     """Return the threshold of a label, the known items it rests on, and why it promises nothing, "" where it does."""
     scores = column.p[column.present]
     if promise.goal == "recall":
@@ -229,7 +229,7 @@ def _most_missed(n: int, promise: Promise, delta: float) -> int:
     return min(k, n - 1)
 
 
-def _precise(column: _Column, promise: Promise, delta: float) -> float:
+def _precise(column: _KnownItems, promise: Promise, delta: float) -> float:
     """Return the lowest threshold that a sequence of tests shows to be precise enough, infinity where none does."""
     from scipy.stats import binom
 
@@ -256,5 +256,5 @@ def _fewest(promise: Promise, delta: float) -> int:
     return math.ceil(math.log(delta) / math.log(promise.level) - 1e-9)
 
 
-def _items(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _items(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

@@ -43,16 +43,16 @@ class Corrections:
     def sentences(self) -> list[str]:
         """What changed, for people to read: in all, then label by label."""
         confirmed = sum(counts["confirmed"] for counts in self.by_label.values())
-        found = [f"Corrections of {self.source}: {self.changed:,} labels of items changed, {confirmed:,} confirmed."]
+        lines = [f"Corrections of {self.source}: {self.changed:,} labels of items changed, {confirmed:,} confirmed."]
         most = sorted(self.by_label.items(), key=lambda pair: (-sum(pair[1].values()), pair[0]))
         for name, counts in most[:_MOST_NAMED]:
-            found.append(f"  {name}: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]))
+            lines.append(f"  {name}: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]))
         if len(most) > _MOST_NAMED:
-            found.append(f"  and {len(most) - _MOST_NAMED:,} more labels")
+            lines.append(f"  and {len(most) - _MOST_NAMED:,} more labels")
         if self.elsewhere:
             who = "1 answer is about an item" if self.elsewhere == 1 else f"{self.elsewhere:,} answers are about items"
-            found.append(f"  {who} that {'is' if self.elsewhere == 1 else 'are'} not here, and not used.")
-        return found
+            lines.append(f"  {who} that {'is' if self.elsewhere == 1 else 'are'} not here, and not used.")
+        return lines
 
 
 def read_corrections(path: str | Path) -> dict[tuple[str, str], Answer]:
@@ -77,8 +77,8 @@ def corrected(labels: Labels, path: str | Path) -> tuple[Labels, Corrections]:
             hint = f"did you mean {meant[0]!r}?" if meant else "give answers about the labels of the data"
             raise ValueError(f"{path} has an answer about label {name!r:.80}, which the data does not have: {hint}")
     keys = list(answers)
-    found = pc.index_in(pa.array([id for id, _ in keys], pa.large_string()), value_set=labels.ids.arrow)
-    rows = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    index = pc.index_in(pa.array([id for id, _ in keys], pa.large_string()), value_set=labels.ids.arrow)
+    rows = index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     if keys and (rows < 0).all():
         lacks = f"no answer about an item of the data, whose first id is {labels.ids[0]!r:.80}"
         raise ValueError(f"{path} has {lacks}: give answers to questions about this data")

@@ -40,21 +40,21 @@ def tasks_of(questions: Sequence[Question], prefix: str = "", images: str | None
         images: a folder; the paths of images are written relative to it. By default they stay as they are.
     """
     tasks = []
-    for rank, asked in enumerate(questions, 1):
+    for rank, question in enumerate(questions, 1):
         data = {
-            "id": asked.id,
-            "label": asked.label,
-            "ask": f"Is {asked.label!r} present?",
-            "why": asked.why,
-            "image": prefix + _inside(asked.path, images) if asked.path else "",
+            "id": question.id,
+            "label": question.label,
+            "ask": f"Is {question.label!r} present?",
+            "why": question.why,
+            "image": prefix + _inside(question.path, images) if question.path else "",
             "rank": rank,
-            "given": {1: "present", 0: "absent", None: "unknown"}[asked.given],
+            "given": {1: "present", 0: "absent", None: "unknown"}[question.given],
         }
         task: dict[str, Any] = {"data": data}
-        if asked.probability is not None:
-            believed = "present" if asked.probability >= 0.5 else "absent"
+        if question.probability is not None:
+            believed = "present" if question.probability >= 0.5 else "absent"
             result = {"from_name": "answer", "to_name": "image", "type": "choices", "value": {"choices": [believed]}}
-            task["predictions"] = [{"model_version": _MODEL, "score": asked.probability, "result": [result]}]
+            task["predictions"] = [{"model_version": _MODEL, "score": question.probability, "result": [result]}]
         tasks.append(task)
     return tasks
 
@@ -82,8 +82,8 @@ def read_annotations(path: str | Path) -> list[Answer]:
         raise ValueError(f"{path} is not JSON: give a JSON export of Label Studio") from None
     if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
         raise ValueError(f"{path} is not a list of tasks: export from Label Studio as JSON, not as JSON-MIN or CSV")
-    found = [answer for at, task in enumerate(document) for answer in _answers(task, f"{path} task {at}")]
-    return sorted(found, key=lambda answer: answer.when)
+    answers = [answer for k, task in enumerate(document) for answer in _answers(task, f"{path} task {k}")]
+    return sorted(answers, key=lambda answer: answer.when)
 
 
 def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
