@@ -96,12 +96,16 @@ def measured(x: Array, true: Array, given: Array, seed: int) -> dict[str, Any]:
 
 
 def side(wrong: Array, possible: Array, p: Array, estimates: list[Interval]) -> dict[str, float]:
-    """Return planted and estimated errors of one kind, and the mean probability there and wherever they could be."""
+    """Return planted and estimated errors of one kind, and the mean probability there and wherever they could be.
+
+    The second mean weights each label by its errors: the two are equal where errors do not depend on the item.
+    """
+    by_label = np.where(possible, p, 0).sum(0) / np.maximum(possible.sum(0), 1)
     return {
         "planted": int(wrong.sum()),
         "estimated": float(np.nansum([interval.estimate for interval in estimates])),
         "probability": float(p[wrong].mean()),
-        "probability_of_all": float(p[possible].mean()),
+        "probability_of_all": float(np.average(by_label, weights=wrong.sum(0))),
     }
 
 
