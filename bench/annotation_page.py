@@ -115,8 +115,8 @@ def audit_tables(content: dict[str, Any]) -> Iterator[str]:
             yield f"| {_name(key)} | {' | '.join(counts + levels)} |"
     yield ""
     yield (
-        "η is the mean out-of-fold probability at the cells that were made wrongly present, and at all truly absent cells "
-        "of the same labels: where the two differ, errors depend on the item."
+        "η is the mean out-of-fold probability at the cells that were made wrongly present, and at all truly absent "
+        "cells of the same labels: where the two differ, errors depend on the item."
     )
     yield ""
     real = content["voc2007"]
