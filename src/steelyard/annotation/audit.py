@@ -1,4 +1,4 @@
-"""Given labels that are probably wrong, by label and in one list; unknown ones that are probably present."""
+"""Estimate how many given labels are wrong, and rank them; rank unknown labels that are probably present."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Array: TypeAlias = NDArray[Any]
 Floats: TypeAlias = NDArray[np.float64]
 
 LISTED = 10_000
-"""Cells of a ranked list, by default."""
+"""Entries in a ranked list, by default."""
 RESAMPLES = 100
+"""Bootstrap resamples, by default."""
 GROUPS = 50
-"""Into which items are shared out to be resampled, group by group."""
+"""Groups of items that the bootstrap draws."""
 LEAST = 0.01
-"""Cells less probable than this are in no list."""
+"""The lists leave out labels that are wrong (or present) with a lower probability than this."""
 _CELLS = 1 << 20
 _MOST_COUNTS = 4e7
 
@@ -39,35 +40,62 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelAudit:
-    """How many of a label's given values are probably wrong; NaN where no positive or no negative is known."""
+    """Counts one label's given values that are probably wrong; NaN where no positive or no negative is known.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> row = sy.audit((eta > 0.5).astype(int), eta, resamples=10).labels[0]
+        >>> row.n_positive, row.n_negative, row.n_unknown
+        (100, 100, 0)
+        >>> row.wrong_negatives.low <= row.wrong_negatives.estimate <= row.wrong_negatives.high
+        True
+    """
 
     name: str
+    """The name of the label."""
     n_positive: int
+    """Items that are given the label."""
     n_negative: int
+    """Items that are given as not having it."""
     n_unknown: int
+    """Items for which it is unknown."""
     wrong_positives: Interval
-    """Given present, truly absent."""
+    """Estimated number of items given as present that are truly absent."""
     wrong_negatives: Interval
-    """Given absent, truly present."""
+    """Estimated number of items given as absent that are truly present."""
     probably_present: float
-    """Expected positives among unknown values."""
+    """Expected number of positives among the unknown items."""
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What `audit` found."""
+    """The result of `audit`: estimates by label, ranked lists, confused labels and near-duplicates.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> labels = (eta > 0.5).astype(int)
+        >>> labels[199], labels[100] = 0, -1  # a mistake, and a label that nobody gave
+        >>> audit = sy.audit(labels, eta, resamples=10)
+        >>> int(audit.wrong.items[0]), audit.why(audit.wrong, 0)
+        (199, 'given absent, but present with probability >0.99')
+        >>> audit.present.items.tolist()
+        [100]
+        >>> audit.wrong_probability().shape
+        (200, 1)
+    """
 
     labels: tuple[LabelAudit, ...]
-    """In the order of the table."""
+    """One entry per label, in the order of the table."""
     wrong: Ranked
-    """Known cells by the probability that they are wrong."""
+    """Known labels of items, ranked by the probability that they are wrong."""
     present: Ranked
-    """Unknown cells by the probability that the label is present."""
+    """Unknown labels of items, ranked by the probability that they are present."""
     confused: tuple[Confused, ...]
-    """Labels that are given in the place of others, the clearest first."""
+    """Pairs of labels of which one is given in place of the other, the clearest first."""
     contradictions: tuple[Contradiction, ...]
     """Near-duplicates with contradicting labels; empty without embeddings."""
     rates: noise.Rates
+    """Estimated noise rates of each label."""
     _source: _Table = field(repr=False)
 
     def wrong_probability(self) -> NDArray[np.float32]:
@@ -80,7 +108,7 @@ class Audit:
         return self._source.labels
 
     def why(self, ranked: Ranked, k: int) -> str:
-        """Return why a cell of `wrong` or `present` is there."""
+        """Return the reason why entry `k` of `wrong` or `present` is listed."""
         eta, given, item = float(ranked.probability[k]), int(ranked.given[k]), int(ranked.items[k])
         if given == UNKNOWN:
             return f"not annotated; present with probability {as_text(eta)}"
@@ -91,14 +119,14 @@ class Audit:
 
     @property
     def _contradicted_by(self) -> dict[tuple[int, int], str]:
-        """The id of a near-duplicate that contradicts a cell."""
+        """Ids of near-duplicates with a contradicting label, by item and label."""
         ids = self.table.ids
         pairs = ((c.first, c.second, c.label) for c in self.contradictions)
         return {key: ids[other] for i, j, c in pairs for key, other in (((i, c), j), ((j, c), i))}
 
 
 class _RowBlock(NamedTuple):
-    """Some rows of the table."""
+    """Consecutive rows of the table."""
 
     start: int
     log_odds: Floats
@@ -113,7 +141,7 @@ class _RowBlock(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Labels and stored probabilities, read some rows at a time."""
+    """Labels and stored probabilities, read in blocks of rows."""
 
     labels: Labels
     probabilities: Array
@@ -148,15 +176,23 @@ def audit_labels(
 ) -> Audit:
     """Find labels that are probably wrong.
 
-    The probabilities must come from models that have not seen the labels they are compared with: those of folds.
+    The probabilities must be out of fold: they come from models that have not seen the labels of that item.
 
     Args:
-        labels: `Labels`, or (N, L), 1 present, 0 absent, −1 unknown.
-        probabilities: (N, L), out of fold; a memory-mapped array is read some rows at a time.
-        embeddings: (N, D), by which near-duplicates with contradicting labels are found.
-        limit: cells in each ranked list, at most.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        labels: `Labels`, or an array (N, L) of 1 (present), 0 (absent) and −1 (unknown).
+        probabilities: out-of-fold probabilities (N, L); a memory-mapped array is read in blocks of rows.
+        embeddings: array (N, D); if given, near-duplicates with contradicting labels are searched by it.
+        limit: maximum number of entries in each ranked list.
+        resamples: number of bootstrap resamples for the intervals.
+        seed: seed of the bootstrap.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> labels = (eta > 0.5).astype(int)
+        >>> labels[199] = 0  # a mistake
+        >>> audit = sy.annotation.audit_labels(labels, eta, resamples=10)
+        >>> int(audit.wrong.items[0])
+        199
     """
     table = labels if isinstance(labels, Labels) else Labels(labels)
     if np.shape(probabilities) != (len(table), table.n_labels):
@@ -179,7 +215,7 @@ def audit_labels(
 
 
 def _counted(source: _Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return known cells by group of items, label, bin and whether given present, and unknown ones by label and bin."""
+    """Count known labels by group of items, label, bin and given value, and unknown ones by label and bin."""
     n_labels, bins = source.labels.n_labels, noise.N_BINS
     n_groups = int(np.clip(_MOST_COUNTS // (2 * n_labels * bins), 10, GROUPS))
     group = _groups_of(source.labels, n_groups, seed)
@@ -196,7 +232,7 @@ def _counted(source: _Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def _groups_of(labels: Labels, n_groups: int, seed: int) -> NDArray[np.int64]:
-    """Return the group of each item, at random; items that belong together are in one."""
+    """Assign items to groups at random; items that belong together stay in one group."""
     rng = np.random.default_rng(seed)
     if labels.item_groups is None:
         return rng.permutation(len(labels)) % n_groups
@@ -205,7 +241,7 @@ def _groups_of(labels: Labels, n_groups: int, seed: int) -> NDArray[np.int64]:
 
 
 def _ranked(source: _Table, rates: noise.Rates, limit: int) -> tuple[Ranked, Ranked, tuple[Confused, ...]]:
-    """Return both lists and the confused pairs, in one pass over the table."""
+    """Return both ranked lists and the confused pairs, in one pass over the table."""
     wrong, present, confusion = nothing(), nothing(), Confusion(source.labels)
     for block in source.blocks():
         eta = rates.present(block.log_odds)
@@ -218,7 +254,7 @@ def _ranked(source: _Table, rates: noise.Rates, limit: int) -> tuple[Ranked, Ran
 
 
 def _cells(block: _RowBlock, eta: Floats, score: Floats, so_far: Ranked, limit: int) -> Ranked:
-    """Return the cells of a block that may be among the best."""
+    """Return the entries of a block that may be among the best `limit`."""
     least = max(LEAST, float(so_far.score[-1]) if so_far.n >= limit else 0.0)
     with np.errstate(invalid="ignore"):
         row, label = np.nonzero(score >= least)
@@ -228,7 +264,7 @@ def _cells(block: _RowBlock, eta: Floats, score: Floats, so_far: Ranked, limit: 
 
 
 def _resampled(counts: NDArray[np.int64], resamples: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the counts of all items with groups of them drawn with replacement, many times."""
+    """Return bootstrap resamples of the counts, drawing groups of items with replacement."""
     rng = np.random.default_rng(seed)
     often = rng.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), size=resamples)
     return [np.tensordot(times, counts, 1) for times in often]

@@ -1,4 +1,4 @@
-"""What the commands audit and next do, from what was typed to what is shown and written."""
+"""Run the commands audit and next: read their input, print the result and write the queues."""
 
 from __future__ import annotations
 
@@ -51,17 +51,22 @@ def audit(
 ) -> Audit:
     """Find given labels that are probably wrong, and unknown ones that are probably present.
 
-        found = sy.audit("runs/photos")
-        found = sy.audit(labels, probabilities)
-
     Args:
-        source: a run or its folder, of which the out-of-fold probabilities are taken; or labels: `Labels`, or (N, L), 1
-            present, 0 absent, −1 unknown.
-        probabilities: (N, L), where labels are given, by models that have not seen the labels they are compared with.
-        embeddings: (N, D), by which near-duplicates with contradicting labels are found; those of a run are known.
-        limit: cells in each ranked list, at most.
-        resamples: of the bootstrap, over items.
-        seed: of the bootstrap.
+        source: a run or its folder, such as "runs/photos", whose out-of-fold probabilities are used; or `Labels` or an
+            array (N, L) of 1 (present), 0 (absent) and −1 (unknown).
+        probabilities: with labels, probabilities (N, L) by models that have not seen the labels of that item.
+        embeddings: array (N, D) for the search of near-duplicates with contradicting labels; by default the run's.
+        limit: maximum number of entries in each ranked list.
+        resamples: number of bootstrap resamples of the items, for the intervals.
+        seed: seed of the bootstrap.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> labels = (eta > 0.5).astype(int)
+        >>> labels[199] = 0  # a mistake
+        >>> audit = sy.audit(labels, eta, resamples=10)
+        >>> int(audit.wrong.items[0]), audit.why(audit.wrong, 0)
+        (199, 'given absent, but present with probability >0.99')
     """
     if isinstance(source, str | os.PathLike | Run):
         folder = source.trained.folder if isinstance(source, Run) else source
@@ -86,16 +91,16 @@ def show_audit(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Audit a run or data, print what was found, and write the queues.
+    """Audit a run or data, print the result, and write the queues.
 
     Args:
         source: a run, or labelled data.
-        scores_file: probabilities of the data, see `read_scores`.
-        where: how the data is read, settings of [data].
-        out: a file for given labels that are probably wrong.
-        present: a file for unknown labels that are probably present.
-        limit: cells in each list.
-        as_json: whether JSON is printed.
+        scores_file: a file of probabilities for the data, see `read_scores`.
+        where: settings of [data].
+        out: where to write the given labels that are probably wrong.
+        present: where to write the unknown labels that are probably present.
+        limit: maximum number of entries in each list.
+        as_json: whether to print JSON.
     """
     for file in (out, present):
         if file is not None:
@@ -124,7 +129,7 @@ def show_audit(
 
 
 def document(result: Audit, source: AuditData) -> dict[str, Any]:
-    """Return an audit as plain values, for JSON: what is undefined is None."""
+    """Return an audit as plain values for JSON; undefined numbers become None."""
     ids, names = result.table.ids, result.table.names
 
     def number(value: float) -> float | None:
@@ -212,13 +217,13 @@ def show_next(
     """Print and write the unknown labels of some data that are most worth annotating.
 
     Args:
-        run: its folder.
+        run: the folder of the run.
         other: the items.
         options: of `next_to_annotate`; `cell_cost` and `quota` as in `by_label`.
         unlabelled: whether the items have no labels at all.
-        spread: whether the cells of a label are spread over different items, by their features.
-        out: the file.
-        as_json: whether JSON is printed.
+        spread: whether to spread the questions about a label over items with different features.
+        out: where to write the queue.
+        as_json: whether to print JSON.
     """
     if out is not None:
         check_place(out)
@@ -305,7 +310,7 @@ def _labelled(
 def _unlabelled(
     run: str, trained: Trained, other: Other, console: Console
 ) -> tuple[Labels, NDArray[Any], list[str] | None, NDArray[Any] | None]:
-    """Return the same of items without labels."""
+    """Return the same for items without labels."""
     if other.split is not None or other.reading:
         raise ValueError("--unlabelled takes no options about how labels are read: leave them out")
     inputs = inputs_at(trained, str(other.data), other.images)

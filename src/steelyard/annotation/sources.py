@@ -1,4 +1,4 @@
-"""Labels with out-of-fold probabilities: of a run, of any model's scores in a file, or by logistic regression."""
+"""Load labels with out-of-fold probabilities: of a run, from a file of scores, or by logistic regression."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ from steelyard.training.step import pick_device
 Array: TypeAlias = NDArray[Any]
 
 PREFIX = "probability:"
-"""Of the columns that `steelyard predict` writes."""
+"""Prefix of the columns that `steelyard predict` writes."""
 
 
 class AuditData(NamedTuple):
-    """Labels, and what models that have not seen them say."""
+    """Labels with probabilities from models that have not seen them."""
 
     labels: Labels
     probabilities: Array
     """(N, L)."""
     paths: Sequence[str] | None
-    """The image file of each item."""
+    """Image file of each item."""
     embeddings: Array | None
-    """(N, D), where items are features or a frozen backbone makes such."""
+    """Array (N, D) where items are features or pass a frozen backbone."""
     note: str
-    """Where the probabilities come from."""
+    """Origin of the probabilities, for people to read."""
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether this is the folder of a run."""
+    """Return whether the path is the folder of a run."""
     return Path(path).is_dir() and RunFolder(path).is_run
 
 
 def of_run(run: str | os.PathLike[str], console: Console | None = None) -> AuditData:
-    """Return the training items of a run with what its folds say of them, or else its validation items."""
+    """Return the training items of a run with its out-of-fold probabilities, or else its validation items."""
     trained, config = RunFolder(run).load(), run_config(run)
     if not trained.reading.has_probability:
         raise ValueError(f"{run} has no probabilities, since {trained.reading.why}: run steelyard calibrate first")
@@ -92,7 +92,7 @@ def _validation(run: str | os.PathLike[str], own: Datasets) -> Any:
 
 
 def _embeddings(trained: Trained, items: Any, console: Console | None) -> Array | None:
-    """Return features of items by which near-duplicates are found, None where there are none at hand."""
+    """Return features for the search of near-duplicates; None where there are none."""
     if is_array(items):
         return _features(items)
     inside = items.data if isinstance(items, Subset) else items
@@ -109,7 +109,7 @@ def _features(items: Any) -> Array | None:
 
 
 def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> AuditData:
-    """Return labelled data with the scores of a file or, where it holds features, of logistic regression."""
+    """Return labelled data with probabilities from a file or, for features, from logistic regression."""
     data = open_to_inspect(settings).data
     labels, embeddings = data.labels, _features(data) if isinstance(data, ArrayDataset) else None
     if scores is not None:

@@ -1,4 +1,4 @@
-"""Answers of people merged into a table of labels."""
+"""Merge people's answers into a table of labels."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from steelyard.labels import UNKNOWN, Labels
 
 _MOST_NAMED = 20
 KINDS = ("present", "absent", "unknown", "confirmed")
-"""What an answer may do to a label: make it present, absent or unknown, or leave it as it was."""
+"""Effects of an answer on a label: it becomes present, absent or unknown, or stays as it was."""
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What a file of answers changed in a table of labels."""
+    """Changes that a file of answers made to a table of labels."""
 
     source: str
-    """The file."""
+    """The file of answers."""
     fingerprint: str
     """The SHA-256 of its content."""
     elsewhere: int
-    """Answers about items that the table does not have."""
+    """Number of answers about items that the table does not have."""
     by_label: Mapping[str, Mapping[str, int]]
-    """How many cells of each label that has answers went each way, see `KINDS`."""
+    """Number of answers by label and effect, see `KINDS`."""
 
     @property
     def changed(self) -> int:
-        """How many cells of the table differ from before."""
+        """The number of labels of items that differ from before."""
         return sum(n for counts in self.by_label.values() for kind, n in counts.items() if kind != "confirmed")
 
     @property
     def sentences(self) -> list[str]:
-        """What changed, for people to read: in all, then label by label."""
+        """The changes in words: in all, then label by label."""
         confirmed = sum(counts["confirmed"] for counts in self.by_label.values())
         lines = [f"Corrections of {self.source}: {self.changed:,} labels of items changed, {confirmed:,} confirmed."]
         most = sorted(self.by_label.items(), key=lambda pair: (-sum(pair[1].values()), pair[0]))

@@ -1,4 +1,4 @@
-"""Label Studio: questions out as tasks to import, annotations of its JSON export back in as answers.
+"""Write questions as Label Studio tasks, and read its JSON export back as answers.
 
 A task asks one question, whether an item has a label. The labelling interface that goes with it is `INTERFACE`.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from steelyard.data.review import Answer, Question
 
 CHOICES = {"present": "y", "absent": "n", "cannot tell": "?"}
-"""The choices of a task, and the answers that they are."""
+"""The choices of a task, with the answer that each stands for."""
 INTERFACE = """<View>
   <Header value="$ask"/>
   <Text name="why" value="$why"/>
@@ -30,14 +30,14 @@ _MODEL = "steelyard"
 
 
 def tasks_of(questions: Sequence[Question], prefix: str = "", images: str | None = None) -> list[dict[str, Any]]:
-    """Return the tasks of a queue, in its order, as Label Studio's JSON import takes them.
+    """Return the tasks of a queue, in its order, in the format of Label Studio's JSON import.
 
-    What the model believes is a prediction, so that it is shown beside the question.
+    The model's decision is added as a prediction, so that Label Studio shows it beside the question.
 
     Args:
-        questions: of the queue.
-        prefix: goes before each image's path, such as "/data/local-files/?d=" or the address of a web server.
-        images: a folder; the paths of images are written relative to it. By default they stay as they are.
+        questions: the questions of a queue.
+        prefix: text before each image's path, such as "/data/local-files/?d=" or the address of a web server.
+        images: folder to which image paths are made relative; by default they stay as they are.
     """
     tasks = []
     for rank, question in enumerate(questions, 1):
@@ -106,7 +106,7 @@ def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
 
 
 def _choices(result: Any) -> list[Any]:
-    """Return what was chosen in one result of an annotation, nothing where it is of another control."""
+    """Return the choices of one result of an annotation; none if it belongs to another control."""
     if not isinstance(result, dict) or result.get("type") != "choices" or result.get("from_name") != "answer":
         return []
     value = result.get("value")
@@ -115,7 +115,7 @@ def _choices(result: Any) -> list[Any]:
 
 
 def _who(user: Any) -> str:
-    """Return the name of who annotated: Label Studio writes a number, or an object with an e-mail address."""
+    """Return the annotator: Label Studio writes a number, or an object with an e-mail address."""
     if isinstance(user, dict):
         return str(user.get("email") or user.get("id") or "")
     return "" if user is None else str(user)

@@ -1,4 +1,4 @@
-"""Questions about labels, best first, for people to answer; and the file of their answers."""
+"""Read the queue of questions about labels, and the file of people's answers."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ QUEUE_COLUMNS = ("rank", "id", "label", "question", "given", "probability", "sco
 ANSWER_COLUMNS = ("id", "label", "answer", "who", "when")
 """The columns of a file of answers: one row per answer, in the order in which they were given."""
 Reply: TypeAlias = Literal["y", "n", "?", "undo"]
-"""Whether the label is present: yes, no, cannot be told; or the last answer taken back."""
+"""The label is present (y), absent (n) or cannot be told (?); "undo" takes the last answer back."""
 VALUES = {"y": 1, "n": 0, "?": -1}
-"""What each answer makes of a label."""
+"""Label value for each answer."""
 MOST_QUESTIONS = 1_000_000
 _GIVEN = {"1": 1, "0": 0, "": None}
 
 
 class Question(NamedTuple):
-    """Whether an item has a label."""
+    """Asks whether an item has a label."""
 
     id: str
     label: str
     question: str
-    """"wrong?" where the label given may be, "present?" where none is given."""
+    """"wrong?" if the given label may be wrong, "present?" if none is given."""
     given: int | None
     """1 present, 0 absent, None unknown."""
     probability: float | None
     why: str
     path: str
-    """The image of the item, "" where there is none."""
+    """Image file of the item; "" if there is none."""
 
 
 class Answer(NamedTuple):
-    """What somebody said about a label of an item."""
+    """A person's answer about one label of an item."""
 
     id: str
     label: str
