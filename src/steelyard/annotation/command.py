@@ -21,6 +21,7 @@ from steelyard.annotation.next_cells import By, next_to_annotate
 from steelyard.annotation.queue import Ranked, as_text, rows_of, write_queue
 from steelyard.annotation.sources import AuditData, is_run, of_data, of_run
 from steelyard.config.sections import DataSettings
+from steelyard.data.corrections import answered, corrected
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.predict.inputs import inputs_at
@@ -209,6 +210,7 @@ def show_next(
     run: str,
     other: Other,
     options: Mapping[str, Any],
+    corrections: str | None,
     unlabelled: bool,
     spread: bool,
     out: str | None,
@@ -220,6 +222,7 @@ def show_next(
         run: the folder of the run.
         other: the items.
         options: of `next_to_annotate`; `cell_cost` and `quota` as in `by_label`.
+        corrections: a file of answers; they are merged, and what they say is not asked again.
         unlabelled: whether the items have no labels at all.
         spread: whether to spread the questions about a label over items with different features.
         out: where to write the queue.
@@ -234,6 +237,9 @@ def show_next(
     if spread and features is None:
         raise ValueError("--spread needs features, but the items are images without kept features: leave it out")
     information = None if labels.n_known.any() else trained.counts * (1 - np.nan_to_num(trained.prior))
+    exclude = None
+    if corrections is not None:
+        labels, exclude = corrected(labels, corrections)[0], answered(labels, corrections)
     by: By = options["by"]
     rest = {name: options[name] for name in ("unit", "item_cost", "seed")}
     cells = next_to_annotate(
@@ -245,6 +251,7 @@ def show_next(
         cell_cost=np.array(list(by_label("--cell-cost", options["cell_cost"], labels.names, 1.0).values())),
         quota=by_label("--quota", options["quota"], labels.names, len(labels)),
         information=information,
+        exclude=exclude,
         **rest,
     )
     counts = labels.counts if information is None else trained.counts

@@ -49,6 +49,7 @@ def next_to_annotate(
     cell_cost: float | Array = 1.0,
     quota: int | Mapping[str, int] | None = None,
     information: Array | None = None,
+    exclude: Array | None = None,
     seed: int = 0,
 ) -> Ranked:
     """Return the unknown labels of items most worth annotating, the best first; their `score` is the gain per cost.
@@ -64,6 +65,7 @@ def next_to_annotate(
         cell_cost: cost of one question, or an array (L,) with one cost per label.
         quota: maximum number of questions per label, or a mapping from label names to such numbers.
         information: information about each label (L,) from items other than these, see I_c above.
+        exclude: boolean array (N, L) of labels not to ask about, such as those that nobody could tell.
         seed: seed of "random" and of the neighbourhoods of embeddings.
 
     Examples:
@@ -77,19 +79,22 @@ def next_to_annotate(
     """
     table = labels if isinstance(labels, Labels) else Labels(labels)
     given, eta, cost = _checked(table, probabilities, budget, by, unit, item_cost, cell_cost)
-    if not (given == UNKNOWN).any():
+    open_cells = given == UNKNOWN
+    if not open_cells.any():
         raise ValueError(
             "there is no unknown label: what is not annotated must be empty or -1, not 0 (--absent unknown)"
         )
+    if exclude is not None:
+        open_cells &= ~_mask(exclude, given.shape)
     rng = np.random.default_rng(seed)
     near = None if embeddings is None else neighbourhoods(embeddings, len(table), seed)
     most = _quotas(table, quota)
     if by == "gain":
         more = np.zeros(table.n_labels) if information is None else np.asarray(information, np.float64)
-        gain = _gains(given, eta, more + FLOOR, most, near)
+        gain = _gains(open_cells, given != UNKNOWN, eta, more + FLOOR, most, near)
     else:
         value = rng.random(eta.shape) if by == "random" else 0.5 - np.abs(eta - 0.5)
-        gain = _capped(np.where(given == UNKNOWN, value, -np.inf), most)
+        gain = _capped(np.where(open_cells, value, -np.inf), most)
     if item_cost == 0 and unit == "cell":
         return _cells(gain, eta, cost, budget, by)
     return _items(gain, eta, cost, item_cost, budget, whole=unit == "item")
@@ -137,14 +142,20 @@ def _quotas(table: Labels, quota: int | Mapping[str, int] | None) -> Index:
     return most
 
 
-def _gains(given: Array, eta: Floats, more: Floats, most: Index, near: Index | None) -> Floats:
-    """Return the gain (N, L) of each unknown label after the better ones of its column; −∞ where it is known."""
+def _mask(exclude: Array, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    mask = np.asarray(exclude)
+    if mask.shape != shape or mask.dtype != np.bool_:
+        raise ValueError(f"exclude is {mask.dtype} of shape {mask.shape}: give a boolean array of shape {shape}")
+    return mask
+
+
+def _gains(open_cells: Array, is_known: Array, eta: Floats, more: Floats, most: Index, near: Index | None) -> Floats:
+    """Return the gain (N, L) of each label that may be asked after the better ones of its column; −∞ for the others."""
     worth = eta * (1 - eta)
-    unknown = given == UNKNOWN
-    known = np.where(unknown, 0.0, worth).sum(0) + more
+    known = np.where(is_known, worth, 0.0).sum(0) + more
     out = np.full(eta.shape, -np.inf)
     for c in range(eta.shape[1]):
-        rows = np.flatnonzero(unknown[:, c])
+        rows = np.flatnonzero(open_cells[:, c])
         value = worth[rows, c]
         order = np.argsort(-value, kind="stable")
         if near is not None:

@@ -58,6 +58,9 @@ def next(
         typer.Option(metavar="N|LABEL=N", help="Questions about each label, or about one, at most; may be repeated."),
     ] = None,
     spread: bool = typer.Option(False, "--spread", help="Spread the choice over different items, by their features."),
+    corrections: str | None = typer.Option(
+        None, metavar="FILE", help="Answers so far, about DATA: what they settle is not asked again."
+    ),
     unlabelled: bool = typer.Option(False, "--unlabelled", help="DATA has no labels: all are unknown."),
     split: str | None = typer.Option(None, help="The part to read: train, val, …"),
     images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
@@ -76,4 +79,4 @@ def next(
 
     options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, seed=seed)
     options |= dict(cell_cost=cell_cost or [], quota=quota or [])
-    show_next(run, Other(data, split, images, reading), options, unlabelled, spread, out, as_json=json)
+    show_next(run, Other(data, split, images, reading), options, corrections, unlabelled, spread, out, as_json=json)

@@ -96,6 +96,16 @@ def corrected(labels: Labels, path: str | Path) -> tuple[Labels, Corrections]:
     return _merged(labels, rows[here], columns, values), report
 
 
+def answered(labels: Labels, path: str | Path) -> np.ndarray:
+    """Return which labels of the table a file has answers about, bool (N, L); "?" is an answer, too."""
+    row, column = ({name: k for k, name in enumerate(names)} for names in (labels.ids, labels.names))
+    mask = np.zeros((len(labels), labels.n_labels), bool)
+    for id, name in read_corrections(path):
+        if id in row and name in column:
+            mask[row[id], column[name]] = True
+    return mask
+
+
 def _values_at(labels: Labels, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the values of some cells; few rows are dense at a time."""
     values = [np.zeros(0, np.int8)]
