@@ -17,7 +17,7 @@ from run_data import items, write_table
 from steelyard.annotation import near, noise
 from steelyard.annotation.audit import audit_labels
 from steelyard.annotation.confusion import Confusion
-from steelyard.annotation.queue import Ranked, as_text, best, write_queue
+from steelyard.annotation.queue import Ranked, as_text, best, score_text, write_queue
 from steelyard.annotation.sources import read_scores
 from steelyard.data.review import QUEUE_COLUMNS, read_queue
 from steelyard.metrics import average_precision
@@ -218,6 +218,11 @@ def test_the_best_of_several_lists() -> None:
 @pytest.mark.parametrize(("p", "text"), [(0.999, ">0.99"), (0.001, "<0.01"), (0.5, "0.50"), (0.994, "0.99")])
 def test_what_is_not_certain_is_not_said_to_be(p: float, text: str) -> None:
     assert as_text(p) == text
+
+
+@pytest.mark.parametrize(("score", "text"), [(0.9999, ">0.999"), (1.0, ">0.999"), (0.99, "0.99"), (1.25, "1.25")])
+def test_a_score_is_no_certainty(score: float, text: str) -> None:
+    assert score_text(score) == text
 
 
 def test_a_queue_is_read_back_as_it_was(tmp_path: Path) -> None:

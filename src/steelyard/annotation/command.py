@@ -18,7 +18,7 @@ from rich.text import Text
 from steelyard._files import check_place
 from steelyard.annotation.audit import LISTED, RESAMPLES, Audit, Interval, audit_labels
 from steelyard.annotation.next_cells import By, next_to_annotate
-from steelyard.annotation.queue import Ranked, as_text, rows_of, write_queue
+from steelyard.annotation.queue import Ranked, as_text, rows_of, score_text, write_queue
 from steelyard.annotation.sources import AuditData, is_run, of_data, of_run
 from steelyard.config.sections import DataSettings
 from steelyard.data.corrections import answered, corrected
@@ -202,7 +202,7 @@ def _listed(ranked: Ranked, labels: Labels, why: Any) -> Table:
     for name in ("score", "id", "label", "why"):
         table.add_column(name, justify="right" if name == "score" else "left")
     for row in rows_of(ranked, labels, why):
-        table.add_row(f"{float(row['score']):.3g}", *(Text(plain(row[name])) for name in ("id", "label", "why")))
+        table.add_row(score_text(float(row["score"])), *(Text(plain(row[name])) for name in ("id", "label", "why")))
     return table
 
 

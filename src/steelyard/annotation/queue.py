@@ -76,6 +76,11 @@ def as_text(probability: float) -> str:
     return ">0.99" if probability > 0.5 else "<0.01"
 
 
+def score_text(score: float) -> str:
+    """Format a score with three digits; a probability that is not certain never reads "1"."""
+    return ">0.999" if 0.9995 <= score <= 1 else f"{score:.3g}"
+
+
 Why = Callable[[int], str]
 """Returns a short reason why an entry is in the list."""
 
