@@ -51,7 +51,7 @@ def by_cleanlab(p: Array, given: Array) -> dict[str, Array]:
     """Return cleanlab's scores of each cell, the higher the likelier wrong, by name of the score."""
     from cleanlab.rank import get_label_quality_scores
 
-    found = {}
+    by_score = {}
     for method, adjusted in SCORES:
         scores = np.zeros(given.shape)
         for c in range(given.shape[1]):
@@ -61,8 +61,8 @@ def by_cleanlab(p: Array, given: Array) -> dict[str, Array]:
                 both = np.stack([1 - p[rows, c], p[rows, c]], axis=1)
                 quality = get_label_quality_scores(label, both, method=method, adjust_pred_probs=adjusted)
                 scores[rows, c] = 1 - quality
-        found[method + (", adjusted" if adjusted else "")] = scores
-    return found
+        by_score[method + (", adjusted" if adjusted else "")] = scores
+    return by_score
 
 
 def list_precision(score: Array, wrong: Array, judged: Array) -> float:
@@ -77,31 +77,35 @@ def measured(x: Array, true: Array, given: Array, seed: int) -> dict[str, Any]:
     judged = (given != UNKNOWN) & (true != UNKNOWN)
     wrong = judged & (given != true)
     begun = time.perf_counter()
-    found = audit_labels(given, p, resamples=2, seed=seed)  # of intervals, which are not judged here
+    result = audit_labels(given, p, resamples=2, seed=seed)  # of intervals, which are not judged here
     seconds = time.perf_counter() - begun
     return {
         "planted": int(wrong.sum()),
         "cells": int(judged.sum()),
-        "audit": list_precision(found.wrong_probability(), wrong, judged),
+        "audit": list_precision(result.wrong_probability(), wrong, judged),
         "cleanlab": {name: list_precision(score, wrong, judged) for name, score in by_cleanlab(p, given).items()},
-        "estimated": sum(r.wrong_positives.estimate + r.wrong_negatives.estimate for r in found.labels),
+        "estimated": sum(r.wrong_positives.estimate + r.wrong_negatives.estimate for r in result.labels),
         "missing": side(
-            wrong & (given == 0), (given != UNKNOWN) & (true == 1), p, [r.wrong_negatives for r in found.labels]
+            wrong & (given == 0), (given != UNKNOWN) & (true == 1), p, [r.wrong_negatives for r in result.labels]
         ),
         "added": side(
-            wrong & (given == 1), (given != UNKNOWN) & (true == 0), p, [r.wrong_positives for r in found.labels]
+            wrong & (given == 1), (given != UNKNOWN) & (true == 0), p, [r.wrong_positives for r in result.labels]
         ),
         "seconds": seconds,
     }
 
 
 def side(wrong: Array, possible: Array, p: Array, estimates: list[Interval]) -> dict[str, float]:
-    """Return planted and estimated errors of one kind, and the mean probability there and wherever they could be."""
+    """Return planted and estimated errors of one kind, and the mean probability there and wherever they could be.
+
+    The second mean weights each label by its errors: the two are equal where errors do not depend on the item.
+    """
+    by_label = np.where(possible, p, 0).sum(0) / np.maximum(possible.sum(0), 1)
     return {
         "planted": int(wrong.sum()),
         "estimated": float(np.nansum([interval.estimate for interval in estimates])),
         "probability": float(p[wrong].mean()),
-        "probability_of_all": float(p[possible].mean()),
+        "probability_of_all": float(np.average(by_label, weights=wrong.sum(0))),
     }
 
 
@@ -111,15 +115,15 @@ def real(data: Path, features: Path) -> dict[str, Any]:
     p = out_of_fold(x, given, 0)
     judged = true != UNKNOWN
     wrong = judged & (given != true)
-    found = audit_labels(sy.Labels(given, names), p)
-    person = next(row for row in found.labels if row.name == "person")
-    scores = {"audit": np.nan_to_num(found.wrong_probability()), **by_cleanlab(p, given)}
+    audit = audit_labels(sy.Labels(given, names), p)
+    person = next(row for row in audit.labels if row.name == "person")
+    scores = {"audit": np.nan_to_num(audit.wrong_probability()), **by_cleanlab(p, given)}
     result: dict[str, Any] = {
         "missing": int(wrong.sum()),
         "estimated_missing_persons": person.wrong_negatives._asdict(),
     }
     result["missing_share_by_probability"] = by_probability(p[:, names.index("person")], wrong, true, names)
-    result["estimated_missing_of_others"] = sum(r.wrong_negatives.estimate for r in found.labels if r is not person)
+    result["estimated_missing_of_others"] = sum(r.wrong_negatives.estimate for r in audit.labels if r is not person)
     for name, score in scores.items():
         order = np.argsort(-np.where(judged, score, -1.0), axis=None, kind="stable")[: int(wrong.sum())]
         result[name] = {
@@ -158,7 +162,7 @@ def speed(n: int = 1_000_000, n_labels: int = 80) -> dict[str, Any]:
     del z, given
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun, worked = time.perf_counter(), time.process_time()
-    found = audit_labels(labels, p)
+    result = audit_labels(labels, p)
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     shape = f"{n:,} × {n_labels}"
@@ -167,7 +171,7 @@ def speed(n: int = 1_000_000, n_labels: int = 80) -> dict[str, Any]:
         "shape": shape,
         **times,
         "megabytes_beyond_making_the_table": (peak - before) / 1024,
-        "listed": found.wrong.n,
+        "listed": result.wrong.n,
     }
 
 
@@ -214,21 +218,21 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2))
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    document: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    args = parser.parse_args()
+    document: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {}
 
     def keep(**parts: Any) -> None:
         document.update(parts, commit=commit())
         document.update(summary(document.get("entries", {})))
-        asked.out.write_text(json.dumps(document, indent=1) + "\n")
+        args.out.write_text(json.dumps(document, indent=1) + "\n")
 
-    if asked.speed:
+    if args.speed:
         keep(speed=speed())
         print(document["speed"])
     entries = document.get("entries", {})
-    for name in asked.sets if asked.data else ():
-        x, y, _, _ = load(name, asked.data)
-        for seed in asked.seeds:
+    for name in args.sets if args.data else ():
+        x, y, _, _ = load(name, args.data)
+        for seed in args.seeds:
             for share in UNKNOWN_SHARES:
                 for kind in KINDS:
                     key = f"{name} {kind} {share:g} {seed}"
@@ -237,8 +241,8 @@ def main() -> None:
                         entries[key] = measured(x, y, given, seed)
                         print(key, {k: v for k, v in entries[key].items() if k != "cleanlab"}, flush=True)
                         keep(entries=entries)
-    if asked.data and asked.voc2007:
-        keep(voc2007=real(asked.data, asked.voc2007))
+    if args.data and args.voc2007:
+        keep(voc2007=real(args.data, args.voc2007))
         print(document["voc2007"])
 
 

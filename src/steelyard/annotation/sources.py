@@ -1,4 +1,4 @@
-"""Labels with out-of-fold probabilities: of a run, of any model's scores in a file, or by logistic regression."""
+"""Load labels with out-of-fold probabilities: of a run, from a file of scores, or by logistic regression."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ from steelyard.training.step import pick_device
 Array: TypeAlias = NDArray[Any]
 
 PREFIX = "probability:"
-"""Of the columns that `steelyard predict` writes."""
+"""Prefix of the columns that `steelyard predict` writes."""
 
 
-class Source(NamedTuple):
-    """Labels, and what models that have not seen them say."""
+class AuditData(NamedTuple):
+    """Labels with probabilities from models that have not seen them."""
 
     labels: Labels
     probabilities: Array
     """(N, L)."""
     paths: Sequence[str] | None
-    """The image file of each item."""
+    """Image file of each item."""
     embeddings: Array | None
-    """(N, D), where items are features or a frozen backbone makes such."""
+    """Array (N, D) where items are features or pass a frozen backbone."""
     note: str
-    """Where the probabilities come from."""
+    """Origin of the probabilities, for people to read."""
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether this is the folder of a run."""
+    """Return whether the path is the folder of a run."""
     return Path(path).is_dir() and RunFolder(path).is_run
 
 
-def of_run(run: str | os.PathLike[str], console: Console | None = None) -> Source:
-    """Return the training items of a run with what its folds say of them, or else its validation items."""
+def of_run(run: str | os.PathLike[str], console: Console | None = None) -> AuditData:
+    """Return the training items of a run with its out-of-fold probabilities, or else its validation items."""
     trained, config = RunFolder(run).load(), run_config(run)
     if not trained.reading.has_probability:
         raise ValueError(f"{run} has no probabilities, since {trained.reading.why}: run steelyard calibrate first")
@@ -79,7 +79,7 @@ def of_run(run: str | os.PathLike[str], console: Console | None = None) -> Sourc
     device, workers = pick_device(config.train.device), n_workers(-1, items)
     judged = judge(trained, outputs, config.evaluate, True, device, workers, console)
     labels = items.labels.arranged(trained.names, UNKNOWN).grouped(items.labels.item_groups)
-    return Source(labels, judged.probabilities.numpy(), paths_of(items), _embeddings(trained, items, console), note)
+    return AuditData(labels, judged.probabilities.numpy(), paths_of(items), _embeddings(trained, items, console), note)
 
 
 def _validation(run: str | os.PathLike[str], own: Datasets) -> Any:
@@ -92,14 +92,14 @@ def _validation(run: str | os.PathLike[str], own: Datasets) -> Any:
 
 
 def _embeddings(trained: Trained, items: Any, console: Console | None) -> Array | None:
-    """Return features of items by which near-duplicates are found, None where there are none at hand."""
+    """Return features for the search of near-duplicates; None where there are none."""
     if is_array(items):
         return _features(items)
     inside = items.data if isinstance(items, Subset) else items
     if isinstance(inside, ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
         device = pick_device("auto")
-        found = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
-        return np.asarray(found.inputs)
+        computed = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
+        return np.asarray(computed.inputs)
     return None
 
 
@@ -108,12 +108,12 @@ def _features(items: Any) -> Array | None:
     return inputs if inputs.ndim == 2 and inputs.shape[1] else None
 
 
-def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> Source:
-    """Return labelled data with the scores of a file or, where it holds features, of logistic regression."""
+def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> AuditData:
+    """Return labelled data with probabilities from a file or, for features, from logistic regression."""
     data = open_to_inspect(settings).data
     labels, embeddings = data.labels, _features(data) if isinstance(data, ArrayDataset) else None
     if scores is not None:
-        return Source(labels, read_scores(scores, labels), paths_of(data), embeddings, f"probabilities of {scores}")
+        return AuditData(labels, read_scores(scores, labels), paths_of(data), embeddings, f"probabilities of {scores}")
     if embeddings is None or len(data) < FEWEST_ITEMS:
         raise ValueError(
             f"{settings.path} has no out-of-fold probabilities: train first and audit the run, or give a file of such "
@@ -121,7 +121,7 @@ def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> Source
         )
     eta = regression(data, seed)
     note = "out-of-fold probabilities of logistic regression; audit a run for those of a better model"
-    return Source(labels, eta, None, embeddings, note)
+    return AuditData(labels, eta, None, embeddings, note)
 
 
 def regression(data: Any, seed: int = 0) -> Array:
@@ -149,8 +149,8 @@ def read_scores(path: str, labels: Labels) -> Array:
         values, ids, names = _from_csv(file, labels)
     else:
         raise ValueError(f"--scores is {path}: give a .csv or .npz file")
-    where = [_places("item", labels.ids, ids, path), _places("label", labels.names, names, path)]
-    ordered = values[np.ix_(*where)]
+    places = [_places("item", labels.ids, ids, path), _places("label", labels.names, names, path)]
+    ordered = values[np.ix_(*places)]
     bad = np.argwhere(~((ordered >= 0) & (ordered <= 1)))
     if len(bad):
         i, c = bad[0].tolist()

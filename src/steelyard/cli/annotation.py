@@ -56,9 +56,14 @@ def next(
         "cell|item", "Ask for single labels, or for all unknown labels of an item at once.", _COST, "cell"
     ),
     item_cost: float = option("NUMBER", "Cost of opening an item.", _COST, 0.0),
-    cell_cost: float = option("NUMBER", "Cost of one label of an item.", _COST, 1.0),
-    quota: int | None = option("N", "Most questions about any one label.", _COST),
+    cell_cost: list[str] | None = option(
+        "N|LABEL=N", "Cost of a question, for all labels or one; may be repeated. By default 1.", _COST
+    ),
+    quota: list[str] | None = option(
+        "N|LABEL=N", "Most questions about each label, or about one; may be repeated.", _COST
+    ),
     spread: bool = flag("--spread", "Spread the choice over different items, by their features.", _COST),
+    corrections: str | None = option("FILE", "Answers so far, about DATA: what they settle is not asked again.", _COST),
     unlabelled: bool = flag("--unlabelled", "DATA has no labels: all are unknown.", DATA),
     split: str | None = option("NAME", "Part to read: train, val, …", DATA),
     images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
@@ -75,5 +80,6 @@ def next(
     from steelyard.annotation.command import show_next
     from steelyard.run.command import Other
 
-    options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, cell_cost=cell_cost, quota=quota, seed=seed)
-    show_next(run, Other(data, split, images, reading), options, unlabelled, spread, out, as_json=json)
+    options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, seed=seed)
+    options |= dict(cell_cost=cell_cost or [], quota=quota or [])
+    show_next(run, Other(data, split, images, reading), options, corrections, unlabelled, spread, out, as_json=json)

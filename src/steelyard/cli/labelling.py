@@ -15,13 +15,14 @@ def label_studio(
     prefix: str = option(
         "TEXT", "Text before the path of each image, such as /data/local-files/?d= or an address.", None, ""
     ),
+    images: str | None = option("DIR", "Write the paths of images relative to this folder. By default as in QUEUE."),
     interface: bool = flag("--interface", "Print the labelling interface for the tasks."),
 ) -> None:
     """Write questions about labels as Label Studio tasks.
 
     Label Studio's JSON export of the answers goes to train --corrections.
 
-    Example: steelyard label-studio queue.csv --out tasks.json --prefix /data/local-files/?d=
+    Example: steelyard label-studio queue.csv --out tasks.json --images photos --prefix /data/local-files/?d=photos/
     """
     from json import dumps
 
@@ -30,7 +31,7 @@ def label_studio(
     from steelyard.data.review import read_queue
 
     check_place(out)
-    tasks = tasks_of(read_queue(queue), prefix)
+    tasks = tasks_of(read_queue(queue), prefix, images)
     write_atomic(out, dumps(tasks, ensure_ascii=False, indent=1) + "\n")
     if interface:
         typer.echo(INTERFACE, nl=False)
