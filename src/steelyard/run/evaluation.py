@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -258,7 +258,18 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
     }
     if regression is not None:
         rows["logistic regression"] = regression
-    return {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
+    scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
+    ours = scores["this run"]
+    return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
+
+
+def better_by(ours: Mapping[str, float | None], row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the mAP of a run less that of a baseline, and its log-loss over the baseline's; None where undefined."""
+    a, b, mine, other = ours["map"], row["map"], ours["log_loss"], row["log_loss"]
+    return {
+        "map": None if a is None or b is None else a - b,
+        "log_loss_ratio": mine / other if mine is not None and other else None,
+    }
 
 
 def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
