@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.models.transforms import make_transform
+from steelyard.report.race_table import outcome_sentence
 from steelyard.training.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
 from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
 from steelyard.training.race import (
@@ -244,6 +246,12 @@ def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Which models competed" in page
     assert "logistic regression" in page
+    gain = rows["this run"]["map"] - rows["label frequency"]["map"]
+    assert rows["label frequency"]["better_by"]["map"] == pytest.approx(gain, abs=1e-9)
+    ratio = rows["this run"]["log_loss"] / rows["logistic regression"]["log_loss"]
+    assert rows["logistic regression"]["better_by"]["log_loss_ratio"] == pytest.approx(ratio, rel=1e-9)
+    assert "is better by" in page
+    assert f"<td class=\"number\">{round(100 * gain, 1):g}<" in page
     loaded = sy.Run.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.probability(x), run.probability(x))
     with np.load(tmp_path / "run" / "folds.npz") as folds:
@@ -269,8 +277,34 @@ def test_only_positives_are_said_to_be_annotated(capsys: pytest.CaptureFixture[s
     x, y = made(80, n_labels=2)
     y = np.where(y == 1, 1, sy.UNKNOWN)
     run = sy.fit((x, y), settings=SHORT, verbose=True)
-    assert "of being annotated" in " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "of being annotated" in printed
+    assert "every item will be said to have it" not in printed  # unknown is taken as absent
+    assert "set objective.unknown" not in printed
     assert any("annotated" in note for note in run.metrics["validation"]["notes"])
+
+
+def test_what_did_not_converge_says_so() -> None:
+    row = {"candidate": "none, linear, bce", "weight": 1.0, "converged": True}
+    other = {"candidate": "none, hidden 256, bce", "weight": 0.5, "converged": False}
+    race = {"candidates": [row, other], "map": None, "log_loss": 0.3, "decided_by": "audit sample"}
+    assert outcome_sentence(race).endswith("Not converged: none, hidden 256, bce.")
+    assert outcome_sentence(race).startswith("Winner by the audit sample: the mean of 2")
+    assert "onverged" not in outcome_sentence({**race, "candidates": [row, {**other, "weight": 0.0}]})
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"budget": 1e9}, "--budget: only recipe auto"),
+        ({"single": True}, "--single: only recipe auto"),
+        ({"learner": "race"}, "train.learner is race, which is recipe auto"),
+    ],
+)
+def test_a_named_recipe_refuses_what_only_a_race_has(train: dict[str, Any], message: str) -> None:
+    """A race would not train that recipe, and an option that changes nothing is a mistake."""
+    with pytest.raises(ValueError, match=message):
+        sy.fit(made(60, n_labels=2), "spa", settings={"train": train}, verbose=False)
 
 
 def test_settings_of_the_loop_ask_for_the_loop() -> None:

@@ -10,6 +10,8 @@ from steelyard.cli.group import LABELS, command
 from steelyard.cli.options import DATA, OUTPUT, flag, option, reading_options
 
 _COST = "Costs and choice"
+_CELL_COST = option("N|LABEL=N", "Cost of a question, for all labels or one; may be repeated. By default 1.", _COST)
+_QUOTA = option("N|LABEL=N", "Most questions about each label, or about one; may be repeated.", _COST)
 
 
 @command(LABELS)
@@ -56,12 +58,8 @@ def next(
         "cell|item", "Ask for single labels, or for all unknown labels of an item at once.", _COST, "cell"
     ),
     item_cost: float = option("NUMBER", "Cost of opening an item.", _COST, 0.0),
-    cell_cost: list[str] | None = option(
-        "N|LABEL=N", "Cost of a question, for all labels or one; may be repeated. By default 1.", _COST
-    ),
-    quota: list[str] | None = option(
-        "N|LABEL=N", "Most questions about each label, or about one; may be repeated.", _COST
-    ),
+    cell_cost: list[str] | None = _CELL_COST,
+    quota: list[str] | None = _QUOTA,
     spread: bool = flag("--spread", "Spread the choice over different items, by their features.", _COST),
     corrections: str | None = option("FILE", "Answers so far, about DATA: what they settle is not asked again.", _COST),
     unlabelled: bool = flag("--unlabelled", "DATA has no labels: all are unknown.", DATA),

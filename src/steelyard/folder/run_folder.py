@@ -258,10 +258,14 @@ class RunFolder:
         """Return the candidates of the run's race, None where it had none."""
         return self._json("race.json") if (self / "race.json").is_file() else None
 
-    def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike) -> None:
-        """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,)."""
+    def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike, grouped: bool = False) -> None:
+        """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,).
+
+        `grouped`: whether items of one group are in one fold, which calibrators have to keep to.
+        """
+        arrays = {"logits": logits, "targets": targets, "folds": folds, "grouped": grouped}
         with replacing(self / "folds.npz") as file:
-            np.savez_compressed(file, logits=np.asarray(logits), targets=np.asarray(targets), folds=np.asarray(folds))
+            np.savez_compressed(file, **{name: np.asarray(array) for name, array in arrays.items()})
 
     def read_folds(self) -> tuple[NDArray[np.float32], NDArray[Any]] | None:
         """Return the out-of-fold logits and targets (N, L), None where the run has none."""
@@ -272,6 +276,13 @@ class RunFolder:
                 return arrays["logits"], arrays["targets"]
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ValueError(f"{self / 'folds.npz'} is corrupt ({error}): restore it, or train again") from None
+
+    def read_group_folds(self) -> NDArray[np.int64] | None:
+        """Return the fold (N,) of each item of `read_folds` where items of one group are in one fold, else None."""
+        if self.read_folds() is None:
+            return None
+        with np.load(self / "folds.npz", allow_pickle=False) as arrays:
+            return arrays["folds"] if bool(arrays.get("grouped", False)) else None
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write metrics by the name of the items they were measured on, beside those of other items."""

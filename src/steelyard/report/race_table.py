@@ -40,7 +40,10 @@ def outcome_sentence(document: Mapping[str, Any]) -> str:
     members = [row for row in document["candidates"] if row["weight"]]
     winner = f"the mean of {len(members)} candidates" if len(members) > 1 else members[0]["candidate"]
     score = "" if document["map"] is None else f", mAP {100 * document['map']:.1f}"
-    return f"Winner: {winner}; out of fold, log-loss {document['log_loss']:.4f}{score}."
+    by = " by the audit sample" if document.get("decided_by") == "audit sample" else ""
+    unfinished = [row["candidate"] for row in members if row.get("converged") is False]
+    rest = f" Not converged: {'; '.join(unfinished)}." if unfinished else ""
+    return f"Winner{by}: {winner}; out of fold, log-loss {document['log_loss']:.4f}{score}.{rest}"
 
 
 @contextmanager

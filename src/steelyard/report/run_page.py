@@ -57,7 +57,7 @@ def write_run_page(
         notes=[f"{_sentence(note).removesuffix('.')}." for note in get(metrics, "notes") or ()],
         judged=evaluated.n_items > 0,
         numbers=list(headline(metrics, None if raw is None else float(raw.ace))) if evaluated.n_items else [],
-        baselines=[(name, _per_cent(row["map"]), row["log_loss"]) for name, row in baselines.items()],
+        baselines=[_baseline(name, row) for name, row in baselines.items()],
         outcome="" if race is None else outcome_sentence(race),
         race=[] if race is None else [_candidate(row) for row in race["candidates"]],
         trust=list(_trust(evaluated, error, raw)),
@@ -68,6 +68,18 @@ def write_run_page(
         command=command,
         card=card,
         config=config_text,
+    )
+
+
+def _baseline(name: str, row: Metrics) -> tuple[Any, ...]:
+    """Return a row of the table of baselines: their scores, and by how much the run is better."""
+    ratio = get(row, "better_by", "log_loss_ratio")
+    return (
+        name,
+        _per_cent(row["map"]),
+        row["log_loss"],
+        _per_cent(get(row, "better_by", "map")),
+        None if ratio is None else round(ratio, 2),
     )
 
 

@@ -24,7 +24,7 @@ from steelyard.labels.targets import known
 from steelyard.report.threshold_table import promise_rows
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, Deployment, deployment
-from steelyard.run.evaluation import judged_by, outputs_of, report
+from steelyard.run.evaluation import judged_by, outputs_of, own_folds, report
 
 
 def calibrated(
@@ -101,6 +101,7 @@ def recalibrate(
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: give some to calibrate on")
+    folds = None
     if guarantee is not None:
         reading, logits, targets, deployed = (
             *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
@@ -110,8 +111,9 @@ def recalibrate(
         reading, deployed = _kept(trained, logits, targets, settings)
     else:
         refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
-        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, None, refitted), None
-    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed)
+        folds = own_folds(trained, data, targets)
+        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, refitted), None
+    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed, folds)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
     now = trained.read_by(reading)

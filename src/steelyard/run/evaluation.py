@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
-from steelyard.folder.run_folder import Trained
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.matching import Match, match_labels
 from steelyard.labels.targets import as_tensor, known
@@ -101,17 +101,42 @@ def judge(
     device: str | torch.device = "cpu",
     workers: int = 0,
     console: Console | None = None,
+    folds: NDArray[np.int64] | None = None,
 ) -> Evaluation:
-    """Run the model on items and return its outputs, which `report` measures; arguments as for `evaluate`."""
+    """Run the model on items and return its outputs, which `report` measures; arguments as for `evaluate`.
+
+    `folds` (N,) are those of the items, where items of one group are in one fold.
+    """
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
+    if folds is None and out_of_fold:
+        folds = own_folds(trained, data, targets)
     reading, deployed = trained.reading, None
     if settings.deploy_prior and reading.has_probability and not out_of_fold:
         deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
         reading = deployed.of(reading)
         if deployed.moves and len(logits):
             reading = reading.with_thresholds_there(reading.probability(logits))
-    judged = judged_by(reading, logits, targets, match, out_of_fold, deployed)
+    judged = judged_by(reading, logits, targets, match, out_of_fold, deployed, folds)
     return judged.without(data, skipped_at(data)) if isinstance(data, Labelled) else judged
+
+
+def own_folds(trained: Trained, data: Any, targets: Tensor) -> NDArray[np.int64] | None:
+    """Return folds (N,) that keep groups together, of labelled items or of those in a run's `folds.npz`; None for any."""
+    if not isinstance(data, tuple):
+        return grouped_folds(data, targets)
+    run = None if trained.folder is None else RunFolder(trained.folder)
+    stored = None if run is None else run.read_folds()
+    if run is None or stored is None or mark_of(torch.from_numpy(stored[1])) != mark_of(targets):
+        return None
+    return run.read_group_folds()
+
+
+def grouped_folds(data: Any, targets: Tensor) -> NDArray[np.int64] | None:
+    """Return folds (N,) of labelled items by which a group is in one fold; None where they have fewer than two groups."""
+    groups = getattr(getattr(data, "labels", None), "item_groups", None)
+    if groups is None or len(np.unique(groups)) < 2:
+        return None
+    return folds_of(targets, groups=groups)
 
 
 def judged_by(
@@ -121,15 +146,16 @@ def judged_by(
     match: Match,
     out_of_fold: bool = False,
     deployed: Deployment | None = None,
+    folds: NDArray[np.int64] | None = None,
 ) -> Evaluation:
-    """Return probabilities and decisions for logits, with the targets; `out_of_fold` as for `evaluate`."""
+    """Return probabilities and decisions for logits, with the targets; for `out_of_fold` and `folds` see `judge`."""
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
         return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
-        eta, decisions = _out_of_fold(reading, logits, targets, *own)
+        eta, decisions = _out_of_fold(reading, logits, targets, *own, folds)
     else:
         eta = reading.probability(logits)
         decisions = reading.decisions(eta)
@@ -257,7 +283,18 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
     }
     if regression is not None:
         rows["logistic regression"] = regression
-    return {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
+    scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
+    ours = scores["this run"]
+    return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
+
+
+def better_by(ours: Mapping[str, float | None], row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the mAP of a run less that of a baseline, and its log-loss over the baseline's; None where undefined."""
+    a, b, mine, other = ours["map"], row["map"], ours["log_loss"], row["log_loss"]
+    return {
+        "map": None if a is None or b is None else a - b,
+        "log_loss_ratio": mine / other if mine is not None and other else None,
+    }
 
 
 def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
@@ -281,10 +318,15 @@ def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
 
 
 def _out_of_fold(
-    reading: ProbabilityModel, logits: Tensor, targets: Tensor, calibrator: bool, thresholds: bool
+    reading: ProbabilityModel,
+    logits: Tensor,
+    targets: Tensor,
+    calibrator: bool,
+    thresholds: bool,
+    folds: NDArray[np.int64] | None,
 ) -> tuple[Tensor, Tensor]:
     """Return η and decisions of every item; calibrator and thresholds, where set, are fitted without its fold."""
-    folds = folds_of(targets)
+    folds = folds_of(targets) if folds is None else folds
 
     def read(by: ProbabilityModel) -> Tensor:
         eta: Tensor = by.out_of_fold(logits, targets, folds) if calibrator else by.probability(logits)

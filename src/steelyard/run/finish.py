@@ -29,7 +29,7 @@ from steelyard.predict.embedding import embeddings_of
 from steelyard.report.terminal import plain, say
 from steelyard.run.calibrate import calibrated
 from steelyard.run.datasets import Datasets, paths_of
-from steelyard.run.evaluation import Evaluation, beside_baselines, judge, report
+from steelyard.run.evaluation import Evaluation, beside_baselines, grouped_folds, judge, report
 from steelyard.run.index import index_of
 from steelyard.run.learn import TrainingResult
 from steelyard.run.run_report import write_card, write_report
@@ -63,7 +63,11 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     if folds is not None and refitted:
         outputs["validation"], parts["validation"] = (folds.logits, folds.targets), given.train
     lost = {name: _skipped(data) for name, data in parts.items()}
-    grouped = folds.folds if folds is not None and labels.item_groups is not None else None
+    grouped = None
+    if folds is not None and refitted:
+        grouped = None if labels.item_groups is None else folds.folds
+    elif outputs["validation"] is not None:
+        grouped = grouped_folds(parts["validation"], outputs["validation"][1])
     reading = reading_of(config, result.objective, labels, outputs["validation"], grouped, refitted)
     only, per_item = result.annotated_only, config.evaluate.positives_per_item
     if only and per_item and reading.has_probability:
@@ -73,7 +77,9 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     single, encoder = result.single_label, given.encoder
     trained = Trained(result.model, reading, labels.names, counts, n_known, single, text, folder.path, encoder)
     judged = {
-        name: judge(trained, output, config.evaluate, out_of_fold=name == "validation").without(parts[name], lost[name])
+        name: judge(
+            trained, output, config.evaluate, name == "validation", folds=grouped if name == "validation" else None
+        ).without(parts[name], lost[name])
         for name, output in outputs.items()
         if output is not None
     }
@@ -94,13 +100,14 @@ def _write(
 ) -> None:
     """Write the files of a run, `run.json` last."""
     folder, settings, folds = result.folder, result.config.evaluate, result.out_of_fold
+    trained_on: Labels = result.datasets.train.labels
     metrics = _metrics(result, trained, judged)
     folder.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
     folder.write_reading(trained.reading)
     if trained.encoder is not None:
         trained.encoder.save(folder.path)
     if folds is not None:
-        folder.write_folds(folds.logits.numpy(), folds.targets.numpy(), folds.folds)
+        folder.write_folds(folds.logits, folds.targets, folds.folds, trained_on.item_groups is not None)
     folder.write_metrics(metrics)
     shown = next((name for name in ("test", "validation") if name in judged), None)
     if shown is not None and draws:

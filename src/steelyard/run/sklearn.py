@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ except ImportError:  # scikit-learn before 1.6
 
 
 from steelyard.config.sections import Thresholds
+from steelyard.data.given import given_labels, lists_of_labels
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.run.api import Run, fit
@@ -77,9 +79,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
             )
         x = validate_data(self, X, dtype=np.float32, accept_sparse="csr", ensure_min_samples=2)
-        names = [str(name) for name in y.columns] if hasattr(y, "columns") else None
-        values = y if hasattr(y, "toarray") else _label_values(y)
-        labels = Labels(values, names) if isinstance(values, np.ndarray) else Labels.from_scipy(values, names=names)
+        labels, named = _labels_of(y)
         overrides: dict[str, Any] = {
             "model": {"backbone": "mlp", "width": self.hidden} if self.hidden else {"backbone": "linear"},
             "optimizer": {"lr": self.lr, "weight_decay": self.weight_decay},
@@ -92,7 +92,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.run_ = fit(
             (x, labels), self.recipe, validation=share, groups=groups, settings=overrides, verbose=self.verbose
         )
-        self.classes_ = np.arange(labels.n_labels) if names is None else np.array(names)
+        self.classes_ = np.array(labels.names) if named else np.arange(labels.n_labels)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
@@ -117,8 +117,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the mean average precision over known labels; a model without probabilities is ranked by logits."""
         if sample_weight is not None:
             raise ValueError("sample_weight is given, but average precision here has none: leave it out")
-        values = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
         x = self._features(X)
+        values = _labels_of(y, self.run_.names)[0].values
         ranked = self.run_.trained.reading.has_probability
         scores = self.decision_function(x) if ranked else self.run_.logits(x, device="cpu")
         return mean_average_precision(scores, values)
@@ -136,8 +136,15 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _label_values(y: Any) -> NDArray[Any]:
-    """Return labels as an array (N, L), numbers among objects as numbers."""
+def _labels_of(y: Any, names: Sequence[str] | None = None) -> tuple[Labels, bool]:
+    """Return y as a table of labels, and whether it names them: a DataFrame, or one list of labels per item.
+
+    `names` are those of training, where these are other items.
+    """
+    if hasattr(y, "toarray"):
+        return given_labels(y), False
+    if (listed := lists_of_labels(y)) is not None:
+        return given_labels(listed, names), True
     values = np.asarray(y)
     if values.ndim != 2:
         kind = f", {type_of_target(values)}" if values.ndim == 1 and values.size else ""
@@ -145,9 +152,9 @@ def _label_values(y: Any) -> NDArray[Any]:
             f"y has shape {values.shape}{kind}: Only binary classification is supported. Give one column of 0 and 1 "
             "per class, (N, L); of a single class y[:, None]"
         )
-    if values.dtype != object:
-        return values
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError):
-        return values
+    if hasattr(y, "columns"):
+        return given_labels(y if hasattr(y, "to_numpy") else values, [str(name) for name in y.columns]), True
+    if values.dtype == object:  # numbers among objects are numbers
+        with suppress(TypeError, ValueError):
+            values = values.astype(np.float64)
+    return given_labels(values), False

@@ -31,6 +31,7 @@ from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.distributed import missing_others, together
 from steelyard.training.progress import Logger
 from steelyard.training.settings import LOOPS, Learner
+from steelyard.training.small_models import assuming_negative
 
 Configure = Callable[[str | None], Config]
 """From the name of a recipe, None for none, to the settings."""
@@ -75,6 +76,8 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
         datasets = datasets._replace(notes=(*datasets.notes, _NO_GPU))
     config = config.with_overrides({"model": {"frozen": frozen}})
     learner: Learner = "loop" if len(datasets.train) == 0 else learner_of(config, recipe, datasets.train)
+    if recipe not in (None, "auto"):
+        _check_no_race(config, recipe, learner)
     name, why = recipe, ""
     if recipe == "auto" and learner == "race":
         why = "small models compete on the features, and items that they were not fitted to decide"
@@ -101,6 +104,15 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
     elif learner == "blocks":
         config = with_budget(config, len(datasets.train))
     return TrainRequest(config, name, why, datasets)
+
+
+def _check_no_race(config: Config, recipe: str | None, learner: Learner) -> None:
+    """Refuse what only recipe auto has, where another recipe is to be trained."""
+    if learner == "race":
+        raise ValueError(f"--recipe is {recipe}, but train.learner is race, which is recipe auto: leave one of them out")
+    given = [option for option, is_set in (("--budget", config.train.budget), ("--single", config.train.single)) if is_set]
+    if given:
+        raise ValueError(f"{' and '.join(given)}: only recipe auto searches, but --recipe is {recipe}: leave one out")
 
 
 def _with_budget(config: Config, datasets: Datasets) -> Config:
@@ -182,5 +194,7 @@ def _announce(request: TrainRequest, console: Console) -> None:
         tell(console, f"{many}a linear model is trained one block of labels at a time (train.learner is blocks).")
     if n_processes() > 1:
         tell(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
+    if config.train.learner == "race":  # which assumes unknown labels absent where only positives are known, and says so
+        labels = assuming_negative(datasets.train)[0].labels
     for sentence in warnings_for(config, labels):
         tell(console, f"Beware: {sentence}.", "yellow")

@@ -86,7 +86,7 @@ def _reliability(p: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
 def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]:
     """Return precision and recall of the items at or above each distinct probability, descending."""
     curve = steps(p, present)
-    n, half = len(curve.said), _MOST_POINTS // 2
+    n, half = len(curve.n_decided), _MOST_POINTS // 2
     kept = np.arange(n)
     if n > _MOST_POINTS:  # the first ones matter most: half of the points evenly, half ever denser to the front
         kept = np.unique(np.concatenate([np.linspace(0, n - 1, half), np.geomspace(1, n, half) - 1]).astype(np.int64))
@@ -95,7 +95,7 @@ def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]
         "threshold": [float(x) for x in curve.scores[kept]],
         "precision": numbers(curve.precision[kept]),
         "recall": numbers(curve.recall[kept]),
-        "said": [int(x) for x in curve.said[kept]],
+        "said": [int(x) for x in curve.n_decided[kept]],
     }
 
 
