@@ -127,7 +127,7 @@ def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds, level
 def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
     """Return the log-odds that a calibrator gives scores (N, L), float64, in the order of the scores.
 
-    The steps of `Isotonic` tie items that the scores tell apart, which would cost mean average precision: they get a
+    The steps of `Isotonic` tie items that the scores distinguish, which would cost mean average precision: they get a
     slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
     """
     odds: Tensor = calibrator.log_odds(scores)
@@ -163,7 +163,7 @@ def settle(
     Args:
         kind: one of `MAKERS`, or "auto".
         bases: what a calibrator may take, log-odds or logits (N, L), float64, by their names in `BASES`.
-        has_link: whether the first base is the log-odds of a link, good as they are.
+        has_link: whether the first base is the log-odds of a link, usable without a calibrator.
         targets: (N, L).
         folds: (N,), or None for those of `folds_of`.
         level: how frequent each label is, (L,), see `Calibrator.fit`.

@@ -62,7 +62,7 @@ class Isotonic(Calibrator):
     a_c, b_c, whose prior has the label's own level from counts and a slope that all labels share (see `lines`), brings
     the pooled curve to the label's level; and λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself
     has σ as a prior worth one positive, so that η does not reach 0 or 1 unless σ(z) does. Below thousands of positives
-    `Platt` has fewer ways to be wrong. The steps tie items that the logits tell apart: rank by the logits.
+    `Platt` has fewer ways to be wrong. The steps tie items that the logits distinguish: rank by the logits.
 
     Args:
         per: "label", or "pooled" for one curve.
@@ -74,7 +74,7 @@ class Isotonic(Calibrator):
         >>> calibrator, levels = sy.calibrate.Isotonic(per="pooled").fit(z, y), z[:5]
         >>> torch.sigmoid(levels[:, 0])
         tensor([0.1192, 0.2689, 0.5000, 0.7311, 0.8808])
-        >>> calibrator(levels)[:, 0]  # σ(2z), but for one positive's worth of σ(z)
+        >>> calibrator(levels)[:, 0]  # σ(2z), up to the prior, one positive's worth of σ(z)
         tensor([0.0202, 0.1203, 0.5000, 0.8847, 0.9848])
     """
 

@@ -245,7 +245,7 @@ class LabelSets:
 
 def _check_known(targets: Tensor) -> None:
     """Refuse an unknown label, −1, and what is no label, NaN among it."""
-    remedy = "the number of labels of an item with unknown ones is unknown, so leave the item out"
+    remedy = "an item with unknown labels has an unknown number of labels, so leave it out"
     refuse(targets == UNKNOWN, "targets", targets, remedy)
     bad = ~((targets >= 0) & (targets <= 1))
     refuse(bad, "targets", targets, "a label is 1 present, 0 absent, or between them soft")

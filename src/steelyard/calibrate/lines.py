@@ -186,7 +186,7 @@ def smoothed_level(present: Tensor, known: Tensor) -> Tensor:
     """Return the frequency of each label from its counts, (n + ½)/(k + ½/r), inside (0, 1).
 
     Half a positive is added, among as many items as it takes to meet half a positive at the rate r. A label with no
-    positive among k items so has a level of at most 1/2k, and one of which little is known has about r. The rate is
+    positive among k items so has a level of at most 1/2k, and one with few known items has about r. The rate is
     that of all labels with a positive together, (Σ n + ½)/(Σ k + 1): labels without one would make r so small that the
     half positive outweighs what other labels show.
 
@@ -315,7 +315,7 @@ def check_level(level: ArrayLike | None, held: Held) -> Tensor | None:
 
 
 def _all_where_none_known(held: Held) -> Held:
-    """Return the same, with all items of a label counted as known where none is; their targets are not to be used."""
+    """Return the same, with all items of a label counted as known where none is; the targets must not be used."""
     none = (held.present + held.absent) == 0
     return replace(held, known=held.known | (none & torch.isfinite(held.logits)))
 

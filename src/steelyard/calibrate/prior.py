@@ -246,7 +246,7 @@ def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_ref
     A label's shift δ = logit q − logit π has two errors: of the estimate, and of π itself, which is known from M items
     as the estimate is from N, s² = (error/(q(1−q)))² (1 + N/M). If Σ δ²/s² is no more than chance (χ² at 1 %), nothing
     is shifted. Otherwise true shifts are taken as normal with deviation τ, Σ δ²/(s² + τ²) = the number of labels, and
-    each is shrunk to δ τ²/(s² + τ²): a weak model's wild estimates give way, clear ones stay as they are.
+    each is shrunk to δ τ²/(s² + τ²): a weak model's wild estimates shrink, clear ones hardly move.
 
     Args:
         prior: π, (L,), what probabilities are calibrated for.

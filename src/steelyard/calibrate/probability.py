@@ -155,7 +155,7 @@ class ProbabilityModel:
 
     @property
     def how(self) -> str:
-        """How η is computed, in words."""
+        """A description of how η is computed."""
         if not self.has_probability:
             return f"no probabilities: {self.why}"
         on = "the logits" if self.link is None else "the loss's link"

@@ -167,7 +167,7 @@ def threshold_report(
     negatives and no known positive, is never decided: its threshold is inf. Nor is a threshold 0, which any item
     would pass, unless every item has the label: a cut below all items is at the least probable one, at most ½.
 
-    Positives are counted from `targets`; without them, or for a label of which no positive, or no negative, is known
+    Positives are counted from `targets`; without them, or for a label without a known positive or a known negative
     (unless all items are known to have it), expected ones from calibrated probabilities over all items, T = Σ η (F1 is
     then that of the expected counts, which differs from the expected F1 by O(1/P)). With few positives the best cut of
     a sample is a matter of chance: `prior_positives` = m counts an item as (1−λ) y + λ η, λ = m/(m + max(n₊, Σ η)), the
@@ -294,7 +294,7 @@ def _inputs(probabilities: ArrayLike, targets: ArrayLike | None) -> tuple[Pair, 
             if bool(outside.any()):
                 c = int(outside.nonzero()[0])
                 raise ValueError(
-                    f"probabilities of label {c}, of which no {kind} is known, leave [0, 1]: they are all there is to "
+                    f"probabilities of label {c}, which has no known {kind}, leave [0, 1]: nothing else is there to "
                     "choose its threshold by, so mend them"
                 )
     return pair, targets is not None

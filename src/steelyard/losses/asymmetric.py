@@ -96,7 +96,7 @@ class Asymmetric(AnalyticLoss):
         up = log_p + self.gamma_neg * log_s + cost
         if not self.detach_focus:
             up = up + torch.log1p(self.gamma_neg * (1 - s) * cost / s)
-        # log_q belongs to `up` too, and is all of `down` where γ₊ = 0: first together, far from 0 as they are
+        # subtracted from each other first: both are large, and cancel exactly where γ₊ = 0
         return torch.where(below, LOG_ZERO, (up + (log_q - down)).clamp_min(LOG_ZERO))
 
     def _present(self, z: Tensor) -> tuple[Tensor, Tensor]:

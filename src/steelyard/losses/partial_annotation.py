@@ -37,7 +37,7 @@ class Annotation(Resolver):
     does not say what P counts; with "pseudo" it is Σy + Σỹ: predictions that all rise lower α, and do not run away.
     d = exp((e+m)/E − 1), or (e+m)/E, is the weight of pseudo-labels in epoch e of E; not capped.
     p = 2 for an item all of whose predictions are below .1, else 1.
-    Each unknown label takes part ("is picked") with probability q, drawn again in every epoch.
+    Each unknown label is picked, that is, counted, with probability q, drawn again in every epoch.
 
     Args:
         store: the pseudo-labels ỹ, or None where the caller passes them (`cells`). PickedLabels are for a BlockHead.
@@ -97,7 +97,7 @@ class Annotation(Resolver):
 
     @property
     def q(self) -> float:
-        """The chance that an unknown label takes part in this epoch."""
+        """The chance that an unknown label is picked in this epoch."""
         return self._chance(self.epoch)
 
     def _chance(self, epoch: int) -> float:
@@ -146,12 +146,12 @@ class Annotation(Resolver):
         self.ahead.draw(self.epoch, len(targets), targets.shape[1], rows)
 
     def cells(self, targets: Targets, logits: Tensor, pseudo: Tensor, picked: Tensor) -> Cells:
-        """Return the cells of a batch given pseudo-labels ỹ and which unknown labels take part, both (B, L)."""
+        """Return the cells of a batch given pseudo-labels ỹ and which unknown labels are picked, both (B, L)."""
         shares = self._shares(targets.values, picked, compute_dtype(logits))
         return self._doubted(self._weighed(targets.values, pseudo, shares), logits)
 
     def _looked_up(self, targets: Tensor, items: Tensor, dtype: torch.dtype) -> Cells:
-        """Return the cells but for p, with pseudo-labels from the store."""
+        """Return the cells without the factor p, with pseudo-labels from the store."""
         store = self.stored()
         if store is None:
             raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
@@ -169,7 +169,7 @@ class Annotation(Resolver):
         return is_known.to(dtype) / _at_least_one(is_known) + self.trust.to(dtype) * picked / _at_least_one(picked)
 
     def _weighed(self, targets: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
-        """Return the cells but for p, given each label's share in its item."""
+        """Return the cells without the factor p, given each label's share in its item."""
         dtype = shares.dtype
         y = torch.where(known(targets), targets.to(dtype), pseudo.to(dtype))
         alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(y if self.count == "pseudo" else targets))
@@ -186,7 +186,7 @@ class Annotation(Resolver):
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link.
 
         Args:
-            targets: (B, L), 1, 0, −1 (unknown), or in [0, 1] with pseudo-labels in the place of unknown labels.
+            targets: (B, L), 1, 0, −1 (unknown), or in [0, 1] with pseudo-labels for unknown labels.
         """
         return self.balanced(targets.clamp_min(0).sum(dtype=torch.float64), targets.numel())
 
@@ -243,7 +243,7 @@ class PartialAnnotation(BCE):
     Args:
         gamma: γ, the least β (.05).
         m: the head start of d (3 epochs).
-        q: the chance that an unknown label takes part; a number, or (first, last) (.3).
+        q: the chance that an unknown label is picked; a number, or (first, last) (.3).
         schedule: of d, "exp" or "linear".
         use_alpha_beta, use_d, use_p: False leaves the factor out (the paper's ablation): then it is 1.
         count: what P counts: "known" positives, or the "pseudo"-labels of unknown labels too.
@@ -287,7 +287,7 @@ class PartialAnnotation(BCE):
         """Return the mean over items in epoch `epoch` (from 1) of `n_epochs`.
 
         `pseudo` (B, L) are the pseudo-labels ỹ, read at unknown labels only; `pick` (bool (B, L)) says which of those
-        take part, else each is drawn with probability q.
+        are picked; without it, each is picked with probability q.
         """
         self.check_logits(logits)
         checked = as_targets(targets, logits, self.validate)
@@ -296,7 +296,7 @@ class PartialAnnotation(BCE):
             if x is not None and x.shape != logits.shape:
                 raise ValueError(f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}")
         if pick is not None and pick.dtype != torch.bool:
-            raise ValueError(f"pick has dtype {pick.dtype}: give bool, True where an unknown label takes part")
+            raise ValueError(f"pick has dtype {pick.dtype}: give bool, True where an unknown label is picked")
         self._check_pseudo(soft, checked)
         self.rule.start_epoch(epoch, n_epochs)
         if pick is None:

@@ -39,7 +39,7 @@ class Changing(Resolver):
 
 
 class LargeLoss(Changing):
-    """Unknown labels are negatives, less those of the largest loss (Kim et al. 2022, section 3: LL-R, LL-Ct, LL-Cp).
+    """Unknown labels are negatives, except those of the largest loss (Kim et al. 2022, section 3: LL-R, LL-Ct, LL-Cp).
 
     "reject" (LL-R) leaves out the ⌈(e−1)·δ·B·L⌉ unknown labels of a batch whose loss as negatives is largest in epoch
     e, so of the largest logits; "correct" (LL-Ct) takes them as positives in that step; "correct_for_good" (LL-Cp)
@@ -92,7 +92,7 @@ class LargeLoss(Changing):
 
 
 class SPLC(Changing):
-    """Unknown labels are negatives, or positives where the model says so (Zhang et al. 2021, "SPLC", section 3.3).
+    """Unknown labels are negatives, or positives where the model is sure (Zhang et al. 2021, "SPLC", section 3.3).
 
     L₋ = ℓ₋(z) where σ(z) ≤ τ, else ℓ₊(z), from the second epoch on. With a margin in ℓ₊ the authors' code leaves the
     margin out for these labels; here ℓ₊ is that of the loss, as in the paper.
@@ -132,7 +132,7 @@ class SPLC(Changing):
 
 
 class Selective(Changing):
-    """Unknown labels are negatives, but for those that are likely positives, which are left out (CSL).
+    """Unknown labels are negatives, except likely positives, which are left out (CSL).
 
     Ben-Baruch et al. 2022, section 3.2: of a batch of B items the K·B unknown labels of the largest logits ("label
     likelihood"), and all unknown labels of a class whose prior n_c/k_c exceeds a bound ("label prior"). The paper takes

@@ -70,7 +70,7 @@ def without_probabilities(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def without(tree: Any, names: frozenset[str], drop: bool = False) -> Any:
-    """Return nested dicts and lists with None in the place of what has one of these names, or without it."""
+    """Return nested dicts and lists with the values of these names replaced by None, or dropped."""
     if isinstance(tree, list):
         return [without(entry, names, drop) for entry in tree]
     if not isinstance(tree, dict):
@@ -101,7 +101,7 @@ def single_label_scores(
     """Return the accuracy and error of the most probable label, on all items with one positive and by the rarest.
 
     Of labels with equal η the one of the larger logit is taken. `by_logit` is the accuracy of the largest logit, which
-    knows nothing of the labels' frequencies.
+    ignores the frequencies of labels.
 
     Args:
         probabilities, logits: η and z, (N, L).

@@ -287,7 +287,7 @@ def _item_sums(pair: Pair) -> list[Array]:
 
 
 def _intervals(draws: Any, report: Any, confidence: float, name: str = "") -> Any:
-    """Return the interval of every metric in `draws`, whose values lie at the same places of `report`."""
+    """Return the interval of every metric in `draws`, whose values have the same paths in `report`."""
     if isinstance(draws, dict):
         return {key: _intervals(value, report[key], confidence, key) for key, value in draws.items()}
     if isinstance(draws, list):
