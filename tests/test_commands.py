@@ -369,7 +369,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("inspect", "items.csv", "--year", "x"), "--year takes a whole number: give one (see steelyard inspect"),
         (("inspect", "latin.csv"), "or give its encoding, e.g. --encoding latin-1"),
         (("train", "--data", "latin.csv", "--labels", "nowhere"), "or give its encoding, e.g. --encoding latin-1"),
-        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "name the label columns with --labels"),
+        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "label columns with --labels"),
         (("train", "--data", "items.csv", "--set", "train.epoch=3"), "did you mean train.epochs?"),
         (("train", "--data", "items.csv", "--set", "train.epochs=many"), "train.epochs is 'many'"),
         (("train", "--data", "items.csv", "--recipe", "pln"), "did you mean plm?"),
