@@ -369,7 +369,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("inspect", "items.csv", "--year", "x"), "--year takes a whole number: give one (see steelyard inspect"),
         (("inspect", "latin.csv"), "or give its encoding, e.g. --encoding latin-1"),
         (("train", "--data", "latin.csv", "--labels", "nowhere"), "or give its encoding, e.g. --encoding latin-1"),
-        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "name the label columns by --labels"),
+        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "label columns with --labels"),
         (("train", "--data", "items.csv", "--set", "train.epoch=3"), "did you mean train.epochs?"),
         (("train", "--data", "items.csv", "--set", "train.epochs=many"), "train.epochs is 'many'"),
         (("train", "--data", "items.csv", "--recipe", "pln"), "did you mean plm?"),
@@ -378,7 +378,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "one.csv"), "no label is present anywhere"),
         (("train", "--data", "twice.csv"), "both have the id 'item0'"),
         (("train", "--data", "odd photos ü"), "1 of 12 images are not in odd photos ü/images ('photo009.png')"),
-        (("train", "--data", "torn"), "photo005.png is no image that can be read"),
+        (("train", "--data", "torn"), "photo005.png cannot be decoded"),
         (("train", "torn.toml"), "torn.toml: line 1"),
         (("train", "--data", "items.csv", "--out", "settings", "--overwrite"), "settings holds 'config.toml'"),
         (("evaluate", "run", "--split", "nowhere"), "has no part 'nowhere': give the path of other data"),
@@ -607,7 +607,7 @@ def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch
         patched.setattr(learn, "_watch", shot(2, 2, number))
         said = typed(*asked, "--out", tmp_path / "run")
     assert said.code == 130
-    assert said.line == "steelyard: stopped in epoch 2; the same command goes on from there"
+    assert said.line == "steelyard: stopped in epoch 2; run the same command again to continue"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     said = typed(*asked, "--out", tmp_path / "run", "--set", "optimizer.lr=0.5")
     assert "unfinished run with another optimizer.lr: give the same to resume, --overwrite" in said.line
@@ -720,7 +720,7 @@ def test_two_processes_of_which_one_fails(place: Path, tmp_path: Path) -> None:
     first, second = in_two_processes(tmp_path, *asked, "--out", str(tmp_path / "lost"), fails=True)
     assert first.code == second.code == 2
     assert second.err == "steelyard: process 1 met a bad item\n"
-    noticed = r"steelyard: another process of this training is gone, which process 0 noticed: .*\n"
+    noticed = r"steelyard: another process of this training ended, as process 0 noticed: .*\n"
     assert re.fullmatch(noticed, first.err)
     done(*asked, "--out", tmp_path / "lost")  # and it goes on, by one process too
     assert RunFolder(tmp_path / "lost").is_finished

@@ -300,7 +300,7 @@ def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> No
     shutil.copy(run / "model.onnx", alone)
     np.testing.assert_array_equal(load_onnx(alone)(x)[0], load_onnx(folder)(x)[0])
     fitted(part(), "temperature").save(folder / "calibration.json")
-    with pytest.raises(ValueError, match=f"calibrated anew since: write it again with steelyard export '{folder}'"):
+    with pytest.raises(ValueError, match=f"recalibrated since: export it again with steelyard export '{folder}'"):
         load_onnx(folder)
 
 

@@ -277,7 +277,7 @@ def test_a_checkpoint_of_another_format_is_refused(half_way: dict[str, Path], tm
     newest = checkpoints_of(tmp_path)[-1]
     tensors, notes = files.load_tensors(newest)
     files.save_tensors(newest, tensors, {**notes, "format": 999})
-    with pytest.raises(ValueError, match="another version: train anew with --overwrite"):
+    with pytest.raises(ValueError, match="another version: train again"):
         Checkpoints(tmp_path / "checkpoint").load()
 
 

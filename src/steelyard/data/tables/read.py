@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from steelyard.data.columns.mixed import FEATURES, MOST_CATEGORIES, Column, MixedDataset, category_column
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
-from steelyard.data.files import DataError, faults_of, label_order, listed, quoted
+from steelyard.data.files import faults_of, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
-from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.embeddings import embeddings_of
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, filled, refuse
+from steelyard.data.tables.mistakes import Mistakes, enumerated, filled, refuse
+from steelyard.data.tables.splits import choose_items, groups_of
 from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids
@@ -127,8 +127,8 @@ def read_table(
     guessed = guess(source, given, near)
     inputs = guessed.features or ()
     columns = source.read(dict.fromkeys(guessed.used).keys() - set(inputs), inputs)
-    items, part, parts, chosen = _choose(source, guessed, columns, split, optional)
-    groups = _groups(source, guessed, columns)
+    items, part, parts, chosen = choose_items(source, guessed, columns, split, optional)
+    groups = groups_of(source, guessed, columns)
     files = _image_names(source, guessed, columns)
     read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[guessed.form or "wide"]
     with faults_of(source.path):
@@ -331,71 +331,3 @@ def _located(
         remedy = "fix it, or give images=, a folder that holds all of them"
         raise source.error(f"{enumerated(shown, len(outside))} {out}: {remedy}")
     return paths, missing
-
-
-# ---- which items
-
-
-def _choose(
-    source: Manifest, guessed: Guess, columns: dict[str, Any], split: str | None, optional: bool = False
-) -> tuple[NDArray[np.int64] | None, str | None, tuple[str, ...], str]:
-    """Return the items of the part `split`, by default of the training part, `"all"` for every one, and how.
-
-    columns: those of `found`, read.
-    optional: take all items if the split does not exist.
-
-    Returned are positions among all items, None for all of them; the part they are, None where there are no parts; all
-    parts, in the order in which the column names them first; and what was chosen and how to choose otherwise.
-    """
-    if guessed.split is None:
-        if split in (None, ALL) or optional:
-            return None, None, (), ""
-        lacks = f"{source.path} has no column that says which part an item belongs to"
-        raise DataError(f"split is {split!r}, but {lacks}: name it with split_column=, or leave split out")
-    codes, texts = encode(columns[guessed.split])
-    parts = tuple(texts.to_pylist())
-    chosen_part = part_named(split, parts) if split is not None else training_part(parts)
-    if chosen_part is None and (split == ALL or optional):
-        return None, ALL, parts, f" Every part of column {guessed.split!r} is read."
-    check_filled(source, codes, f"part in column {guessed.split!r}", f"add it, remove the row, or give split {ALL!r}")
-    if guessed.form == "long":
-        codes = _of_items(source, guessed, columns, codes, parts, "part")
-    sizes = np.bincount(codes, minlength=len(parts)).tolist()
-    named = [f"{part!r} ({size} item{'' if size == 1 else 's'})" for part, size in zip(parts, sizes, strict=True)]
-    if chosen_part is None:
-        lacks = "none of them is called train" if split is None else f"there is no {split!r}"
-        shown = ", ".join(named[:8]) + (", …" if len(named) > 8 else "")
-        says = f"column {guessed.split!r} says which part an item belongs to, {shown}"
-        remedy = f"give split={ALL!r} to read every split, or name another column with split_column="
-        raise source.error(f"{says}: {lacks}, {remedy}")
-    k = parts.index(chosen_part)
-    note = f" By column {guessed.split!r} the part {named[k]} is read"
-    if others := named[:k] + named[k + 1 :]:
-        note += f"; also there: {', '.join(others[:8])}{', …' if len(others) > 8 else ''}"
-    return np.flatnonzero(codes == k), chosen_part, parts, note + "; choose with split= and split_column=."
-
-
-def _groups(source: Manifest, guessed: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:
-    """Return the number of each item's group, (N,); None where no column says it."""
-    if guessed.group is None:
-        return None
-    codes, texts = filled(source, columns[guessed.group], f"group in column {guessed.group!r}")
-    if guessed.form == "long":
-        return _of_items(source, guessed, columns, codes, tuple(texts.to_pylist()), "group")
-    return codes
-
-
-def _of_items(
-    source: Manifest, guessed: Guess, columns: dict[str, Any], codes: NDArray[np.int64], parts: Sequence[str], what: str
-) -> NDArray[np.int64]:
-    """Return the part (or group) of each item from that of each row in long form; the rows of an item must agree."""
-    items, names = filled(source, columns[guessed.id or ""], "id")
-    first = np.unique(items, return_index=True)[1]
-    if len(odd := np.flatnonzero(codes != codes[first][items])):
-        row = int(odd[0])
-        before = int(first[items[row]])
-        one, two = source.places([before, row])
-        first_one = f"{one} puts the item {str(names[int(items[row])])!r} in the {what} {parts[codes[before]]!r}"
-        remedy = f"an item belongs to one {what}, correct one of them"
-        raise source.error(f"{first_one}, but {two} in {parts[codes[row]]!r}: {remedy}")
-    return codes[first]
