@@ -30,6 +30,10 @@ GROUP_LINES = {"head": ACCENT, "medium": "#6f7a86", "tail": OTHER}
 SERIES = (ACCENT, OTHER, "#2f8a57", "#7d56b8", "#b93a5b", "#8a6d1f", "#147f8c", "#5b6b7d")
 """Colours of lines in one plot, in this order; `MARKERS` tells them apart without colour."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+OWN, SIGMOID = 0, 1
+"""Places in these of the run's own probabilities and of σ(z): they look the same in every plot."""
+LINES = ("-", "--", ":")
+"""Styles of lines without markers, in this order."""
 
 _NIGHT = {
     PAPER: "#14191f",
@@ -134,6 +138,11 @@ def short(name: str, most: int = 22) -> str:
     plain = "".join(c if c.isprintable() and unicodedata.category(c) != "Cs" else "·" for c in name)
     fitting = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     return f" {fitting}" if fitting.startswith("_") else fitting  # matplotlib's legend leaves out what starts with _
+
+
+def per_cent_axis(axis: Any) -> None:
+    """Write the shares along an axis in per cent."""
+    axis.set_major_formatter(lambda share, _: f"{100 * share:g}")
 
 
 def look(i: int) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from steelyard.report.headline import Metrics, get, plural, rare
+from steelyard.report.headline import Metrics, get, plural, probability, rare
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.race_table import outcome_sentence
-from steelyard.report.scores import percent
 from steelyard.report.terminal import plain
-from steelyard.report.threshold_table import probability
 
 MOST_ROWS = 20
 """Most labels in the table of thresholds; metrics.json has all."""

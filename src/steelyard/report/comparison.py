@@ -14,7 +14,7 @@ from steelyard.report.canvas import MOST_NAMES, short
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import Metrics, column, compared, get, percent, rare
 from steelyard.report.history import drawable, history_curves, series
-from steelyard.report.page import Picture, plot, write_page
+from steelyard.report.page import Picture, plot, share, write_page
 from steelyard.report.plots import label_points
 from steelyard.report.reliability import reliability_diagram
 
@@ -53,12 +53,14 @@ def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedR
         title,
         about=about,
         header=header,
-        rows=[(run.name, *row) for run, row in zip(runs, rows, strict=True)],
+        rows=[(run.name, *map(share, row)) for run, row in zip(runs, rows, strict=True)],
         best={(i, j + 1) for i, j in best},
         rarest=few.name if few else "",
         pages=[run for run in runs if run.page],
         trust=list(_trusts(runs)),
-        training=[plot(history_curves(curves, "mAP"), "mAP on validation items after each epoch.")] if curves else [],
+        training=[plot(history_curves(curves, "mAP, %", shares=True), "mAP on validation items after each epoch.")]
+        if curves
+        else [],
         labels=list(_compared_labels(runs)),
     )
 
@@ -66,16 +68,17 @@ def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedR
 def _trusts(runs: Sequence[ComparedRun]) -> Iterator[Picture]:
     eta = {run.name: run.evaluated.calibration() for run in runs}
     raw = {run.name: run.evaluated.raw_calibration() for run in runs}
-    shown = [(eta, "η", "The probabilities that the runs report. ")]
+    shown = [(eta, "η", "The probabilities of the runs. ")]
     if any(raw.values()):
         raw = {name: raw[name] or eta[name] for name in raw}  # σ(z) may be η
-        shown = [(raw, "σ(z)", "What the nets give, read as if it were a probability: σ(z). "), *shown]
+        shown = [(raw, "σ(z)", "The sigmoid of the network's output, taken as a probability. "), *shown]
     for errors, title, text in shown:
         readings = [(f"{short(name)}, ACE {percent(float(e.ace))}", e.bins) for name, e in errors.items() if e]
         if readings:
             yield plot(
                 reliability_diagram(readings, intervals=False, title=title),
-                f"{text}On the dashed line a probability says the truth. Below: cells in each bin, on a log scale.",
+                f"{text}On the dashed line predicted probability and observed frequency are equal. Below: the number "
+                "of labels in each bin, on a log scale.",
             )
 
 
@@ -89,6 +92,6 @@ def _compared_labels(runs: Sequence[ComparedRun]) -> Iterator[Picture]:
     }
     if values and len(first.names) <= MOST_NAMES:
         yield plot(
-            label_points(first.names, first.counts, values, "F1", first.head, first.tail),
-            "F1 of each label, the most frequent at the top; beside its name its training positives.",
+            label_points(first.names, first.counts, values, "F1, %", first.head, first.tail),
+            "F1 of each label, the most frequent at the top; in brackets its positives in training.",
         )

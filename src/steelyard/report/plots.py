@@ -22,6 +22,7 @@ from steelyard.report.canvas import (
     legend,
     log_scale,
     look,
+    per_cent_axis,
     short,
 )
 from steelyard.report.headline import plural
@@ -69,10 +70,10 @@ def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Arr
         look_of = {"lw": 1.2, "ms": _marker(len(order))}
         axes.plot(_ranks(counts), shares[0], color=ACCENT, marker="o", label="as it is", **look_of)
         axes.plot(_ranks(counts), shares[1], color=OTHER, marker="s", label="after class-aware sampling", **look_of)
-        log_scale(axes)
+        log_scale(axes, lambda share, _: f"{100 * share:g}")
         if np.isfinite(shares).any():
             axes.set_ylim(np.nanmin(shares) / 2, min(1.3, 3 * np.nanmax(shares)))
-        axes.set_ylabel("positives / known labels")
+        axes.set_ylabel("items with the label, %")
         _name_ranks(axes, [names[c] for c in order])
         legend(axes)
     return figure
@@ -108,7 +109,9 @@ def heat_map(names: Sequence[str], conditional: Array) -> Figure:
         image = axes.imshow(
             np.ma.masked_invalid(shown), cmap=_colours(), vmin=0, vmax=1, extent=edges, interpolation="nearest"
         )
-        figure.colorbar(image, ax=axes, shrink=0.7, label="p(row | column)")
+        figure.colorbar(
+            image, ax=axes, shrink=0.7, label="p(row | column), %", format=lambda share, _: f"{100 * share:g}"
+        )
         if named:
             ticks = np.arange(1, n + 1)
             written = [short(name) for name in names]
@@ -148,8 +151,9 @@ def label_bars(
             x = values[order][judged]
             axes.plot(x, rank[judged], mark, ms=6, color=colour, mec=PAPER, mew=0.6, label=label, clip_on=False)
         for y in rank[~judged]:
-            axes.text(0.01, y, "no positive to judge by", va="center", fontsize=8, color=SOFT)
+            axes.text(0.01, y, "no positive here", va="center", fontsize=8, color=SOFT)
         _name_rows(axes, names, counts, order)
+        axes.set_xlabel("%")
         key(figure, axes, columns=3, first=("F1", "precision", "recall", "head", "medium", "tail"))
     return figure
 
@@ -197,6 +201,7 @@ def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, ta
         axes.fill_between(middle_rank, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
         axes.plot(middle_rank, middle, color=OTHER, lw=1.6, label="median")
         axes.set_ylim(-0.02, 1.02)
+        per_cent_axis(axes.yaxis)
         axes.set_xlim(0.5, len(order) + 0.5)
         axes.set_ylabel(quantity)
         axes.set_xlabel("labels by rank, most frequent first")
@@ -232,6 +237,7 @@ def _name_rows(axes: Any, names: Sequence[str], counts: Array, order: Array) -> 
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(order) + 0.5, 0.5)
     axes.set_xlim(0, 1.02)
+    per_cent_axis(axes.xaxis)
 
 
 def _name_ranks(axes: Any, names: Sequence[str]) -> None:

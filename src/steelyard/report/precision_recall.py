@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.labels.targets import UNKNOWN
-from steelyard.report.canvas import PANEL, PAPER, Array, drawing, key, look, short, unit_square
+from steelyard.report.canvas import LINES, PANEL, PAPER, Array, drawing, key, look, per_cent_axis, short, unit_square
+from steelyard.report.headline import percent, probability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,16 +73,20 @@ def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) ->
         for i, curve in enumerate(curves):
             style = look(i) if curve.at is not None else {**look(i), "marker": None}
             x, y = _thinned(curve.recall, curve.precision)
-            label = f"{short(curve.name, 18)}: AP {curve.ap:.3f}"
+            label = f"{short(curve.name, 18)}: AP {percent(curve.ap)}"
             if curve.threshold is not None:
-                label += f", threshold {curve.threshold:.3f}" if curve.threshold < np.inf else ", never said"
-            axes.plot([0, *x], [y[0], *y], color=style["color"], lw=1.4, drawstyle="steps-pre")
+                at_threshold = f", threshold {probability(curve.threshold)}"
+                label += at_threshold if curve.threshold < np.inf else ", never predicted"
+            line = LINES[i % len(LINES)]
+            axes.plot([0, *x], [y[0], *y], color=style["color"], ls=line, lw=1.4, drawstyle="steps-pre")
             if curve.at is not None:
                 axes.plot(*curve.at, ms=8, mec=PAPER, mew=0.8, ls="", clip_on=False, **style)
-            axes.plot([], [], ms=5, lw=1.4, label=label, **style)
+            axes.plot([], [], ms=5, ls=line, lw=1.4, label=label, **style)
         unit_square(axes)
-        axes.set_xlabel("recall")
-        axes.set_ylabel("precision")
+        axes.set_xlabel("recall, %")
+        axes.set_ylabel("precision, %")
+        per_cent_axis(axes.xaxis)
+        per_cent_axis(axes.yaxis)
         key(figure, axes, title=title)
     return figure
 
