@@ -105,12 +105,28 @@ def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tu
 
 
 def to_svg(figure: Figure) -> str:
-    """Return a figure as the text of an SVG file, the same for the same figure."""
+    """Return a figure as the text of an SVG file, the same for the same figure.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.to_svg(figure)[:5]
+        '<?xml'
+    """
     return _saved(figure, "svg").decode()
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file."""
+    """Return a figure as the bytes of a PNG file.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.to_png(figure)[1:4]
+        b'PNG'
+    """
     return _saved(figure, "png")
 
 

@@ -24,6 +24,13 @@ class ComparedRun:
     """A run in a comparison: its name, its metrics (`Evaluator.compute`) and its outputs.
 
     `history` as in `history.jsonl`; `page`, the address of its own page, relative to the comparison.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> outputs = sy.report.Evaluated(["cat"], np.array([9]), np.array([[1], [0]]), np.array([[0.8], [0.3]]))
+        >>> sy.report.ComparedRun("bce", {"labels": 1}, outputs).name
+        'bce'
     """
 
     name: str
@@ -37,6 +44,20 @@ def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedR
     """Write a page with several runs side by side to `path`, whole or not at all.
 
     - `title` and `about`, plain texts; `runs`, judged on the same items and labels, in the order of the table.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> outputs = sy.report.Evaluated(["cat"], np.array([9]), np.array([[1], [0]]), np.array([[0.8], [0.3]]))
+        >>> metrics = {"labels": 1, "mAP": {"label": 1.0}}
+        >>> runs = [sy.report.ComparedRun(name, metrics, outputs) for name in ("bce", "plm")]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = Path(folder) / "comparison.html"
+        ...     sy.report.write_comparison_page(page, "BCE and PLM", runs)
+        ...     page.read_text()[:15]
+        '<!doctype html>'
     """
     if not runs:
         raise ValueError("runs is empty: give at least one run to compare")

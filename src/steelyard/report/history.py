@@ -62,6 +62,12 @@ def history_curves(
     Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, whether the
     highest or lowest value of each curve is marked and written in the legend; `shares`, whether values are written in
     per cent.
+
+    Examples:
+        >>> import steelyard as sy
+        >>> figure = sy.report.history_curves({"training": ([1, 2, 3], [0.9, 0.5, 0.4])}, "loss")
+        >>> figure.axes[0].get_ylabel()
+        'loss'
     """
     with drawing(PANEL, 3.1) as (figure, axes):
         every = [v for _, values in curves.values() for v in values]
@@ -94,6 +100,14 @@ def ratio_curves(
     Arguments: `epochs` (E,); `ratios` (E, L); `names` and `counts` (L,); `head` and `tail` as `Labels.groups` takes
     them. Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each
     group are drawn.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> ratios = np.array([[0.1, 1.0], [0.2, 0.8]])
+        >>> figure = sy.report.ratio_curves([1, 2], ratios, ["rare", "frequent"], np.array([5, 300]))
+        >>> figure.axes[0].get_yscale()
+        'log'
     """
     with drawing(PANEL, 3.9) as (figure, axes):
         n_labels = ratios.shape[1]

@@ -39,6 +39,13 @@ def frequency_curve(names: Sequence[str], counts: Array, head: int = 100, tail: 
     """Draw the positives of each label, most frequent first, on a log scale, over head, medium and tail.
 
     Arguments: `names` and `counts` (L,), in any order; `head` and `tail` as `Labels.groups` takes them.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.frequency_curve(["cat", "dog", "owl"], np.array([300, 40, 5]))
+        >>> figure.axes[0].get_yscale()
+        'log'
     """
     order = _order(counts)
     n, rank = counts[order], _ranks(counts)
@@ -62,6 +69,14 @@ def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Arr
     """Draw the share of items that have each label, as it is and after class-aware sampling.
 
     Arguments: `names`, `counts`, `prior`, `resampled` (L,), in any order; labels are drawn by `counts`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> counts, prior = np.array([300, 40]), np.array([0.6, 0.08])
+        >>> figure = sy.report.resampling(["cat", "dog"], counts, prior, np.array([0.55, 0.5]))
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['as it is', 'after class-aware sampling']
     """
     order = _order(counts)
     shares = np.array([prior[order], resampled[order]])
@@ -83,6 +98,13 @@ def unknown_rates(names: Sequence[str], counts: Array, rates: Array) -> Figure:
     """Draw the share of items for which each label is unknown.
 
     Arguments: `names`, `counts`, `rates` (L,), in any order; labels are drawn by `counts`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat", "dog"], np.array([300, 40]), np.array([0.1, 0.3]))
+        >>> [float(bar.get_height()) for bar in figure.axes[0].patches]
+        [10.0, 30.0]
     """
     order = _order(counts)
     with drawing(height=_height(3.2, names)) as (figure, axes):
@@ -98,6 +120,13 @@ def heat_map(names: Sequence[str], conditional: Array) -> Figure:
     """Draw p(i|j), row i given column j; names are written where they fit, else ranks.
 
     Arguments: `names` and `conditional` (L, L), both in the order to draw, most frequent first.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.heat_map(["cat", "dog"], np.array([[1, 0.5], [0.2, 1]]))
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['cat', 'dog']
     """
     n = len(names)
     named = n <= MOST_NAMES
@@ -140,6 +169,14 @@ def label_bars(
 
     Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and `support`, the positives among the scored
     items: (L,) in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> f1, counts = np.array([0.9, 0.5]), np.array([300, 40])
+        >>> figure = sy.report.label_bars(["cat", "dog"], counts, f1, f1, f1, np.array([30, 4]))
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['cat (300)', 'dog (40)']
     """
     order = _order(counts)
     with drawing(PANEL, 1.1 + 0.21 * len(order)) as (figure, axes):
@@ -165,6 +202,14 @@ def label_points(
 
     Arguments: `names` and training `counts` (L,) in any order; `scores` (L,) by the name of the run, NaN where there is
     none; `quantity`, beneath the x axis; `head` and `tail` as `Labels.groups` takes them.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores = {"bce": np.array([0.9, 0.4]), "plm": np.array([0.9, 0.5])}
+        >>> figure = sy.report.label_points(["cat", "dog"], np.array([300, 40]), scores, "F1, %")
+        >>> figure.axes[0].get_xlabel()
+        'F1, %'
     """
     order = _order(counts)
     with drawing(PANEL, 1.3 + 0.21 * len(order) + 0.1 * len(scores)) as (figure, axes):
@@ -185,6 +230,13 @@ def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, ta
     """Draw a score of many labels by their rank in training: a dot each, the middle and the middle half of them.
 
     Arguments: training `counts` and `values` (L,), NaN where there is none; `quantity`, beside the y axis.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.label_trend(np.arange(1, 101), np.linspace(0, 1, 100), "F1, %")
+        >>> figure.axes[0].get_ylabel()
+        'F1, %'
     """
     order = _order(counts)
     values = values[order]

@@ -20,7 +20,16 @@ _MOST_POINTS = 400  # more do not show
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
-    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`."""
+    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> tuple(map(float, curve.at))
+        (0.5, 0.5)
+    """
 
     name: str
     recall: Array
@@ -55,6 +64,14 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
     Arguments: `name`; `scores` and `targets` (N,), unknown left out, soft ones present from .5 on, at least one
     present; `threshold`, at or above which the label is decided present (precision 0 where nothing is), or None.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> curve.recall.tolist(), round(curve.ap, 3)
+        ([0.5, 0.5, 1.0], 0.833)
     """
     known = targets != UNKNOWN
     s, hit = scores[known], targets[known] >= 0.5
@@ -68,7 +85,16 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
-    """Draw precision against recall of a few labels, each with a large mark at its threshold."""
+    """Draw precision against recall of a few labels, each with a large mark at its threshold.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> sy.report.precision_recall_plot([curve], "pets").axes[0].get_xlabel()
+        'recall, %'
+    """
     with drawing(PANEL, 3.9) as (figure, axes):
         for i, curve in enumerate(curves):
             style = look(i) if curve.at is not None else {**look(i), "marker": None}

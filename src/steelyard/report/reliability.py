@@ -23,7 +23,6 @@ from steelyard.report.canvas import (
     per_cent_axis,
     unit_square,
 )
-from steelyard.report.headline import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +49,14 @@ def reliability_diagram(
     Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`, whether each
     point has its 95 % interval, as if labels were independent; `title`; `looks`, the place of each reading's colour and
     marker, by default its own. Empty bins are not drawn.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> eta, targets = np.array([[0.1], [0.9], [0.8]]), np.array([[0], [1], [1]])
+        >>> bins = sy.metrics.calibration_error(eta, targets).bins
+        >>> sy.report.reliability_diagram([("η", bins)]).axes[0].get_ylabel()
+        'observed frequency, %'
     """
     with drawing(PANEL, 4.9, nrows=2, sharex=True, gridspec_kw={"height_ratios": (4, 1)}) as (figure, (axes, strip)):
         axes.plot([0, 1], [0, 1], color=FRAME, lw=1, ls=(0, (4, 3)), zorder=1)
@@ -84,6 +91,14 @@ def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[
 
     Arguments: `probabilities` and `targets` of one shape; soft targets are present from .5 on. A value on an inner
     edge, rounded as probabilities are, belongs to the upper part.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> eta, targets = np.array([[0.1], [0.9], [0.8]]), np.array([[0], [1], [-1]])
+        >>> present, absent = sy.report.score_counts(eta, targets, bins=2)
+        >>> present.tolist(), absent.tolist()
+        ([0, 1], [1, 0])
     """
     edges = (np.arange(bins + 1) / bins).astype(probabilities.dtype)
     masks = (targets >= 0.5, (targets < 0.5) & (targets != UNKNOWN))
@@ -92,7 +107,14 @@ def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[
 
 
 def score_histogram(present: Array, absent: Array, title: str) -> Figure:
-    """Draw how the probabilities of present and of absent labels are distributed over [0, 1], on a log scale."""
+    """Draw how the probabilities of present and of absent labels are distributed over [0, 1], on a log scale.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> sy.report.score_histogram(np.array([1, 9]), np.array([9, 1]), "all").axes[0].get_yscale()
+        'log'
+    """
     with drawing(PANEL, 2.9) as (figure, axes):
         edges = np.linspace(0, 1, len(present) + 1)
         lowest = 1.0
@@ -101,7 +123,7 @@ def score_histogram(present: Array, absent: Array, title: str) -> Figure:
             if total:
                 shares = counts / total
                 lowest = min(lowest, float(shares[shares > 0].min()))
-                label = f"{name}: {plural(total, 'label')}"
+                label = f"{name}: {total:,}"
                 axes.stairs(shares, edges, color=colour, fill=True, alpha=0.22, lw=0)
                 axes.stairs(shares, edges, color=colour, lw=1.5, ls=line, label=label)
         log_scale(axes, lambda share, _: f"{100 * share:g}")
