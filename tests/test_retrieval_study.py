@@ -132,7 +132,7 @@ def test_the_page(found: Study, tmp_path: Path) -> None:
     assert "&lt;b&gt;&amp;" in text
     assert "what each is above &lt;b&gt;&amp;." in text
     assert "<b>&" not in text
-    assert f"{100 * found.runs[1].by_eta.by_terms[3]:.2f}" in text
+    assert f"{100 * found.runs[1].by_eta.by_terms[3]:.1f}" in text
     assert text.count("<img") == 1
     assert text.count("★") >= 4
 

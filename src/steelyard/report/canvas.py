@@ -30,6 +30,10 @@ GROUP_LINES = {"head": ACCENT, "medium": "#6f7a86", "tail": OTHER}
 SERIES = (ACCENT, OTHER, "#2f8a57", "#7d56b8", "#b93a5b", "#8a6d1f", "#147f8c", "#5b6b7d")
 """Colours of lines in one plot, in this order; `MARKERS` tells them apart without colour."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+OWN, SIGMOID = 0, 1
+"""Places in these of the run's own probabilities and of σ(z): they look the same in every plot."""
+LINES = ("-", "--", ":")
+"""Styles of lines without markers, in this order."""
 
 _NIGHT = {
     PAPER: "#14191f",
@@ -101,12 +105,28 @@ def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tu
 
 
 def to_svg(figure: Figure) -> str:
-    """Return a figure as the text of an SVG file, the same for the same figure."""
+    """Return a figure as the text of an SVG file, the same for the same figure.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.to_svg(figure)[:5]
+        '<?xml'
+    """
     return _saved(figure, "svg").decode()
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file."""
+    """Return a figure as the bytes of a PNG file.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.to_png(figure)[1:4]
+        b'PNG'
+    """
     return _saved(figure, "png")
 
 
@@ -134,6 +154,11 @@ def short(name: str, most: int = 22) -> str:
     plain = "".join(c if c.isprintable() and unicodedata.category(c) != "Cs" else "·" for c in name)
     fitting = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     return f" {fitting}" if fitting.startswith("_") else fitting  # matplotlib's legend leaves out what starts with _
+
+
+def per_cent_axis(axis: Any) -> None:
+    """Write the shares along an axis in per cent."""
+    axis.set_major_formatter(lambda share, _: f"{100 * share:g}")
 
 
 def look(i: int) -> dict[str, Any]:

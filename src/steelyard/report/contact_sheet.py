@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from steelyard._console import plain
 from steelyard._files import check_place, replacing
 from steelyard.data.images import BadImage, decode
+from steelyard.report.headline import probability
 from steelyard.report.page import data_url, write_page
 from steelyard.search import Hit
 from steelyard.search.formula import quoted
@@ -65,8 +66,8 @@ def thumbnail(path: str | None, side: int = _SIDE) -> Image.Image | None:
 
 def caption(hit: Hit) -> list[str]:
     """Return the lines under an item: its score and id, then each label with its probability."""
-    labels = [f"{eta:.3f} {plain(quoted(label))}" for label, eta in hit.probabilities.items()]
-    return [f"{hit.score:.4f}  {plain(hit.id)}", *labels]
+    labels = [f"{probability(eta)} {plain(quoted(label))}" for label, eta in hit.probabilities.items()]
+    return [f"{probability(hit.score)}  {plain(hit.id)}", *labels]
 
 
 def _picture(titles: Sequence[str], items: Sequence[SheetItem]) -> Image.Image:

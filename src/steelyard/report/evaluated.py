@@ -24,6 +24,14 @@ class Evaluated:
     - `thresholds`: one number, or one per label (L,), at or above which η means present; None for no decisions.
     - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
     - `bins`: of the reliability diagram.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> targets, eta = np.array([[1, 0], [0, -1]]), np.array([[0.8, 0.2], [0.3, 0.5]])
+        >>> outputs = sy.report.Evaluated(["cat", "dog"], np.array([300, 5]), targets, eta, thresholds=0.5)
+        >>> {name: labels.tolist() for name, labels in outputs.groups().items()}
+        {'head': [0], 'tail': [1]}
     """
 
     names: Sequence[str]

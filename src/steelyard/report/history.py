@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from steelyard.metrics.groups import label_groups
-from steelyard.report.canvas import FRAME, GROUP_LINES, PANEL, Array, drawing, key, log_scale, look, short
-from steelyard.report.headline import get
+from steelyard.report.canvas import (
+    FRAME,
+    GROUP_LINES,
+    LINES,
+    PANEL,
+    Array,
+    drawing,
+    key,
+    log_scale,
+    look,
+    per_cent_axis,
+    short,
+)
+from steelyard.report.headline import get, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,27 +55,36 @@ def history_curves(
     quantity: str,
     best: Literal["highest", "lowest"] | None = None,
     linear: bool = False,
+    shares: bool = False,
 ) -> Figure:
     """Draw quantities over epochs; values that span more than a factor of 50 get a log scale, unless `linear`.
 
     Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, whether the
-    highest or lowest value of each curve is marked and written in the legend.
+    highest or lowest value of each curve is marked and written in the legend; `shares`, whether values are written in
+    per cent.
+
+    Examples:
+        >>> import steelyard as sy
+        >>> figure = sy.report.history_curves({"training": ([1, 2, 3], [0.9, 0.5, 0.4])}, "loss")
+        >>> figure.axes[0].get_ylabel()
+        'loss'
     """
     with drawing(PANEL, 3.1) as (figure, axes):
         every = [v for _, values in curves.values() for v in values]
         for i, (name, (epochs, values)) in enumerate(curves.items()):
-            style = look(i) if len(epochs) <= 40 else {**look(i), "marker": None}
+            style, every_nth = look(i), max(1, len(epochs) // 20)  # markers tell lines apart without colour
             label = name = short(name, 30)
             if best is not None and len(values):
                 best_at = int(np.argmax(values) if best == "highest" else np.argmin(values))
-                label = f"{name}: {best} {values[best_at]:.4g} at epoch {epochs[best_at]}"
+                value = percent(values[best_at]) if shares else f"{values[best_at]:.4g}"
+                label = f"{name}: {best} {value} at epoch {epochs[best_at]}"
                 axes.plot(
                     epochs[best_at], values[best_at], ls="", marker="o", ms=10, mfc="none", mec=style["color"], mew=1.2
                 )
-            axes.plot(epochs, values, lw=1.5, ms=3.5, label=label, **style)
+            axes.plot(epochs, values, lw=1.5, ms=3.5, markevery=every_nth, label=label, **style)
         if not linear and every and min(every) > 0 and max(every) > 50 * min(every):
             log_scale(axes)
-        axes.yaxis.set_major_formatter("{x:g}")
+        per_cent_axis(axes.yaxis) if shares else axes.yaxis.set_major_formatter("{x:g}")
         _epochs(axes)
         axes.set_ylabel(quantity)
         if len(curves) > 1 or best is not None:
@@ -79,19 +100,27 @@ def ratio_curves(
     Arguments: `epochs` (E,); `ratios` (E, L); `names` and `counts` (L,); `head` and `tail` as `Labels.groups` takes
     them. Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each
     group are drawn.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> ratios = np.array([[0.1, 1.0], [0.2, 0.8]])
+        >>> figure = sy.report.ratio_curves([1, 2], ratios, ["rare", "frequent"], np.array([5, 300]))
+        >>> figure.axes[0].get_yscale()
+        'log'
     """
     with drawing(PANEL, 3.9) as (figure, axes):
         n_labels = ratios.shape[1]
         shown = np.where((ratios > 0) & np.isfinite(ratios), ratios, np.nan)  # ∞: never absent
         marker = "o" if len(epochs) == 1 else None
-        for group, members in label_groups(counts, head, tail).items():
+        for (group, members), line in zip(label_groups(counts, head, tail).items(), LINES, strict=True):
             colour, few = GROUP_LINES[group], n_labels <= _MOST_LINES
             drawn = shown[:, members[np.isfinite(shown[:, members]).all(0)]]
             if drawn.size:
                 lines = drawn if few else np.median(drawn, 1)
                 width, alpha = (1.3, 1.0) if n_labels <= _MOST_WRITTEN or not few else (0.7, 0.7)
-                axes.plot(epochs, lines, color=colour, lw=width, alpha=alpha, marker=marker, ms=3)
-                axes.plot([], [], color=colour, lw=1.3, label=f"{group}: {drawn.shape[1]:,}")
+                axes.plot(epochs, lines, color=colour, ls=line, lw=width, alpha=alpha, marker=marker, ms=3)
+                axes.plot([], [], color=colour, ls=line, lw=1.3, label=f"{group}: {drawn.shape[1]:,}")
             if drawn.size and not few:
                 axes.fill_between(epochs, *np.quantile(drawn, (0.25, 0.75), 1), color=colour, alpha=0.25, lw=0)
         log_scale(axes)

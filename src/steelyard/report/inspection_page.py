@@ -12,8 +12,9 @@ from steelyard.config.advice import RECIPES
 from steelyard.config.inspection import COUNTING, Inspection
 from steelyard.report import plots
 from steelyard.report.canvas import MOST_NAMES, check_matplotlib
-from steelyard.report.page import Cell, Picture, plot, write_page
-from steelyard.report.terminal import facts, percent
+from steelyard.report.headline import percent
+from steelyard.report.page import Cell, Picture, Share, plot, share, write_page
+from steelyard.report.terminal import facts
 
 
 def check(path: str | Path) -> None:
@@ -42,8 +43,11 @@ def write(inspection: Inspection, path: str | Path, title: str) -> None:
             "20.",
         ),
         together=list(_together(inspection)),
-        pairs=[(p.first, p.second, p.both, p.first_given_second, p.second_given_first, p.lift) for p in pairs.together],
-        twins=[(t.first, t.second, t.both, t.overlap, percent(t.agreement), t.known) for t in pairs.twins],
+        pairs=[
+            (p.first, p.second, p.both, share(p.first_given_second), share(p.second_given_first), p.lift)
+            for p in pairs.together
+        ],
+        twins=[(t.first, t.second, t.both, share(t.overlap), percent(t.agreement), t.known) for t in pairs.twins],
         resampling=inspection.n_positive
         and plot(
             plots.resampling(names, counts, labels.prior, inspection.resampled_prior),
@@ -85,8 +89,8 @@ def _every_label(inspection: Inspection) -> list[tuple[Cell, ...]]:
             int(labels.counts[c]),
             int(labels.n_known[c]),
             labels.n_items - int(labels.n_known[c]),
-            float(labels.prior[c]),
-            float(inspection.resampled_prior[c]),
+            Share(labels.prior[c]),
+            Share(inspection.resampled_prior[c]),
         )
         for c in np.argsort(-labels.counts, kind="stable").tolist()
     ]

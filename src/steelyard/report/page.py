@@ -12,12 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from steelyard._files import write_atomic
 from steelyard.report.canvas import by_night, to_svg
+from steelyard.report.headline import per_cent, probability
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from matplotlib.figure import Figure
 
 Cell: TypeAlias = str | int | float | None
+
+
+class Share(float):
+    """A score or frequency, written in per cent with one decimal."""
+
+
+class Eta(float):
+    """A probability or threshold, written as .xxx."""
+
+
+def share(value: float | None) -> Share | None:
+    """Return a cell of a table that is written in per cent."""
+    return None if value is None else Share(value)
 
 
 class Picture(NamedTuple):
@@ -75,12 +89,16 @@ def _environment() -> Environment:
     return environment
 
 
-def _written(value: Cell, places: int | None) -> str:
-    """Return the text of a table cell; fractions have `places` decimals, or four digits for None."""
+def _written(value: Cell) -> str:
+    """Return the text of a table cell; plain numbers have four digits."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
+    if isinstance(value, Share):
+        return per_cent(value)
+    if isinstance(value, Eta):
+        return "never" if math.isinf(value) else probability(value)
     if isinstance(value, float) and math.isinf(value):
         return "∞"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if places is None else f"{value:,.{places}f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

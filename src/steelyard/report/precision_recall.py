@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.labels.targets import UNKNOWN
-from steelyard.report.canvas import PANEL, PAPER, Array, drawing, key, look, short, unit_square
+from steelyard.report.canvas import LINES, PANEL, PAPER, Array, drawing, key, look, per_cent_axis, short, unit_square
+from steelyard.report.headline import percent, probability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +20,16 @@ _MOST_POINTS = 400  # more do not show
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
-    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`."""
+    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> tuple(map(float, curve.at))
+        (0.5, 0.5)
+    """
 
     name: str
     recall: Array
@@ -54,6 +64,14 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
     Arguments: `name`; `scores` and `targets` (N,), unknown left out, soft ones present from .5 on, at least one
     present; `threshold`, at or above which the label is decided present (precision 0 where nothing is), or None.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> curve.recall.tolist(), round(curve.ap, 3)
+        ([0.5, 0.5, 1.0], 0.833)
     """
     known = targets != UNKNOWN
     s, hit = scores[known], targets[known] >= 0.5
@@ -67,21 +85,34 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
-    """Draw precision against recall of a few labels, each with a large mark at its threshold."""
+    """Draw precision against recall of a few labels, each with a large mark at its threshold.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> sy.report.precision_recall_plot([curve], "pets").axes[0].get_xlabel()
+        'recall, %'
+    """
     with drawing(PANEL, 3.9) as (figure, axes):
         for i, curve in enumerate(curves):
             style = look(i) if curve.at is not None else {**look(i), "marker": None}
             x, y = _thinned(curve.recall, curve.precision)
-            label = f"{short(curve.name, 18)}: AP {curve.ap:.3f}"
+            label = f"{short(curve.name, 18)}: AP {percent(curve.ap)}"
             if curve.threshold is not None:
-                label += f", threshold {curve.threshold:.3f}" if curve.threshold < np.inf else ", never said"
-            axes.plot([0, *x], [y[0], *y], color=style["color"], lw=1.4, drawstyle="steps-pre")
+                at_threshold = f", threshold {probability(curve.threshold)}"
+                label += at_threshold if curve.threshold < np.inf else ", never predicted"
+            line = LINES[i % len(LINES)]
+            axes.plot([0, *x], [y[0], *y], color=style["color"], ls=line, lw=1.4, drawstyle="steps-pre")
             if curve.at is not None:
                 axes.plot(*curve.at, ms=8, mec=PAPER, mew=0.8, ls="", clip_on=False, **style)
-            axes.plot([], [], ms=5, lw=1.4, label=label, **style)
+            axes.plot([], [], ms=5, ls=line, lw=1.4, label=label, **style)
         unit_square(axes)
-        axes.set_xlabel("recall")
-        axes.set_ylabel("precision")
+        axes.set_xlabel("recall, %")
+        axes.set_ylabel("precision, %")
+        per_cent_axis(axes.xaxis)
+        per_cent_axis(axes.yaxis)
         key(figure, axes, title=title)
     return figure
 

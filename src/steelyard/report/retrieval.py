@@ -15,9 +15,10 @@ from steelyard.metrics.measures import number
 from steelyard.metrics.retrieval import Progress, RetrievalMap, retrieval_map
 from steelyard.report.canvas import PANEL, drawing, key, look, short
 from steelyard.report.evaluated import Evaluated
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.headline import plural
-from steelyard.report.page import plot, write_page
-from steelyard.report.scores import percent, right_aligned
+from steelyard.report.page import plot, share, write_page
+from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import plain
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def write_study(study: Study, path: str | Path, title: str = "Searching by sever
         "retrieval.html",
         title,
         header=header,
-        rows=[[row[0], *(None if value is None else 100 * value for value in row[1:])] for row in rows],
+        rows=[[row[0], *map(share, row[1:])] for row in rows],
         best=best,
         n_items=study.n_items,
         n_labels=study.n_labels,

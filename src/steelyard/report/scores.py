@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.report.headline import Metrics, get, groups_of, scores_of
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.terminal import plain
 
 
@@ -108,11 +109,6 @@ def _prior(report: Metrics) -> str:
     if report["source"] != "estimate":
         return plain(report["source"])
     return f"these {report['items']:,} items, estimated without their labels"
-
-
-def percent(value: float | None) -> str:
-    """Return a share in per cent with one decimal, – where it is not defined."""
-    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _number(value: float | None) -> str:

@@ -17,7 +17,7 @@ from steelyard._console import plain as plain
 from steelyard.config.advice import RECIPES
 from steelyard.config.inspection import Inspection
 from steelyard.labels import Labels
-from steelyard.report.headline import plural
+from steelyard.report.headline import percent, plural
 
 _BAR = 22
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -216,16 +216,6 @@ def _print_advice(inspection: Inspection, console: Console) -> None:
     console.print(Padding(Text(recipe.code), (0, 0, 0, 2), expand=False))
     train = f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto: evidence decides)"
     console.print(Text(train, "dim"))
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent, with enough digits to tell it from 0 and 100; – where it is not defined."""
-    if not np.isfinite(share):
-        return "–"
-    if share < 0.1:
-        return f"{100 * share:.3g} %"
-    places = max(1, int(np.ceil(np.round(-np.log10(100 * (1 - share)), 6)))) if share < 1 else 0
-    return f"{100 * share:.{places}f} %"
 
 
 def bar(share: float, width: int = _BAR) -> str:

@@ -17,8 +17,10 @@ from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
+from steelyard.report.headline import per_cent as percent
+from steelyard.report.headline import probability
 from steelyard.report.reliability import wilson
-from steelyard.report.scores import percent, right_aligned
+from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import plain, say
 
 Decisions: TypeAlias = dict[str, Any]
@@ -156,14 +158,6 @@ def show_table(decisions: Decisions, console: Console) -> None:
         why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
         names = plain(some_labels(never))
         say(console, f"Never decided, since {why}: {len(never):,} of {len(rows):,} labels ({names}).", "yellow")
-
-
-def probability(value: float) -> str:
-    """Return a probability as .xxx; one above 0 is never written as 0."""
-    if 0 < value < 0.0005:
-        return "<.001"
-    text = f"{value:.3f}"
-    return text.removeprefix("0") if value < 1 else text
 
 
 def _remark(row: Mapping[str, Any], goal: str) -> str:
