@@ -24,7 +24,7 @@ from steelyard.labels.targets import known
 from steelyard.report.threshold_table import promise_rows
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, Deployment, deployment
-from steelyard.run.evaluation import judged_by, outputs_of, own_folds, report
+from steelyard.run.evaluation import are_of_folds, judged_by, outputs_of, own_folds, report
 
 
 def calibrated(
@@ -110,7 +110,7 @@ def recalibrate(
     elif keep:
         reading, there = _kept(trained, logits, targets, settings)
     else:
-        refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
+        refitted = isinstance(data, tuple) and are_of_folds(run, targets)
         folds = own_folds(trained, data, targets)
         reading, there = calibrated(trained.reading, logits, targets, settings, trained.names, folds, refitted), None
     judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, there, folds)
@@ -152,7 +152,7 @@ def _promised(
     guarantee: GuaranteeArgs,
 ) -> tuple[ProbabilityModel, Tensor, Tensor]:
     """Return the reading whose thresholds keep a promise, and the logits and targets of the items that it rests on."""
-    if isinstance(data, tuple) and _are_of_folds(run, targets):
+    if isinstance(data, tuple) and are_of_folds(run, targets):
         raise ValueError(
             "a guarantee needs items that no model has seen, and the run has only out-of-fold ones, each judged by "
             "another model than the one that is kept: train with --holdout SHARE, or give others with --data"
@@ -183,12 +183,6 @@ def _promised(
     if not reading.has_probability:
         raise ValueError(f"a guarantee is for decisions by probabilities, and there are none: {reading.why}")
     return reading.with_thresholds(aim, reading.probability(logits), targets), logits, targets
-
-
-def _are_of_folds(run: RunFolder, targets: Tensor) -> bool:
-    """Return whether these are the items of `folds.npz`, whose logits come from the models of folds."""
-    folds = run.read_folds()
-    return folds is not None and mark_of(torch.from_numpy(folds[1])) == mark_of(targets)
 
 
 def _kept(
