@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -91,7 +93,8 @@ def baseline_lines(metrics: Metrics) -> list[str]:
         ours = rows["this run"]
         if row is ours or None in (*row.values(), *ours.values()):
             continue
-        gain, ratio = 100 * (ours["map"] - row["map"]), ours["log_loss"] / row["log_loss"] if row["log_loss"] else 1.0
+        by = better_by(ours, row)
+        gain, ratio = 100 * (by["map"] or 0.0), 1.0 if by["log_loss_ratio"] is None else by["log_loss_ratio"]
         worse = (gain < -0.05) + (ratio > 1.005)
         better = (gain > 0.05) + (ratio < 0.995)
         verdict = "better than" if better > worse else "worse than" if worse > better else "on a par with"
@@ -100,6 +103,15 @@ def baseline_lines(metrics: Metrics) -> list[str]:
             f"per label {ours['log_loss']:.4f} against {row['log_loss']:.4f} (× {ratio:.2f})"
         )
     return lines
+
+
+def better_by(ours: Mapping[str, float | None], row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the mAP of a run less that of a baseline, and its log-loss over the baseline's; None where undefined."""
+    a, b, mine, other = ours["map"], row["map"], ours["log_loss"], row["log_loss"]
+    return {
+        "map": None if a is None or b is None else a - b,
+        "log_loss_ratio": mine / other if mine is not None and other else None,
+    }
 
 
 _GOALS = {"half": "½", "f1": "best F1", "precision": "a precision", "recall": "a recall", "cost": "least cost"}

@@ -24,7 +24,7 @@ from steelyard.labels.targets import known
 from steelyard.report.threshold_table import promise_rows
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, Deployment, deployment
-from steelyard.run.evaluation import judged_by, outputs_of, own_folds, report
+from steelyard.run.evaluation import are_of_folds, judged_by, outputs_of, own_folds, report
 
 
 def calibrated(
@@ -110,7 +110,7 @@ def recalibrate(
     elif keep:
         reading, deployed = _kept(trained, logits, targets, settings)
     else:
-        refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
+        refitted = isinstance(data, tuple) and are_of_folds(run, targets)
         folds = own_folds(trained, data, targets)
         reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, refitted), None
     judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed, folds)
@@ -152,7 +152,7 @@ def _promised(
     guarantee: GuaranteeArgs,
 ) -> tuple[ProbabilityModel, Tensor, Tensor]:
     """Return the probability model with guaranteed thresholds, and the logits and targets the guarantee rests on."""
-    if isinstance(data, tuple) and _are_of_folds(run, targets):
+    if isinstance(data, tuple) and are_of_folds(run, targets):
         raise ValueError(
             "a guarantee needs items that no model has seen, but the run has only out-of-fold ones, each scored by "
             "another model than the one that is kept: train with --holdout SHARE, or give others with --data"
@@ -183,12 +183,6 @@ def _promised(
     if not reading.has_probability:
         raise ValueError(f"a guarantee needs probabilities, but there are none, since {reading.why}: add --kind platt")
     return reading.with_thresholds(aim, reading.probability(logits), targets), logits, targets
-
-
-def _are_of_folds(run: RunFolder, targets: Tensor) -> bool:
-    """Return whether these are the items of `folds.npz`, whose logits come from models of folds."""
-    folds = run.read_folds()
-    return folds is not None and mark_of(torch.from_numpy(folds[1])) == mark_of(targets)
 
 
 def _kept(

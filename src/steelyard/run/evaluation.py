@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from steelyard.metrics import Evaluator, label_groups, mean_average_precision, m
 from steelyard.metrics.inputs import paired
 from steelyard.predict.feature_cache import features_for, kept_for
 from steelyard.predict.prediction import batch_logits
+from steelyard.report.scores import better_by
 from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.training.batches import all_outputs
@@ -121,18 +122,22 @@ def judge(
 
 
 def own_folds(trained: Trained, data: Any, targets: Tensor) -> NDArray[np.int64] | None:
-    """Return folds (N,) that keep groups together, of labelled items or of those in a run's `folds.npz`; None for any."""
+    """Return folds (N,) that keep groups together: of labelled items, or those of `folds.npz`; None for any folds."""
     if not isinstance(data, tuple):
         return grouped_folds(data, targets)
-    run = None if trained.folder is None else RunFolder(trained.folder)
-    stored = None if run is None else run.read_folds()
-    if run is None or stored is None or mark_of(torch.from_numpy(stored[1])) != mark_of(targets):
+    if trained.folder is None or not are_of_folds(RunFolder(trained.folder), targets):
         return None
-    return run.read_group_folds()
+    return RunFolder(trained.folder).read_group_folds()
+
+
+def are_of_folds(run: RunFolder, targets: Tensor) -> bool:
+    """Return whether these are the items of `folds.npz`, whose logits come from the models of folds."""
+    folds = run.read_folds()
+    return folds is not None and mark_of(torch.from_numpy(folds[1])) == mark_of(targets)
 
 
 def grouped_folds(data: Any, targets: Tensor) -> NDArray[np.int64] | None:
-    """Return folds (N,) of labelled items by which a group is in one fold; None where they have fewer than two groups."""
+    """Return folds (N,) of labelled items with a group in one fold; None where they have fewer than two groups."""
     groups = getattr(getattr(data, "labels", None), "item_groups", None)
     if groups is None or len(np.unique(groups)) < 2:
         return None
@@ -286,15 +291,6 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
     scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
     ours = scores["this run"]
     return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
-
-
-def better_by(ours: Mapping[str, float | None], row: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return the mAP of a run less that of a baseline, and its log-loss over the baseline's; None where undefined."""
-    a, b, mine, other = ours["map"], row["map"], ours["log_loss"], row["log_loss"]
-    return {
-        "map": None if a is None or b is None else a - b,
-        "log_loss_ratio": mine / other if mine is not None and other else None,
-    }
 
 
 def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:

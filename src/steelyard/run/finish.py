@@ -63,12 +63,11 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     if folds is not None and refitted:
         outputs["validation"], parts["validation"] = (folds.logits, folds.targets), given.train
     lost = {name: _skipped(data) for name, data in parts.items()}
-    grouped = None
-    if folds is not None and refitted:
-        grouped = None if labels.item_groups is None else folds.folds
-    elif outputs["validation"] is not None:
-        grouped = grouped_folds(parts["validation"], outputs["validation"][1])
-    reading = reading_of(config, result.objective, labels, outputs["validation"], grouped, refitted)
+    held = outputs["validation"]
+    grouped = None if held is None else grouped_folds(parts["validation"], held[1])
+    if folds is not None and refitted and grouped is not None:
+        grouped = folds.folds
+    reading = reading_of(config, result.objective, labels, held, grouped, refitted)
     only, per_item = result.annotated_only, config.evaluate.positives_per_item
     if only and per_item and reading.has_probability:
         reading = reading.with_annotated(small_models.annotated_share(labels, only, per_item))
@@ -76,10 +75,11 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single, encoder = result.single_label, given.encoder
     trained = Trained(result.model, reading, labels.names, counts, n_known, single, text, folder.path, encoder)
+    own = {"validation": grouped}
     judged = {
-        name: judge(
-            trained, output, config.evaluate, name == "validation", folds=grouped if name == "validation" else None
-        ).without(parts[name], lost[name])
+        name: judge(trained, output, config.evaluate, name == "validation", folds=own.get(name)).without(
+            parts[name], lost[name]
+        )
         for name, output in outputs.items()
         if output is not None
     }
@@ -100,14 +100,15 @@ def _write(
 ) -> None:
     """Write the files of a run, `run.json` last."""
     folder, settings, folds = result.folder, result.config.evaluate, result.out_of_fold
-    trained_on: Labels = result.datasets.train.labels
     metrics = _metrics(result, trained, judged)
     folder.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
     folder.write_reading(trained.reading)
     if trained.encoder is not None:
         trained.encoder.save(folder.path)
     if folds is not None:
-        folder.write_folds(folds.logits, folds.targets, folds.folds, trained_on.item_groups is not None)
+        folder.write_folds(
+            folds.logits, folds.targets, folds.folds, result.datasets.train.labels.item_groups is not None
+        )
     folder.write_metrics(metrics)
     shown = next((name for name in ("test", "validation") if name in judged), None)
     if shown is not None and draws:

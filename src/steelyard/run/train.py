@@ -108,11 +108,10 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
 
 def _check_no_race(config: Config, recipe: str | None, learner: Learner) -> None:
     """Refuse what only recipe auto has, where another recipe is to be trained."""
-    if learner == "race":
-        raise ValueError(f"--recipe is {recipe}, but train.learner is race, which is recipe auto: leave one of them out")
-    given = [option for option, is_set in (("--budget", config.train.budget), ("--single", config.train.single)) if is_set]
-    if given:
-        raise ValueError(f"{' and '.join(given)}: only recipe auto searches, but --recipe is {recipe}: leave one out")
+    train = config.train
+    of_race = {"train.learner race": learner == "race", "--budget": train.budget, "--single": train.single}
+    if given := [name for name, is_set in of_race.items() if is_set]:
+        raise ValueError(f"{' and '.join(given)}: only recipe auto has a race, but --recipe is {recipe}: leave one out")
 
 
 def _with_budget(config: Config, datasets: Datasets) -> Config:
@@ -194,7 +193,9 @@ def _announce(request: TrainRequest, console: Console) -> None:
         tell(console, f"{many}a linear model is trained one block of labels at a time (train.learner is blocks).")
     if n_processes() > 1:
         tell(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
-    if config.train.learner == "race":  # which assumes unknown labels absent where only positives are known, and says so
+    if (
+        config.train.learner == "race"
+    ):  # which assumes unknown labels absent where only positives are known, and says so
         labels = assuming_negative(datasets.train)[0].labels
     for sentence in warnings_for(config, labels):
         tell(console, f"Beware: {sentence}.", "yellow")
