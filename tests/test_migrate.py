@@ -54,10 +54,10 @@ def test_torch_smoothing_known_labels_and_weights():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("AsymmetricLossMultiLabel()", 'sy.losses.Asymmetric(gamma_pos=1., detach_focus=False, reduction="sum")'),
+        ("AsymmetricLossMultiLabel()", 'sy.losses.Asymmetric(gamma_pos=1., detach_focus=False, reduction="item")'),
         (
             "AsymmetricLossMultiLabel(gamma_pos=0, disable_torch_grad_focal_loss=True)",
-            'sy.losses.Asymmetric(reduction="sum")',
+            'sy.losses.Asymmetric(reduction="item")',
         ),
     ],
 )
@@ -91,7 +91,10 @@ def test_torchvision_focal():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('MultilabelAveragePrecision(L, average="macro", ignore_index=-1)', "sy.metrics.mean_average_precision(eta, y)"),
+        (
+            'MultilabelAveragePrecision(L, average="macro", ignore_index=-1)',
+            "sy.metrics.mean_average_precision(eta, y)",
+        ),
         ("MultilabelAveragePrecision(L, average=None, ignore_index=-1)", "sy.metrics.average_precision(eta, y)"),
         (
             "MultilabelF1Score(L, threshold=.5, ignore_index=-1)",
