@@ -1,8 +1,8 @@
 """Fill in the pages that are generated, so that none can go stale.
 
 `<!-- commands -->` becomes the help of every command, `<!-- names: losses -->` the reference of all public classes and
-functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe, `<!-- api -->`
-the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the examples.
+functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe,
+`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the examples.
 """
 
 from __future__ import annotations
