@@ -72,7 +72,7 @@ docs: $(STAMP)  ## the documentation site, links checked, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 notebooks: $(STAMP)  ## run the tutorials and quickstarts, and compare what they print with what they show
-	PYTHONPATH=tools $(BIN)/python -m notebooks docs/tutorial.md docs/start/*.md docs/tutorials/*.md
+	PYTHONPATH=tools $(BIN)/python -m notebooks docs/index.md docs/tutorial.md docs/start/*.md docs/tutorials/*.md
 
 prose: $(STAMP)  ## count the phrases that nobody outside this project speaks
 	$(BIN)/python tools/prose.py

@@ -58,7 +58,8 @@ def setting_row(key: str, setting: Setting, default: Any) -> str:
     words = choices(setting.type)
     kind = " ".join(f"`{word or chr(34) * 2}`" for word in words) if words else describe(setting.type)
     shown = json.dumps(list(default) if isinstance(default, tuple) else default, ensure_ascii=False)
-    return f"| `{key}` | {cell(kind)} | `{cell(shown)}` | {cell(setting.doc)} |"
+    name = re.sub(r"([._])", r"\1<wbr>", key)  # a phone breaks a long key there
+    return f"| <code>{name}</code> | {cell(kind)} | `{cell(shown)}` | {cell(setting.doc)} |"
 
 
 HEAD = "| key | type | default | |\n|---|---|---|---|"

@@ -18,7 +18,12 @@ from steelyard.config.advice import RULES
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("results", "benchmarks"))
-NOTEBOOKS = [DOCS / "tutorial.md", *sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "start").glob("*.md"))]
+NOTEBOOKS = [
+    DOCS / "index.md",
+    DOCS / "tutorial.md",
+    *sorted((DOCS / "tutorials").glob("*.md")),
+    *sorted((DOCS / "start").glob("*.md")),
+]
 """Pages that show what their code prints."""
 LONG = [page for page in NOTEBOOKS if page.parent.name == "tutorials" or "```console" in page.read_text()]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text() and page not in NOTEBOOKS]
