@@ -1,8 +1,8 @@
 """Fill in the pages that are generated, so that none can go stale.
 
 `<!-- commands -->` becomes the help of every command, `<!-- names: losses -->` the reference of all public classes and
-functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe, `<!-- api -->`
-the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the examples.
+functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe,
+`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the examples.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def setting_row(key: str, setting: Setting, default: Any) -> str:
     words = choices(setting.type)
     kind = " ".join(f"`{word or chr(34) * 2}`" for word in words) if words else describe(setting.type)
     shown = json.dumps(list(default) if isinstance(default, tuple) else default, ensure_ascii=False)
-    return f"| `{key}` | {cell(kind)} | `{cell(shown)}` | {cell(setting.doc)} |"
+    name = re.sub(r"([._])", r"\1<wbr>", key)  # a phone breaks a long key there
+    return f"| <code>{name}</code> | {cell(kind)} | `{cell(shown)}` | {cell(setting.doc)} |"
 
 
 HEAD = "| key | type | default | |\n|---|---|---|---|"

@@ -22,7 +22,8 @@ WIDTHS = (1400, 390)
 LOOK = """() => {
   const faults = [], page = document.documentElement
   if (page.scrollWidth > innerWidth + 1) {
-    const wide = [...document.querySelectorAll("article *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1)
+    const beyond = e => e.getBoundingClientRect().right > innerWidth + 1
+    const wide = [...document.querySelectorAll("article *")].filter(beyond)
     const at = wide.length ? wide[0].tagName.toLowerCase() + " " + wide[0].textContent.trim().slice(0, 40) : "?"
     faults.push(`is ${page.scrollWidth} pixels wide, from: ${at}`)
   }
@@ -45,7 +46,7 @@ LOOK = """() => {
     box.scrollLeft = box.scrollWidth
     if (last.getBoundingClientRect().right > edge.right + 2) faults.push(name + " does not scroll to its end")
     if (first.getBoundingClientRect().left < edge.left - 2) faults.push(name + " moves its first column")
-    if (first.getBoundingClientRect().width > 0.62 * edge.width) faults.push(name + " has a first column that hides the others")
+    if (first.getBoundingClientRect().width > 0.62 * edge.width) faults.push(name + " hides all but its first column")
     box.scrollLeft = 0
   }
   return faults

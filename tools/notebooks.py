@@ -52,6 +52,7 @@ def run_console(block: str, folder: Path) -> str:
     # the command line of this Python and this checkout, in 100 columns, without colours or progress bars
     program = f'steelyard() {{ "{sys.executable}" -m steelyard "$@"; }}; python() {{ "{sys.executable}" "$@"; }}; '
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    environment["STEELYARD_CACHE"] = str(folder / ".cache")
     lines = []
     for command in commands(block):
         done = subprocess.run(

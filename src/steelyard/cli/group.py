@@ -62,7 +62,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options by heading; those without one come last."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        plain = []
+        plain: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             heading = "Arguments" if param.param_type_name == "argument" else getattr(param, "rich_help_panel", None)
