@@ -244,7 +244,7 @@ def in_options(sentence: str, parameters: Iterable[Any], typed: Sequence[str]) -
         as_setting = match[0] == "data.validation" and "--holdout" not in typed  # the default is not --holdout
         if option is None or as_setting or any(match[0] in word or word.endswith(".toml") for word in typed):
             return match[0]
-        return option
+        return str(option)
 
     def argument(match: re.Match[str]) -> str:
         return f"{options[match[1]]} {match[2] or ''}".rstrip() if match[1] in options else match[0]
