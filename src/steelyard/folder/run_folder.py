@@ -263,9 +263,9 @@ class RunFolder:
 
         `grouped`: whether items of one group are in one fold, which calibrators have to keep to.
         """
-        arrays = {"logits": logits, "targets": targets, "folds": folds, "grouped": grouped}
+        z, t, at = map(np.asarray, (logits, targets, folds))
         with replacing(self / "folds.npz") as file:
-            np.savez_compressed(file, **{name: np.asarray(array) for name, array in arrays.items()})
+            np.savez_compressed(file, logits=z, targets=t, folds=at, grouped=np.asarray(grouped))
 
     def read_folds(self) -> tuple[NDArray[np.float32], NDArray[Any]] | None:
         """Return the out-of-fold logits and targets (N, L), None where the run has none."""
