@@ -2,7 +2,8 @@
 
 `<!-- commands -->` becomes the help of every command, `<!-- names: losses -->` the reference of all public classes and
 functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe,
-`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the examples.
+`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the
+examples.
 """
 
 from __future__ import annotations
