@@ -2,8 +2,8 @@
 
 `<!-- commands -->` becomes the help of every command, `<!-- names: losses -->` the reference of all public classes and
 functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe,
-`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->` the
-examples.
+`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->`
+the examples.
 """
 
 from __future__ import annotations
@@ -177,17 +177,14 @@ def package(requirement: str) -> str:
 
 
 def gallery() -> str:
-    """Return a section per example: its sentence, its command, and its output and picture where it has them."""
-    printed = ROOT / "docs" / "examples"
+    """Return a section per example: its sentence, its command, and its picture where it has one."""
     sections = []
     for file in sorted((ROOT / "examples").glob("*.py")):
         first, _, rest = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=True).partition("\n\n")
         command, _, about = rest.strip().partition("\n\n")
         sections.append(f"## {file.stem}\n\n{first}\n\n    {command.strip()}\n\n{about}\n")
-        if (picture := printed / f"{file.stem}.png").exists():
-            sections.append(f"![{first}](examples/{picture.name})\n")
-        if (output := printed / f"{file.stem}.txt").exists():
-            sections.append(f"```text\n{output.read_text(encoding='utf-8').rstrip()}\n```\n")
+        if (picture := ROOT / "docs" / "img" / f"{file.stem}.png").exists():
+            sections.append(f"![{first}](img/{picture.name})\n")
     return "\n".join(sections)
 
 
