@@ -28,7 +28,7 @@ def test_no_count_rises():
         ("at hand", "the items\nat hand"),
         ("rooms", "a room of the package"),
         ("holes", "a table with holes"),
-        ("a reading", "the reading of a run"),
+        ("a reading", "its reading is kept"),
         ("known cells", "unknown cells are left out"),
         ("nominal opening", "What is measured."),
     ],
