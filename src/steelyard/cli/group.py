@@ -62,7 +62,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options by heading; those without one come last."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        plain = []
+        plain: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             heading = "Arguments" if param.param_type_name == "argument" else getattr(param, "rich_help_panel", None)
@@ -236,7 +236,7 @@ def in_options(sentence: str, parameters: Iterable[Any], typed: Sequence[str]) -
         parameters: the options of the command.
         typed: the words after `steelyard`.
     """
-    options = {parameter.name: parameter.opts[0] for parameter in parameters}
+    options: dict[str | None, str] = {parameter.name: parameter.opts[0] for parameter in parameters}
 
     def setting(match: re.Match[str]) -> str:
         section, key = match.groups()
