@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
+import errors
 import steelyard
 from steelyard.annotation import next_cells
 from steelyard.calibrate.guarantees import Guarantee
@@ -112,3 +113,11 @@ def test_settings_that_options_set_exist() -> None:
         section, field = setting.split(".")
         assert field in config[section]
         assert key in names
+
+
+def test_messages_of_errors_are_one_sentence_with_a_remedy() -> None:
+    listed = list(errors.messages(errors.ROOT / "src" / "steelyard"))
+    assert len(listed) > 800
+    ours = [m for m in listed if m.place.split("/")[2] in ("run", "cli", "report", "demo")]
+    assert [m.place for m in ours if m.broken()] == []
+    assert errors.Message("a.py:1", "ValueError", "it is\nwrong.").broken() == ["period", "lines", "remedy"]

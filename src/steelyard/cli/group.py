@@ -236,7 +236,7 @@ def in_options(sentence: str, parameters: Iterable[Any], typed: Sequence[str]) -
         parameters: the options of the command.
         typed: the words after `steelyard`.
     """
-    options = {parameter.name: parameter.opts[0] for parameter in parameters}
+    options: dict[str | None, str] = {parameter.name: parameter.opts[0] for parameter in parameters}
 
     def setting(match: re.Match[str]) -> str:
         section, key = match.groups()

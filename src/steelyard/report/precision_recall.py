@@ -43,7 +43,7 @@ class Steps(NamedTuple):
     """Results of deciding at each distinct score of a label, highest first; `said`, the items at or above it."""
 
     scores: Array
-    n_decided: Array
+    said: Array
     precision: Array
     recall: Array
     area: float

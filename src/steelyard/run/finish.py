@@ -28,10 +28,10 @@ from steelyard.objective import Objective
 from steelyard.predict.embedding import embeddings_of
 from steelyard.report.terminal import plain, say
 from steelyard.run.calibrate import calibrated
-from steelyard.run.datasets import Datasets, paths_of
+from steelyard.run.datasets import paths_of
 from steelyard.run.evaluation import Evaluation, beside_baselines, grouped_folds, judge, report
 from steelyard.run.index import index_of
-from steelyard.run.learn import TrainingResult
+from steelyard.run.learn import TrainingResult, TrainRequest
 from steelyard.run.run_report import write_card, write_report
 from steelyard.run.search import INDEX
 from steelyard.training import group, small_models
@@ -42,16 +42,16 @@ _RESAMPLES, _RESAMPLED_CELLS = 200, 50_000
 """Resamples for the intervals of the card, and the most labels (items × labels) for which they are computed."""
 
 
-def finish(result: TrainingResult, given: Datasets, console: Console, draws: bool) -> Trained:
+def finish(result: TrainingResult, request: TrainRequest, console: Console, draws: bool) -> Trained:
     """Calibrate on validation items, measure, write everything to the run folder, `run.json` last.
 
     Args:
         result: result of training.
-        given: the items as they were given; the learner may use features of them.
+        request: what was asked for; its items are as they were given, where the learner may use features of them.
         console: where messages are printed.
         draws: whether `report.html` and the index are written.
     """
-    config, folder = result.config, result.folder
+    config, folder, given = result.config, result.folder, request.datasets
     labels: Labels = result.datasets.train.labels
     outputs = {
         name: outputs_of(result.learner, getattr(result.datasets, name), config, result.device)
@@ -84,13 +84,14 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
         if output is not None
     }
     if group.is_first():
-        _write(result, trained, judged, parts, lost, console, draws)
+        _write(result, request, trained, judged, parts, lost, console, draws)
     group.barrier()
     return trained
 
 
 def _write(
     result: TrainingResult,
+    request: TrainRequest,
     trained: Trained,
     judged: dict[str, Evaluation],
     parts: dict[str, Labelled],
@@ -123,8 +124,8 @@ def _write(
         say(console, f"Beware: {plain(sentence)}.", "yellow")
     outcome, merged = result.outcome, result.datasets.corrections
     facts = {
-        "recipe": result.recipe,
-        "why": result.why,
+        "recipe": request.recipe,
+        "why": request.why,
         "items": {name: len(data) for name, data in parts.items() if name == "train" or data is not parts["train"]},
         "labels": _label_facts(result.datasets.train.labels),
         "versions": versions(result.device),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -51,6 +51,22 @@ _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan", "teacher")
 _OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")
 
 
+class TrainRequest(NamedTuple):
+    """A run to train: settings, recipe and data."""
+
+    config: Config
+    recipe: str | None
+    why: str
+    """Reason why "auto" chose the recipe; "" where it did not."""
+    datasets: Datasets
+    follow: Follow | None = None
+    """Called after every validated epoch of the training loop."""
+    logger: Logger | None = None
+    """Receives the numbers of every epoch, in addition to history.jsonl."""
+    module: nn.Module | None = None
+    """Module of the user, where model.backbone is own."""
+
+
 @dataclass(eq=False)
 class TrainingResult:
     """A training job: its inputs and, at the end, its results."""
@@ -73,9 +89,6 @@ class TrainingResult:
     """Out-of-fold outputs for the training items, where small models were fitted to all of them."""
     annotated_only: tuple[int, ...] = ()
     """Labels of which only positives are known: where unknown they count as absent."""
-    recipe: str | None = None
-    why: str = ""
-    """Why "auto" chose the recipe; "" where it did not."""
 
     @classmethod
     def begun(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
-from torch import nn
 
 from steelyard._console import tell
 from steelyard.balance.processes import n_processes
@@ -24,12 +22,11 @@ from steelyard.run.blocks.learn import takes_blocks, with_budget
 from steelyard.run.checks import refuse, warnings_for
 from steelyard.run.datasets import MANY_LABELS, SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.finish import finish
-from steelyard.run.learn import Follow, TrainingResult, learn_with, learner_of, make_model, takes_frozen_features
+from steelyard.run.learn import TrainingResult, TrainRequest, learn_with, learner_of, make_model, takes_frozen_features
 from steelyard.run.resume import begin_run, sole_writer
 from steelyard.training import group
 from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.distributed import missing_others, together
-from steelyard.training.progress import Logger
 from steelyard.training.settings import LOOPS, Learner
 from steelyard.training.small_models import assuming_negative
 
@@ -43,22 +40,6 @@ _NO_GPU = (
     "Without a GPU the backbone is not trained: models are fitted to its frozen features. To train it too, add "
     "--set model.frozen=false."
 )
-
-
-class TrainRequest(NamedTuple):
-    """A run to train: settings, recipe and data."""
-
-    config: Config
-    recipe: str | None
-    why: str
-    """Reason why "auto" chose the recipe; "" where it did not."""
-    datasets: Datasets
-    follow: Follow | None = None
-    """Called after every validated epoch of the training loop."""
-    logger: Logger | None = None
-    """Receives the numbers of every epoch, in addition to history.jsonl."""
-    module: nn.Module | None = None
-    """Module of the user, where model.backbone is own."""
 
 
 def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
@@ -147,10 +128,9 @@ def run(
     folder = RunFolder(out)
     with sole_writer(folder):
         result = learn(request, folder, overwrite, console)
-        result.recipe, result.why = request.recipe, request.why
         if request.config.train.learner == "blocks":
             return finish_blocks(result)
-        return finish(result, request.datasets, console, draws)
+        return finish(result, request, console, draws)
 
 
 def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Console) -> TrainingResult:
