@@ -40,10 +40,10 @@ class PrecisionRecallCurve:
 
 
 class Steps(NamedTuple):
-    """Results of deciding at each distinct score of a label, highest first; `said`, the items at or above it."""
+    """Results of deciding at each distinct score of a label, highest first; `n_decided`, the items at or above it."""
 
     scores: Array
-    said: Array
+    n_decided: Array
     precision: Array
     recall: Array
     area: float
